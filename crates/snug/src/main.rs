@@ -1,0 +1,3 @@
+//! The `snug` binary.
+
+fn main() {}
