@@ -1,0 +1,71 @@
+# Every task of the project, each with its set-up. `make` lists them.
+
+CARGO ?= cargo
+PYTHON := .venv/bin/python
+
+# Where Cargo builds: its own default, unless the caller moved it.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+# Tests, lints and the binary under test share one profile, so that nothing is
+# compiled twice: release without link-time optimisation, with assertions.
+TEST_PROFILE := ci
+
+FUZZ_SECONDS ?= 60
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup release ## 336,776 real flights into Snug and redis-server, side by side
+	$(PYTHON) demo/flights.py --snug $(TARGET)/release/snug $(DEMO_FLAGS)
+
+.PHONY: test
+test: check unit proofs ## format, lints, Rust tests, tests of the running server: what CI runs
+
+.PHONY: lint
+lint: check ## format, lints, and the licences and sources of dependencies
+	@if $(CARGO) deny --version >/dev/null 2>&1; \
+	then $(CARGO) deny check licenses bans sources; \
+	else echo "lint: cargo-deny is not installed (cargo install --locked cargo-deny); dependencies not checked"; fi
+
+.PHONY: release
+release: ## build target/release/snug
+	$(CARGO) build --release --locked --package snugdb
+
+.PHONY: bench
+bench: release ## measure against redis-server on this machine
+	$(TARGET)/release/snug compare
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and cargo-fuzz
+	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || \
+	{ echo "fuzz: needs a nightly toolchain and 'cargo install --locked cargo-fuzz'"; exit 1; }
+	@set -e; for folder in $(wildcard crates/*/fuzz); do \
+	  for target in $$(cd $$folder && $(CARGO) +nightly fuzz list); do \
+	    echo "fuzz: $$folder $$target, $(FUZZ_SECONDS) s"; \
+	    (cd $$folder && $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096); \
+	  done; \
+	done
+
+.PHONY: miri
+miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri
+	$(CARGO) +nightly miri test --package snug-store --lib
+
+.PHONY: setup
+setup: # what a fresh machine lacks
+	@.ci/setup
+
+.PHONY: check
+check: # format and lints
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked --profile $(TEST_PROFILE) -- --deny warnings
+
+.PHONY: unit
+unit: # unit, model, property and documentation tests
+	$(CARGO) test --workspace --locked --profile $(TEST_PROFILE)
+
+.PHONY: proofs
+proofs: setup # a running server against redis-server, clients and hostile peers
+	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
+	tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug
