@@ -3,6 +3,18 @@
 //!
 //! Knows nothing of keys, sockets, clocks or threads.
 
+mod codec;
+mod dictionary;
+pub mod packed;
 pub mod segments;
+mod varint;
+mod workspace;
+mod zstd_static;
 
+pub use codec::Codec;
+pub use dictionary::{
+    DICTIONARY_BYTES, Dictionary, DictionaryError, DictionarySource, NoDictionaries,
+};
 pub use segments::{SEGMENT_BYTES, Segments, SegmentsFiller};
+pub use workspace::{PackError, UnpackError, Workspace, WorkspaceConfig};
+pub use zstd_static::ZstdError;

@@ -1,0 +1,161 @@
+//! A trained dictionary: what a family's values have in common, digested once
+//! and shared by every thread.
+//!
+//! ```text
+//!  Dictionary ── bytes (4 to 110 KiB, zstd's dictionary format)
+//!             ├─ digest for packing   (hash tables over the bytes, one level)
+//!             └─ digest for unpacking (entropy tables, about 27 KiB)
+//! ```
+//!
+//! The digests refer to the bytes and copy nothing. Immutable, hence one `Arc`
+//! serves all: what it weighs ([`Dictionary::memory_bytes`]) is paid once per
+//! process, not once per thread. It is freed when the last reference goes.
+
+use std::sync::Arc;
+
+use crate::zstd_static::{self, PackDigest, UnpackDigest, ZstdError};
+
+/// The smallest and largest dictionary worth having, in bytes.
+pub const DICTIONARY_BYTES: std::ops::RangeInclusive<usize> = 1024..=110 * 1024;
+
+/// A value this long is what a dictionary's tables are made for.
+const RAW_LEN_TYPICAL: usize = 4096;
+
+/// The candidates for the segment length that training tries.
+const TRAIN_STEPS: u32 = 4;
+
+/// A zstd dictionary, digested for packing at one level and for unpacking.
+pub struct Dictionary {
+    id: u32,
+    level: i32,
+    content: Arc<[u8]>,
+    pack: PackDigest,
+    unpack: UnpackDigest,
+}
+
+/// A dictionary could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DictionaryError {
+    /// Fewer samples than training needs, or too alike, or too random.
+    #[error("the samples do not train a dictionary ({0})")]
+    Untrainable(ZstdError),
+    /// Training needs some samples.
+    #[error("no samples to train a dictionary from")]
+    NoSamples,
+    /// The bytes are not a dictionary in zstd's format.
+    #[error("not a zstd dictionary")]
+    Malformed,
+}
+
+impl std::fmt::Debug for Dictionary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Dictionary(id {}, {} bytes, level {})", self.id, self.content.len(), self.level)
+    }
+}
+
+impl Dictionary {
+    /// Trains a dictionary of at most `bytes_max` bytes (held to
+    /// [`DICTIONARY_BYTES`]) for packing at `level`. It has id 0 until
+    /// [`Self::with_id`] gives it one.
+    ///
+    /// Costs some tens of milliseconds per megabyte of samples; not for a hot
+    /// path. A hundred times `bytes_max` of samples is enough.
+    pub fn train(samples: &[&[u8]], bytes_max: usize, level: i32) -> Result<Self, DictionaryError> {
+        Self::train_with(samples, bytes_max, level, TRAIN_STEPS)
+    }
+
+    /// [`Self::train`] with the search for the segment length made over `steps`
+    /// values: 1 is quickest, 40 is thorough.
+    pub fn train_with(
+        samples: &[&[u8]],
+        bytes_max: usize,
+        level: i32,
+        steps: u32,
+    ) -> Result<Self, DictionaryError> {
+        let sizes: Vec<usize> = samples.iter().map(|s| s.len()).collect();
+        if sizes.iter().all(|&size| size == 0) {
+            return Err(DictionaryError::NoSamples);
+        }
+        let flat = samples.concat();
+        let bytes_max = bytes_max.clamp(*DICTIONARY_BYTES.start(), *DICTIONARY_BYTES.end());
+        let trained = zstd_static::train(&flat, &sizes, bytes_max, level, steps.max(1))
+            .map_err(DictionaryError::Untrainable)?;
+        Self::from_bytes(0, &trained, level)
+    }
+
+    /// Digests `bytes`, a dictionary in zstd's format, for packing at `level`.
+    pub fn from_bytes(id: u32, bytes: &[u8], level: i32) -> Result<Self, DictionaryError> {
+        let content: Arc<[u8]> = bytes.into();
+        let level = crate::Codec::Zstd.nearest_level(level);
+        let pack = PackDigest::new(&content, level, RAW_LEN_TYPICAL);
+        let unpack = UnpackDigest::new(&content);
+        match (pack, unpack) {
+            (Some(pack), Some(unpack)) => Ok(Self { id, level, content, pack, unpack }),
+            _ => Err(DictionaryError::Malformed),
+        }
+    }
+
+    /// The same dictionary under another id.
+    pub fn with_id(mut self, id: u32) -> Self {
+        self.id = id;
+        self
+    }
+
+    /// The id that packed forms refer to it by; 0 for none yet.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The level it packs at.
+    pub fn level(&self) -> i32 {
+        self.level
+    }
+
+    /// The dictionary in zstd's format, as [`Self::from_bytes`] takes it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.content
+    }
+
+    /// Everything it holds: bytes and both digests.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.content.len() + self.pack.bytes() + self.unpack.bytes()
+    }
+
+    pub(crate) fn pack_digest(&self) -> &PackDigest {
+        &self.pack
+    }
+
+    pub(crate) fn unpack_digest(&self) -> &UnpackDigest {
+        &self.unpack
+    }
+}
+
+/// Where unpacking finds dictionaries by id.
+pub trait DictionarySource {
+    /// The dictionary of `id`, if there is one.
+    fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>>;
+}
+
+/// The source of what was packed without dictionaries.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDictionaries;
+
+impl DictionarySource for NoDictionaries {
+    fn dictionary(&self, _id: u32) -> Option<Arc<Dictionary>> {
+        None
+    }
+}
+
+impl DictionarySource for Arc<Dictionary> {
+    fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
+        (self.id == id).then(|| Arc::clone(self))
+    }
+}
+
+impl<S: std::hash::BuildHasher> DictionarySource
+    for std::collections::HashMap<u32, Arc<Dictionary>, S>
+{
+    fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
+        self.get(&id).cloned()
+    }
+}

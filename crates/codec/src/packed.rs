@@ -1,0 +1,204 @@
+//! The packed form: a header that says how to come back, then what the codec
+//! made.
+//!
+//! ```text
+//!  byte 0   7 6 | 5        | 4 3   | 2 1 0
+//!           ver | checksum | shape | codec
+//!
+//!  shape 0, plain:             varint raw length
+//!  shape 1, small, dictionary: 3 bytes, little-endian: raw length in the lower
+//!                              12 bits, dictionary id in the upper 12
+//!  shape 2, dictionary:        varint dictionary id, varint raw length
+//!  shape 3, streamed:          varint raw length; the body is in the codec's
+//!                              stream format (see `stream.rs`)
+//!
+//!  [byte 0][shape][4 bytes CRC-32 of the raw bytes, if checksum][body ...]
+//! ```
+//!
+//! A value below 4 KiB with one of the first 4,095 dictionaries thus has a
+//! header of 4 bytes, one below 16 KiB without a dictionary of 3. Version 0 is
+//! this layout; a later layout takes the next number and this one stays
+//! readable. The level is not recorded: nothing needs it to unpack.
+//!
+//! A zstd body is one frame (RFC 8878) without its magic number, content size,
+//! dictionary id and checksum, its window at most 128 KiB, so that it can be
+//! unpacked as a stream over segments of that size.
+
+use crate::Codec;
+use crate::varint;
+
+/// The largest raw length and dictionary id that the 4-byte header holds.
+const SMALL_MAX: u64 = (1 << 12) - 1;
+
+const CHECKSUM: u8 = 1 << 5;
+
+/// What a packed form says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The codec of the body.
+    pub codec: Codec,
+    /// The dictionary that the body needs, if it needs one.
+    pub dictionary_id: Option<u32>,
+    /// The length in bytes once unpacked.
+    pub raw_len: usize,
+    /// CRC-32 of the raw bytes, if it was asked for when packing.
+    pub checksum: Option<u32>,
+    /// Whether the body is in the codec's stream format.
+    pub streamed: bool,
+}
+
+/// A packed form's header could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderError {
+    /// The bytes end inside the header.
+    #[error("packed form cut short in its header")]
+    Truncated,
+    /// The header is of a version this build does not know.
+    #[error("packed form of unknown version {0}")]
+    Version(u8),
+    /// No codec has this number.
+    #[error("packed form of unknown codec {0}")]
+    Codec(u8),
+    /// A field holds a value that no packed form has.
+    #[error("packed form with a malformed header")]
+    Malformed,
+}
+
+impl Header {
+    /// Appends the header.
+    pub(crate) fn push(&self, out: &mut Vec<u8>) {
+        let checksum = if self.checksum.is_some() { CHECKSUM } else { 0 };
+        let raw_len = self.raw_len as u64;
+        let shape = |n: u8| checksum | n << 3 | self.codec.number();
+        match self.dictionary_id.map(u64::from) {
+            _ if self.streamed => {
+                out.push(shape(3));
+                varint::push(out, raw_len);
+            }
+            None => {
+                out.push(shape(0));
+                varint::push(out, raw_len);
+            }
+            Some(id) if id <= SMALL_MAX && raw_len <= SMALL_MAX => {
+                out.push(shape(1));
+                out.extend_from_slice(&(raw_len | id << 12).to_le_bytes()[..3]);
+            }
+            Some(id) => {
+                out.push(shape(2));
+                varint::push(out, id);
+                varint::push(out, raw_len);
+            }
+        }
+        if let Some(sum) = self.checksum {
+            out.extend_from_slice(&sum.to_le_bytes());
+        }
+    }
+
+    /// Reads the header at the front of `packed`; also what follows it.
+    pub fn read(packed: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
+        let (&first, mut rest) = packed.split_first().ok_or(HeaderError::Truncated)?;
+        if first >> 6 != 0 {
+            return Err(HeaderError::Version(first >> 6));
+        }
+        let codec = Codec::from_number(first & 7).ok_or(HeaderError::Codec(first & 7))?;
+        let shape = first >> 3 & 3;
+        let (dictionary_id, raw_len) = match shape {
+            1 => {
+                let (three, after) = rest.split_first_chunk::<3>().ok_or(HeaderError::Truncated)?;
+                rest = after;
+                let both = u32::from_le_bytes([three[0], three[1], three[2], 0]);
+                (Some(both >> 12), (both & SMALL_MAX as u32) as usize)
+            }
+            2 => {
+                let id = varint::take(&mut rest).ok_or(HeaderError::Truncated)?;
+                let id = u32::try_from(id).map_err(|_| HeaderError::Malformed)?;
+                (Some(id), varint::take_len(&mut rest).ok_or(HeaderError::Truncated)?)
+            }
+            _ => (None, varint::take_len(&mut rest).ok_or(HeaderError::Truncated)?),
+        };
+        if dictionary_id == Some(0) || (dictionary_id.is_some() && codec != Codec::Zstd) {
+            return Err(HeaderError::Malformed);
+        }
+        let checksum = match first & CHECKSUM {
+            0 => None,
+            _ => {
+                let (four, after) = rest.split_first_chunk::<4>().ok_or(HeaderError::Truncated)?;
+                rest = after;
+                Some(u32::from_le_bytes(*four))
+            }
+        };
+        Ok((Self { codec, dictionary_id, raw_len, checksum, streamed: shape == 3 }, rest))
+    }
+}
+
+/// The length in bytes that `packed` has once unpacked. Reads the header only.
+pub fn raw_len(packed: &[u8]) -> Result<usize, HeaderError> {
+    Ok(Header::read(packed)?.0.raw_len)
+}
+
+/// The dictionary that `packed` needs, if any. Reads the header only.
+pub fn dictionary_id(packed: &[u8]) -> Result<Option<u32>, HeaderError> {
+    Ok(Header::read(packed)?.0.dictionary_id)
+}
+
+/// The codec of `packed`. Reads the header only.
+pub fn codec(packed: &[u8]) -> Result<Codec, HeaderError> {
+    Ok(Header::read(packed)?.0.codec)
+}
+
+/// The CRC-32 that a checksummed packed form carries.
+pub(crate) fn crc32(raw: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(raw);
+    crc.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_header_comes_back(number in 0u8..7, id in prop::option::of(1u32..), raw_len in any::<usize>(), shift in 0u32..64, sum in prop::option::of(any::<u32>()), streamed: bool) {
+            let codec = Codec::from_number(number).unwrap();
+            let dictionary_id = id.map(|id| id >> (shift % 32).min(id.ilog2())).filter(|_| codec == Codec::Zstd && !streamed);
+            let header = Header { codec, dictionary_id, raw_len: raw_len >> shift, checksum: sum, streamed };
+            let mut bytes = Vec::new();
+            header.push(&mut bytes);
+            let whole = bytes.len();
+            bytes.extend_from_slice(b"body");
+            prop_assert_eq!(Header::read(&bytes), Ok((header, &b"body"[..])));
+            for cut in 0..whole {
+                prop_assert!(Header::read(&bytes[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_header_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..24)) {
+            if let Ok((header, rest)) = Header::read(&bytes) {
+                let mut again = Vec::new();
+                header.push(&mut again);
+                let (back, _) = Header::read(&again).unwrap();
+                prop_assert_eq!(back, header);
+                prop_assert!(rest.len() < bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_value_with_a_dictionary_has_four_bytes_of_header() {
+        for (id, raw_len) in [(1, 0), (4095, 4095), (300, 1000)] {
+            let mut out = Vec::new();
+            let header = Header {
+                codec: Codec::Zstd,
+                dictionary_id: Some(id),
+                raw_len,
+                checksum: None,
+                streamed: false,
+            };
+            header.push(&mut out);
+            assert_eq!(out.len(), 4);
+        }
+    }
+}
