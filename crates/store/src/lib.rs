@@ -1,1 +1,39 @@
-//! To come.
+//! A packed in-memory keyspace: sixteen databases of 16,384 slots, with Redis's
+//! data types, usable without a server.
+//!
+//! ```
+//! use snug_store::{NewStr, SetExpiry, Store, StoreConfig, Str, Unobserved};
+//!
+//! let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+//! let mut session = store.session(); // one for each thread
+//! let batch = session.enter(1_700_000_000_000); // the time, in milliseconds
+//! let key = batch.key(b"greeting");
+//!
+//! let mut slot = batch.lock(0, &key);
+//! let found = slot.find(&key);
+//! slot.set_string(&key, found, NewStr::Bytes(b"hello"), SetExpiry::Clear);
+//!
+//! let found = slot.find(&key).unwrap();
+//! assert!(matches!(slot.string(found), Some(Str::Bytes(b"hello"))));
+//! ```
+//!
+//! The way down: [`store`] (databases, sessions, locks) to [`slot`] (one
+//! partition and its guard) to `table` (its sorted cells) to `entry` (a key
+//! and its value in one allocation). [`memory`] is the allocator beneath.
+
+mod entry;
+mod hash;
+mod keyspace;
+pub mod memory;
+pub mod sharded;
+pub mod slot;
+pub mod store;
+mod table;
+pub mod types;
+
+pub use hash::{Key, SLOTS, cluster_slot};
+pub use slot::{
+    Anatomy, Detached, Found, NewStr, Packed, SetExpiry, SlotGuard, Str, Type, canonical_int,
+};
+pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
+pub use store::{StoreConfig, TypeMemory, Unobserved};

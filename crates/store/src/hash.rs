@@ -1,0 +1,158 @@
+//! Which slot a key belongs to, and where in the slot it is looked for.
+//!
+//! ```text
+//!  64-bit hash of the key
+//!  | 14 slot | 26 branch | 12 tag | 12 unused |
+//! ```
+//!
+//! Standalone, the slot comes from the hash itself. In cluster mode it is
+//! CRC16 of the key's hash tag, as the Redis Cluster specification defines it,
+//! and everything else stays the same. The hash is seeded per process, so
+//! nobody outside can build keys that collide.
+
+use std::hash::{BuildHasher, Hasher};
+
+/// Slots in a database: 2^14, as in Redis Cluster.
+pub const SLOTS: usize = 16_384;
+
+/// Bits of hash that choose a table within a slot grown beyond one.
+pub(crate) const BRANCH_BITS: u32 = 26;
+/// Bits of hash kept in a cell.
+pub(crate) const TAG_BITS: u32 = 12;
+
+/// A key with its hash, computed once per command.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// The key's bytes.
+    pub bytes: &'a [u8],
+    slot: u16,
+    hash: u64,
+}
+
+impl<'a> Key<'a> {
+    /// The slot, below [`SLOTS`].
+    #[inline]
+    pub fn slot(&self) -> usize {
+        self.slot as usize
+    }
+
+    #[inline]
+    pub(crate) fn branch(&self) -> u32 {
+        (self.hash >> 24) as u32 & ((1 << BRANCH_BITS) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn tag(&self) -> u16 {
+        (self.hash >> 12) as u16 & ((1 << TAG_BITS) - 1)
+    }
+}
+
+/// Turns bytes into [`Key`]s.
+#[derive(Debug)]
+pub(crate) struct KeyHasher {
+    state: foldhash::quality::RandomState,
+    cluster: bool,
+}
+
+impl KeyHasher {
+    pub(crate) fn new(cluster: bool) -> Self {
+        Self { state: foldhash::quality::RandomState::default(), cluster }
+    }
+
+    #[inline]
+    pub(crate) fn key<'a>(&self, bytes: &'a [u8]) -> Key<'a> {
+        let mut hasher = self.state.build_hasher();
+        hasher.write(bytes);
+        let hash = hasher.finish();
+        let slot = if self.cluster { cluster_slot(bytes) } else { (hash >> 50) as u16 };
+        Key { bytes, slot, hash }
+    }
+}
+
+/// The cluster slot of a key: CRC16 of what stands between the first `{` and
+/// the next `}` if that is not empty, else of the whole key, modulo 16,384.
+///
+/// Source: the Redis Cluster specification, "Key distribution model".
+pub fn cluster_slot(key: &[u8]) -> u16 {
+    crc16(hash_tag(key)) & (SLOTS as u16 - 1)
+}
+
+#[inline]
+fn hash_tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|&b| b == b'{') else { return key };
+    match key[open + 1..].iter().position(|&b| b == b'}') {
+        Some(length) if length > 0 => &key[open + 1..open + 1 + length],
+        _ => key,
+    }
+}
+
+/// CRC16/XMODEM (polynomial 0x1021), four bytes a step: table `k` advances a
+/// byte past `k` more bytes.
+fn crc16(bytes: &[u8]) -> u16 {
+    let mut crc = 0u16;
+    let mut quads = bytes.chunks_exact(4);
+    for q in &mut quads {
+        let [hi, lo] = crc.to_be_bytes();
+        crc = CRC16[3][usize::from(hi ^ q[0])]
+            ^ CRC16[2][usize::from(lo ^ q[1])]
+            ^ CRC16[1][usize::from(q[2])]
+            ^ CRC16[0][usize::from(q[3])];
+    }
+    for &b in quads.remainder() {
+        crc = (crc << 8) ^ CRC16[0][usize::from((crc >> 8) as u8 ^ b)];
+    }
+    crc
+}
+
+static CRC16: [[u16; 256]; 4] = {
+    let mut tables = [[0u16; 256]; 4];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        tables[0][byte] = crc;
+        byte += 1;
+    }
+    let mut k = 1;
+    while k < 4 {
+        let mut byte = 0;
+        while byte < 256 {
+            let crc = tables[k - 1][byte];
+            tables[k][byte] = (crc << 8) ^ tables[0][(crc >> 8) as usize];
+            byte += 1;
+        }
+        k += 1;
+    }
+    tables
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(cluster_slot(b"foo"), 12_182);
+        assert_eq!(cluster_slot(b"{user1000}.following"), cluster_slot(b"{user1000}.followers"));
+        assert_eq!(cluster_slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") & 16_383);
+        assert_eq!(cluster_slot(b"foo{{bar}}zap"), crc16(b"{bar") & 16_383);
+        assert_eq!(cluster_slot(b"foo{bar}{zap}"), cluster_slot(b"bar"));
+        assert_eq!(cluster_slot(b""), 0);
+    }
+
+    #[test]
+    fn four_bytes_a_step_is_one_byte_a_step() {
+        let bytes: Vec<u8> = (0..=255).cycle().take(1000).collect();
+        for length in 0..200 {
+            let plain = bytes[..length]
+                .iter()
+                .fold(0u16, |crc, &b| (crc << 8) ^ CRC16[0][usize::from((crc >> 8) as u8 ^ b)]);
+            assert_eq!(crc16(&bytes[..length]), plain);
+        }
+    }
+}

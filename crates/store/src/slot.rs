@@ -1,0 +1,762 @@
+//! A slot: one of the 16,384 partitions of a database's keyspace, with its
+//! lock, and the guard through which everything in it is read and changed.
+//!
+//! ```text
+//!  Slot, 56 bytes
+//!  | lock 1 | notes 1 | keys 4 | next expiry 8 | first table 24 | directory 8 | keys 4 |
+//! ```
+//!
+//! `next expiry` is a lower bound on the expiry of every key in the slot: the
+//! sweeper reads that one number, without the lock, and passes by the slots in
+//! which nothing is due. `keys` stands twice: for those who hold the lock, and
+//! for those who only count.
+//!
+//! [`SlotGuard`] keeps the books: each change is counted (keys, keys that
+//! expire, bytes by type) in the store's counters as it is made.
+#![allow(unsafe_code)]
+
+use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
+use crate::hash::Key;
+use crate::store::{Counter, Session, Store};
+use crate::table::{Cells, Mark, Place};
+use crate::types::stream::Stream;
+use parking_lot::RawMutex;
+use parking_lot::lock_api::RawMutex as _;
+use snug_codec::Segments;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// What kind of value a key holds, as `TYPE` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// A byte string, also read as integer, float or bits.
+    String,
+    /// An append-only log of entries.
+    Stream,
+}
+
+impl Type {
+    /// Every type that there is.
+    pub const ALL: [Type; 2] = [Type::String, Type::Stream];
+
+    /// Redis's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Type::String => "string",
+            Type::Stream => "stream",
+        }
+    }
+}
+
+impl From<Kind> for Type {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large => Type::String,
+            Kind::Stream => Type::Stream,
+        }
+    }
+}
+
+/// A string value as it is held.
+#[derive(Clone, Copy, Debug)]
+pub enum Str<'a> {
+    /// The decimal form of this integer.
+    Int(i64),
+    /// Contiguous bytes.
+    Bytes(&'a [u8]),
+    /// A chain of segments.
+    Chain(&'a Segments),
+}
+
+/// A string value to be stored.
+#[derive(Clone, Debug)]
+pub enum NewStr<'a> {
+    /// Bytes; held as an integer when they are the decimal form of one.
+    Bytes(&'a [u8]),
+    /// An integer.
+    Int(i64),
+    /// A large value, as it was received.
+    Chain(Segments),
+}
+
+/// What becomes of a key's expiry when its value is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetExpiry {
+    /// The key no longer expires.
+    Clear,
+    /// It stays as it is.
+    Keep,
+    /// The key expires at this Unix time in milliseconds.
+    At(u64),
+}
+
+/// A live key's place in a locked slot. Good until a key is added to the slot
+/// or removed from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Found(Place);
+
+/// A value taken out of its slot, or copied, on its way to another key.
+#[derive(Debug)]
+pub struct Detached(Cell);
+
+impl Detached {
+    /// The expiry it carries, in Unix milliseconds.
+    pub fn expiry(&self) -> Option<u64> {
+        self.0.expiry()
+    }
+}
+
+/// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
+#[derive(Clone, Copy, Debug)]
+pub struct Anatomy {
+    /// What Redis would answer to `OBJECT ENCODING`.
+    pub encoding: &'static str,
+    /// Bytes allocated for entry and value, the slot's cell included.
+    pub allocated: usize,
+    /// Bytes of value as a client sees them (for streams: as rows).
+    pub raw: usize,
+    /// Of those, the bytes that are packed, and what they are packed into.
+    pub packed: Option<Packed>,
+    /// How lately it was read: 3 just now, 0 not for long.
+    pub access: u8,
+}
+
+/// The packed part of a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed {
+    /// Bytes before packing.
+    pub raw: usize,
+    /// Bytes after packing, headers included.
+    pub packed: usize,
+}
+
+pub(crate) struct Slot {
+    lock: RawMutex,
+    notes: AtomicU8,
+    keys: AtomicU32,
+    next_expiry: AtomicU64,
+    cells: UnsafeCell<Cells>,
+}
+
+/// Somebody wants to hear of changes in this slot.
+const OBSERVED: u8 = 1;
+/// The slot has values that await packing.
+const UNPACKED: u8 = 2;
+/// A guard that did not lock is out: the slot's lock, or the gate, is held by
+/// a scope above it.
+const BORROWED: u8 = 4;
+
+// SAFETY: `cells` is reached only through a `SlotGuard`, of which at most one
+// exists: it holds the lock, or was made under a scope that does.
+unsafe impl Sync for Slot {}
+
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            lock: RawMutex::INIT,
+            notes: AtomicU8::new(0),
+            keys: AtomicU32::new(0),
+            next_expiry: AtomicU64::new(u64::MAX),
+            cells: UnsafeCell::new(Cells::default()),
+        }
+    }
+}
+
+impl Slot {
+    /// A lower bound on the next expiry in this slot; `u64::MAX` for never.
+    #[inline]
+    pub(crate) fn next_expiry(&self) -> u64 {
+        self.next_expiry.load(Relaxed)
+    }
+
+    /// Whether something here awaits packing. A hint.
+    #[inline]
+    pub(crate) fn unpacked(&self) -> bool {
+        self.notes.load(Relaxed) & UNPACKED != 0
+    }
+
+    pub(crate) fn lock(&self) {
+        self.lock.lock();
+    }
+
+    /// # Safety
+    /// The calling thread holds the lock.
+    pub(crate) unsafe fn unlock(&self) {
+        // SAFETY: by the caller's contract.
+        unsafe { self.lock.unlock() }
+    }
+
+    /// Keys in the slot, as last known.
+    #[inline]
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.load(Relaxed) as usize
+    }
+
+    /// The cells of a slot that nobody else can reach.
+    pub(crate) fn into_cells(self) -> Cells {
+        self.cells.into_inner()
+    }
+}
+
+/// A locked slot. Everything in it is read and changed through this.
+///
+/// No guard may be held across an await or a system call.
+#[derive(Debug)]
+pub struct SlotGuard<'a> {
+    slot: &'a Slot,
+    session: &'a Session,
+    /// The database's number as clients know it.
+    db: usize,
+    /// The keyspace behind it, for counting.
+    keyspace: usize,
+    /// Whether dropping the guard unlocks, or the lock belongs to a scope.
+    locked: bool,
+}
+
+impl Drop for SlotGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.session.guard_dropped();
+        if self.locked {
+            // SAFETY: locked in `SlotGuard::lock`.
+            unsafe { self.slot.unlock() }
+        } else {
+            self.note(BORROWED, false);
+        }
+    }
+}
+
+impl<'a> SlotGuard<'a> {
+    /// Locks the slot.
+    #[inline]
+    pub(crate) fn lock(session: &'a Session, slot: &'a Slot, db: usize, keyspace: usize) -> Self {
+        slot.lock();
+        session.guard_made();
+        Self { slot, session, db, keyspace, locked: true }
+    }
+
+    /// A guard under a scope that keeps everybody else out of the slot. Panics
+    /// if the scope has another guard of it in use.
+    pub(crate) fn borrow(session: &'a Session, slot: &'a Slot, db: usize, keyspace: usize) -> Self {
+        let notes = slot.notes.load(Relaxed);
+        assert!(notes & BORROWED == 0, "two guards of one slot in use at once");
+        slot.notes.store(notes | BORROWED, Relaxed);
+        session.guard_made();
+        Self { slot, session, db, keyspace, locked: false }
+    }
+
+    #[inline]
+    fn cells(&self) -> &Cells {
+        // SAFETY: this guard is the only one of its slot.
+        unsafe { &*self.slot.cells.get() }
+    }
+
+    #[inline]
+    fn cells_mut(&mut self) -> &mut Cells {
+        // SAFETY: this guard is the only one of its slot, borrowed mutably.
+        unsafe { &mut *self.slot.cells.get() }
+    }
+
+    fn note(&self, note: u8, set: bool) {
+        let notes = self.slot.notes.load(Relaxed);
+        self.slot.notes.store(if set { notes | note } else { notes & !note }, Relaxed);
+    }
+
+    /// The number of the database, as clients know it.
+    pub fn db(&self) -> usize {
+        self.db
+    }
+
+    /// The time that this guard's work counts as, in Unix milliseconds.
+    pub fn now(&self) -> u64 {
+        self.session.now()
+    }
+
+    /// Keys in this slot, expired but not yet removed ones included. O(1).
+    pub fn keys(&self) -> usize {
+        self.cells().len()
+    }
+
+    /// Whether somebody wants to hear of changes here ([`observe`](Self::observe)).
+    #[inline]
+    pub fn observed(&self) -> bool {
+        self.slot.notes.load(Relaxed) & OBSERVED != 0
+    }
+
+    /// Asks for changes in this slot to be told, or no longer.
+    pub fn observe(&mut self, observed: bool) {
+        self.note(OBSERVED, observed);
+    }
+
+    /// Looks a key up as a client's read does: an expired key is removed and
+    /// not found, a found one counts as accessed.
+    #[inline]
+    pub fn find(&mut self, key: &Key<'_>) -> Option<Found> {
+        let found = self.find_untouched(key)?;
+        let cell = self.cells_mut().get_mut(found.0);
+        if cell.access() != ACCESS_MAX {
+            cell.set_access(ACCESS_MAX);
+        }
+        Some(found)
+    }
+
+    /// Looks a key up without counting it as accessed.
+    #[inline]
+    pub fn find_untouched(&mut self, key: &Key<'_>) -> Option<Found> {
+        let place = self.cells().find(key)?;
+        let cell = self.cells().get(place);
+        if cell.expires() && cell.expiry().is_some_and(|expiry| expiry <= self.session.now()) {
+            self.expire(place);
+            return None;
+        }
+        Some(Found(place))
+    }
+
+    fn cell(&self, found: Found) -> &Cell {
+        self.cells().get(found.0)
+    }
+
+    fn cell_mut(&mut self, found: Found) -> &mut Cell {
+        self.cells_mut().get_mut(found.0)
+    }
+
+    /// The type of the key's value.
+    #[inline]
+    pub fn type_of(&self, found: Found) -> Type {
+        self.cell(found).kind().into()
+    }
+
+    /// The key's expiry, in Unix milliseconds.
+    #[inline]
+    pub fn expiry(&self, found: Found) -> Option<u64> {
+        self.cell(found).expiry()
+    }
+
+    /// The string, or `None` if the value is of another type.
+    #[inline]
+    pub fn string(&self, found: Found) -> Option<Str<'_>> {
+        let cell = self.cell(found);
+        match cell.kind() {
+            Kind::Int => Some(Str::Int(cell.int())),
+            Kind::Str | Kind::StrChanged => Some(Str::Bytes(cell.bytes())),
+            Kind::Large => Some(Str::Chain(cell.large())),
+            Kind::Stream => None,
+        }
+    }
+
+    /// Sets a key to a string, whatever it held. `found` is what a lookup of
+    /// the same key gave. O(value).
+    pub fn set_string(
+        &mut self,
+        key: &Key<'_>,
+        found: Option<Found>,
+        value: NewStr<'_>,
+        expiry: SetExpiry,
+    ) -> Found {
+        let payload = match value {
+            NewStr::Int(value) => Payload::Int(value),
+            NewStr::Chain(chain) if chain.len() > INLINE_MAX => Payload::Large(Box::new(chain)),
+            NewStr::Chain(chain) => {
+                let bytes = chain.to_vec();
+                return self.set_string(key, found, NewStr::Bytes(&bytes), expiry);
+            }
+            NewStr::Bytes(bytes) if bytes.len() > INLINE_MAX => {
+                Payload::Large(Box::new(Segments::from(bytes)))
+            }
+            NewStr::Bytes(bytes) => match canonical_int(bytes) {
+                Some(value) => Payload::Int(value),
+                None => Payload::Str(bytes),
+            },
+        };
+        let Some(found) = found else {
+            let expiry = match expiry {
+                SetExpiry::At(at) => Some(at),
+                SetExpiry::Clear | SetExpiry::Keep => None,
+            };
+            return self.insert(key, Cell::new(key.tag(), key.bytes, expiry, payload));
+        };
+        let expiry = match expiry {
+            SetExpiry::At(at) => Some(at),
+            SetExpiry::Clear => None,
+            SetExpiry::Keep => self.expiry(found),
+        };
+        self.change(found, |cell| cell.replace(expiry, payload));
+        found
+    }
+
+    /// Sets a string's integer value, keeping its expiry.
+    pub fn set_int(&mut self, found: Found, value: i64) {
+        self.change(found, |cell| {
+            let expiry = cell.expiry();
+            cell.replace(expiry, Payload::Int(value));
+        });
+    }
+
+    /// Appends to a string; its new length. O(`bytes`) amortised.
+    pub fn append(&mut self, found: Found, bytes: &[u8]) -> usize {
+        let len = self.string_len(found);
+        self.write_at(found, len, bytes)
+    }
+
+    /// The length in bytes of a string value.
+    pub fn string_len(&self, found: Found) -> usize {
+        self.string(found).map_or(0, |string| string.len())
+    }
+
+    /// Writes into a string at `offset`, extending it with zeros where it is
+    /// shorter; its new length. Keeps the expiry. O(`bytes`) plus what it
+    /// extends.
+    pub fn write_at(&mut self, found: Found, offset: usize, bytes: &[u8]) -> usize {
+        let end = offset + bytes.len();
+        let len = self.string_len(found).max(end);
+        self.change(found, |cell| {
+            if cell.kind() == Kind::Int {
+                let (expiry, digits) = (cell.expiry(), cell.int().to_string());
+                cell.replace(expiry, Payload::StrChanged(digits.as_bytes()));
+            }
+            if len > INLINE_MAX && cell.kind() != Kind::Large {
+                let (expiry, chain) = (cell.expiry(), Segments::from(cell.bytes()));
+                cell.replace(expiry, Payload::Large(Box::new(chain)));
+            }
+            if cell.kind() == Kind::Large {
+                cell.large_mut().write_at(offset, bytes);
+                return;
+            }
+            if len > cell.bytes().len() {
+                cell.resize_bytes(len);
+            }
+            cell.bytes_mut()[offset..end].copy_from_slice(bytes);
+            cell.mark_changed();
+        });
+        len
+    }
+
+    /// Sets or removes the key's expiry.
+    pub fn set_expiry(&mut self, found: Found, expiry: Option<u64>) {
+        self.change(found, |cell| cell.set_expiry(expiry));
+    }
+
+    /// Removes the key and its value.
+    pub fn remove(&mut self, found: Found) {
+        drop(self.detach(found));
+    }
+
+    /// Takes the value out, with its expiry, to be attached to another key.
+    pub fn detach(&mut self, found: Found) -> Detached {
+        let cell = self.cells_mut().remove(found.0);
+        self.slot.keys.store(self.cells().len() as u32, Relaxed);
+        if cell.expires() {
+            self.count(Counter::Expiring(self.keyspace), -1);
+        }
+        self.count(Counter::Keys(self.keyspace), -1);
+        self.weigh(&cell, -1);
+        Detached(cell)
+    }
+
+    /// A copy of the value, with its expiry, to be attached to another key.
+    /// O(value), large values share their segments.
+    pub fn duplicate(&self, found: Found) -> Detached {
+        let cell = self.cell(found);
+        let payload = match cell.kind() {
+            Kind::Int => Payload::Int(cell.int()),
+            Kind::Str => Payload::Str(cell.bytes()),
+            Kind::StrChanged => Payload::StrChanged(cell.bytes()),
+            Kind::Large => Payload::Large(Box::new(cell.large().clone())),
+            Kind::Stream => Payload::Stream(Box::new(cell.stream().duplicate())),
+        };
+        Detached(Cell::new(cell.tag(), cell.key(), cell.expiry(), payload))
+    }
+
+    /// Gives a detached value to a key that does not exist here.
+    pub fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
+        let mut cell = value.0;
+        cell.rename(key.tag(), key.bytes);
+        self.insert(key, cell)
+    }
+
+    /// The stream, or `None` if the value is of another type.
+    pub fn stream(&self, found: Found) -> Option<&Stream> {
+        let cell = self.cell(found);
+        (cell.kind() == Kind::Stream).then(|| cell.stream())
+    }
+
+    /// Changes a stream, and counts what it takes afterwards. `None` if the
+    /// value is of another type.
+    pub fn with_stream<R>(
+        &mut self,
+        found: Found,
+        change: impl FnOnce(&mut Stream) -> R,
+    ) -> Option<R> {
+        if self.cell(found).kind() != Kind::Stream {
+            return None;
+        }
+        let before = self.cell(found).stream().memory();
+        let stream = self.cell_mut(found).stream_mut();
+        let result = change(stream);
+        let pending = stream.pending_work() > 0;
+        let after = self.cell(found).stream().memory();
+        let delta = |a: usize, b: usize| b as i64 - a as i64;
+        self.count(Counter::Bytes(Type::Stream), delta(before.allocated, after.allocated));
+        self.count(Counter::Raw(Type::Stream), delta(before.raw, after.raw));
+        self.count(Counter::PackedFrom(Type::Stream), delta(before.packed_from, after.packed_from));
+        self.count(Counter::Packed(Type::Stream), delta(before.packed, after.packed));
+        if pending {
+            self.note(UNPACKED, true);
+        }
+        Some(result)
+    }
+
+    /// Creates an empty stream under a key that does not exist.
+    pub fn insert_stream(&mut self, key: &Key<'_>) -> Found {
+        let payload = Payload::Stream(Box::new(Stream::new()));
+        self.insert(key, Cell::new(key.tag(), key.bytes, None, payload))
+    }
+
+    /// What the entry is made of.
+    pub fn anatomy(&self, found: Found) -> Anatomy {
+        let cell = self.cell(found);
+        let (encoding, raw, packed) = match cell.kind() {
+            Kind::Int => ("int", cell.int().to_string().len(), None),
+            // Redis embeds strings of up to 44 bytes in their object.
+            Kind::Str if cell.bytes().len() <= 44 => ("embstr", cell.bytes().len(), None),
+            Kind::Str | Kind::StrChanged => ("raw", cell.bytes().len(), None),
+            Kind::Large => ("raw", cell.large().len(), None),
+            Kind::Stream => {
+                let memory = cell.stream().memory();
+                let packed = Packed { raw: memory.packed_from, packed: memory.packed };
+                ("stream", memory.raw, (memory.packed > 0).then_some(packed))
+            }
+        };
+        let allocated = cell.allocated() + size_of::<Cell>();
+        Anatomy { encoding, allocated, raw, packed, access: cell.access() }
+    }
+
+    /// Visits live keys from `mark` on, `count` of them or a few more; where
+    /// to go on, or `None` at the slot's end.
+    pub(crate) fn walk(
+        &self,
+        mark: Mark,
+        count: usize,
+        visit: &mut dyn FnMut(&[u8], Type),
+    ) -> Option<Mark> {
+        let now = self.session.now();
+        self.cells().walk(mark, count, &mut |cell| {
+            if cell.expiry().is_none_or(|expiry| expiry > now) {
+                visit(cell.key(), cell.kind().into());
+            }
+        })
+    }
+
+    /// Visits the first `count` live keys of the slot.
+    pub fn first_keys(&self, count: usize, mut visit: impl FnMut(&[u8])) {
+        let live = self.cells().iter();
+        let live =
+            live.filter(|cell| cell.expiry().is_none_or(|expiry| expiry > self.session.now()));
+        live.take(count).for_each(|cell| visit(cell.key()));
+    }
+
+    /// The `n`-th key of the slot, if it is not expired.
+    pub(crate) fn nth_key(&self, n: usize) -> Option<&[u8]> {
+        let cell = self.cells().get(self.cells().nth(n)?);
+        cell.expiry().is_none_or(|expiry| expiry > self.session.now()).then(|| cell.key())
+    }
+
+    /// Bytes allocated for the slot's tables.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.cells().allocated()
+    }
+
+    /// Keys that expire, and the sum of their remaining milliseconds.
+    pub(crate) fn ttl_sum(&self) -> (u64, u64) {
+        let expiries = self.cells().iter().filter_map(Cell::expiry);
+        expiries.fold((0, 0), |(n, sum), at| (n + 1, sum + at.saturating_sub(self.session.now())))
+    }
+
+    /// Removes every key whose time has come, as many as `limit` of them; how
+    /// many. When none is left, leaves the exact time of the next.
+    pub(crate) fn expire_due(&mut self, limit: usize) -> usize {
+        let now = self.session.now();
+        let mut removed = 0;
+        // Backwards, so that a removal leaves the places still to come alone.
+        for n in (0..self.keys()).rev() {
+            let cells = &self.cells();
+            let Some(place) = cells.nth(n) else { break };
+            if cells.get(place).expiry().is_some_and(|at| at <= now) {
+                self.expire(place);
+                removed += 1;
+                if removed == limit {
+                    return removed;
+                }
+            }
+        }
+        let next = self.cells().iter().filter_map(Cell::expiry).min();
+        self.slot.next_expiry.store(next.unwrap_or(u64::MAX), Relaxed);
+        removed
+    }
+
+    /// The first stream that has sealed blocks to pack, if there is one.
+    pub(crate) fn unpacked_stream(&mut self) -> Option<Found> {
+        let cells = &self.cells();
+        let mut streams = (0..cells.len()).filter_map(|n| cells.nth(n)).filter(|&place| {
+            let cell = cells.get(place);
+            cell.kind() == Kind::Stream && cell.stream().pending_work() > 0
+        });
+        let found = streams.next().map(Found);
+        if found.is_none() {
+            self.note(UNPACKED, false);
+        }
+        found
+    }
+
+    /// The key at a place.
+    pub fn key(&self, found: Found) -> &[u8] {
+        self.cell(found).key()
+    }
+
+    fn expire(&mut self, place: Place) {
+        let value = self.detach(Found(place));
+        self.session.store().observer().expired(self, value.0.key());
+        self.count(Counter::Expired, 1);
+    }
+
+    fn insert(&mut self, key: &Key<'_>, cell: Cell) -> Found {
+        self.weigh(&cell, 1);
+        self.count(Counter::Keys(self.keyspace), 1);
+        if let Some(expiry) = cell.expiry() {
+            self.count(Counter::Expiring(self.keyspace), 1);
+            self.expires_at(expiry);
+        }
+        let store = self.session.store();
+        let place = self.cells_mut().insert(key, cell, |key| store.key(key).branch());
+        self.slot.keys.store(self.cells().len() as u32, Relaxed);
+        Found(place)
+    }
+
+    /// Changes an entry in place and counts the difference.
+    #[inline]
+    fn change(&mut self, found: Found, change: impl FnOnce(&mut Cell)) {
+        let cell = self.cell_mut(found);
+        let expired = cell.expires();
+        let (kind, before) = (cell.kind(), cell.allocated());
+        let simple = !matches!(kind, Kind::Stream);
+        if !simple {
+            let cell = self.cell(found);
+            self.weigh(cell, -1);
+        }
+        let cell = self.cell_mut(found);
+        change(cell);
+        let (kind_after, after, expiry) = (cell.kind(), cell.allocated(), cell.expiry());
+        if simple && kind_after != Kind::Stream {
+            if before != after {
+                self.count(Counter::Bytes(Type::String), after as i64 - before as i64);
+            }
+        } else {
+            let cell = self.cell(found);
+            self.weigh(cell, 1);
+        }
+        if expired != expiry.is_some() {
+            let delta = if expired { -1 } else { 1 };
+            self.count(Counter::Expiring(self.keyspace), i64::from(delta));
+        }
+        if let Some(expiry) = expiry {
+            self.expires_at(expiry);
+        }
+    }
+
+    #[inline]
+    fn expires_at(&self, expiry: u64) {
+        if expiry < self.slot.next_expiry() {
+            self.slot.next_expiry.store(expiry, Relaxed);
+        }
+    }
+
+    /// Adds what an entry takes to the counters, or takes it away.
+    fn weigh(&self, cell: &Cell, sign: i64) {
+        weigh(self.session.store(), cell, sign);
+    }
+
+    #[inline]
+    fn count(&self, counter: Counter, delta: i64) {
+        self.session.store().count(counter, delta);
+    }
+}
+
+/// Adds what an entry takes to the store's counters, or takes it away.
+pub(crate) fn weigh(store: &Store, cell: &Cell, sign: i64) {
+    let kind = Type::from(cell.kind());
+    store.count(Counter::Bytes(kind), sign * cell.allocated() as i64);
+    if cell.kind() == Kind::Stream {
+        let memory = cell.stream().memory();
+        store.count(Counter::Raw(kind), sign * memory.raw as i64);
+        store.count(Counter::PackedFrom(kind), sign * memory.packed_from as i64);
+        store.count(Counter::Packed(kind), sign * memory.packed as i64);
+    }
+}
+
+impl Str<'_> {
+    /// The length in bytes as a client sees it.
+    pub fn len(&self) -> usize {
+        match self {
+            Str::Int(value) => decimal_len(*value),
+            Str::Bytes(bytes) => bytes.len(),
+            Str::Chain(chain) => chain.len(),
+        }
+    }
+
+    /// Whether the string is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The string in one piece: a reference where it is in one piece.
+    pub fn to_bytes(&self) -> std::borrow::Cow<'_, [u8]> {
+        match self {
+            Str::Int(value) => value.to_string().into_bytes().into(),
+            Str::Bytes(bytes) => (*bytes).into(),
+            Str::Chain(chain) => chain.to_vec().into(),
+        }
+    }
+
+    /// The value as an integer, if it is the decimal form of one.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Str::Int(value) => Some(*value),
+            Str::Bytes(bytes) => canonical_int(bytes),
+            Str::Chain(_) => None,
+        }
+    }
+}
+
+fn decimal_len(value: i64) -> usize {
+    let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
+    digits + usize::from(value < 0)
+}
+
+/// The integer whose decimal form these bytes are, exactly: no sign but one
+/// `-`, no leading zero, no space. The only strings that may be held as numbers.
+pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    match digits {
+        [b'0'] => return (!negative).then_some(0),
+        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
+        _ => return None,
+    }
+    let mut value = 0u64;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
+}

@@ -1,0 +1,594 @@
+//! The store: sixteen databases of slots, what they count, and how a thread
+//! gets to work on them.
+//!
+//! ```text
+//!  Store
+//!    databases  [0] [1] ... [15]          numbers that clients use; SWAPDB swaps two
+//!                 \  /
+//!    keyspaces  [a] [b] ... [p]           16,384 slots each, made on first use
+//!    counters   keys, expiring, bytes by type ...
+//!    gates      one per session
+//! ```
+//!
+//! # Locks
+//!
+//! A thread works through a [`Session`]. While it executes a batch of commands
+//! it holds its own *gate* shared, which costs one atomic operation a batch.
+//! Within the batch, in one of three modes:
+//!
+//! - a command locks the slot of its key ([`Batch::lock`]);
+//! - a command or transaction of several keys locks all their slots first, in
+//!   ascending order of (keyspace, slot), and works under that scope
+//!   ([`Batch::hold`]);
+//! - whatever concerns a whole database, or keys not known beforehand, closes
+//!   every gate and then needs no slot lock at all ([`Batch::exclusive`]).
+//!
+//! Slots are only ever waited for in ascending order, gates only by a thread
+//! that holds neither slot nor gate: nothing can wait in a circle.
+
+use crate::hash::{Key, KeyHasher, SLOTS};
+use crate::keyspace::{Keyspace, Slots};
+use crate::sharded::Sharded;
+use crate::slot::{SlotGuard, Type, weigh};
+use crate::table::Mark;
+use parking_lot::lock_api::RawRwLock as _;
+use parking_lot::{Mutex, RawRwLock};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Logical databases.
+pub const DATABASES: usize = 16;
+
+/// What the store tells of what it does by itself.
+pub trait Observer: Send + Sync {
+    /// A key's time came and it was removed. Called under the slot's lock.
+    fn expired(&self, slot: &SlotGuard<'_>, key: &[u8]);
+}
+
+/// An observer that listens to nothing.
+#[derive(Debug)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn expired(&self, _: &SlotGuard<'_>, _: &[u8]) {}
+}
+
+/// How a store is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StoreConfig {
+    /// Whether slots are Redis Cluster's (CRC16 of the hash tag).
+    pub cluster: bool,
+}
+
+/// What the store counts. Exact at any moment nobody is writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter {
+    Keys(usize),
+    Expiring(usize),
+    Bytes(Type),
+    Raw(Type),
+    PackedFrom(Type),
+    Packed(Type),
+    Expired,
+}
+
+const TYPES: usize = 8;
+const COUNTERS: usize = 2 * DATABASES + 4 * TYPES + 1;
+
+impl Counter {
+    #[inline]
+    fn index(self) -> usize {
+        match self {
+            Self::Keys(keyspace) => keyspace,
+            Self::Expiring(keyspace) => DATABASES + keyspace,
+            Self::Bytes(kind) => 2 * DATABASES + kind as usize,
+            Self::Raw(kind) => 2 * DATABASES + TYPES + kind as usize,
+            Self::PackedFrom(kind) => 2 * DATABASES + 2 * TYPES + kind as usize,
+            Self::Packed(kind) => 2 * DATABASES + 3 * TYPES + kind as usize,
+            Self::Expired => COUNTERS - 1,
+        }
+    }
+}
+
+/// What the values of one type take, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TypeMemory {
+    /// Allocated, entries with their keys included.
+    pub allocated: u64,
+    /// Raw bytes of all values that can be packed, packed or not.
+    pub raw: u64,
+    /// Raw bytes of what is packed now.
+    pub packed_from: u64,
+    /// What those are packed into.
+    pub packed: u64,
+}
+
+/// An in-memory keyspace of [`DATABASES`] databases.
+pub struct Store {
+    hasher: KeyHasher,
+    config: StoreConfig,
+    /// Which keyspace each database is.
+    databases: [AtomicU8; DATABASES],
+    keyspaces: [Keyspace; DATABASES],
+    counters: Sharded<COUNTERS>,
+    gates: Mutex<Vec<Arc<Gate>>>,
+    observer: Box<dyn Observer>,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// An empty store that tells `observer` what it does by itself.
+    pub fn new(config: StoreConfig, observer: Box<dyn Observer>) -> Arc<Self> {
+        Arc::new(Self {
+            hasher: KeyHasher::new(config.cluster),
+            config,
+            databases: std::array::from_fn(|n| AtomicU8::new(n as u8)),
+            keyspaces: std::array::from_fn(|_| Keyspace::new()),
+            counters: Sharded::new(),
+            gates: Mutex::default(),
+            observer,
+        })
+    }
+
+    /// How the store was set up.
+    pub fn config(&self) -> StoreConfig {
+        self.config
+    }
+
+    /// A session: what one thread works through. Costs a gate until dropped.
+    pub fn session(self: &Arc<Self>) -> Session {
+        let gate = Arc::new(Gate::new());
+        self.gates.lock().push(Arc::clone(&gate));
+        Session {
+            store: Arc::clone(self),
+            gate,
+            now: Cell::new(0),
+            mode: Cell::new(Mode::Single),
+            guards: Cell::new(0),
+            held: RefCell::default(),
+        }
+    }
+
+    /// A key's hash and slot.
+    #[inline]
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.hasher.key(bytes)
+    }
+
+    #[inline]
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    #[inline]
+    pub(crate) fn count(&self, counter: Counter, delta: i64) {
+        self.counters.add(counter.index(), delta);
+    }
+
+    fn sum(&self, counter: Counter) -> u64 {
+        self.counters.sum(counter.index()).max(0) as u64
+    }
+
+    #[inline]
+    fn keyspace_of(&self, db: usize) -> usize {
+        self.databases[db].load(Ordering::Relaxed) as usize
+    }
+
+    /// Keys in a database, expired but not yet removed ones included. O(1).
+    pub fn keys(&self, db: usize) -> u64 {
+        self.sum(Counter::Keys(self.keyspace_of(db)))
+    }
+
+    /// Keys in a database that expire. O(1).
+    pub fn expiring(&self, db: usize) -> u64 {
+        self.sum(Counter::Expiring(self.keyspace_of(db)))
+    }
+
+    /// What the values of a type take, over all databases. O(1).
+    pub fn type_memory(&self, kind: Type) -> TypeMemory {
+        TypeMemory {
+            allocated: self.sum(Counter::Bytes(kind)),
+            raw: self.sum(Counter::Raw(kind)),
+            packed_from: self.sum(Counter::PackedFrom(kind)),
+            packed: self.sum(Counter::Packed(kind)),
+        }
+    }
+
+    /// Keys removed because their time had come, since the start.
+    pub fn expired(&self) -> u64 {
+        self.sum(Counter::Expired)
+    }
+
+    /// Keys in a slot of a database. O(1), takes no lock.
+    pub fn keys_in_slot(&self, db: usize, slot: usize) -> usize {
+        self.keyspaces[self.keyspace_of(db)].peek().map_or(0, |slots| slots[slot].keys())
+    }
+
+    /// Bytes allocated for slots and their tables, entries not counted:
+    /// what `MEMORY STATS` calls a database's main hash table. O(slots).
+    pub(crate) fn slots(&self, db: usize) -> Option<&Slots> {
+        self.keyspaces[self.keyspace_of(db)].peek()
+    }
+}
+
+/// What one session holds while it executes a batch.
+struct Gate(RawRwLock);
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self(RawRwLock::INIT)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Each slot is locked when it is needed.
+    Single,
+    /// The slots in `held` are locked.
+    Held,
+    /// All gates are closed.
+    Exclusive,
+}
+
+/// What one thread works on a store through.
+pub struct Session {
+    store: Arc<Store>,
+    gate: Arc<Gate>,
+    now: Cell<u64>,
+    mode: Cell<Mode>,
+    /// Slot guards in use.
+    guards: Cell<usize>,
+    /// The slots locked in mode `Held`, ascending: keyspace and slot.
+    held: RefCell<Vec<(usize, usize)>>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("mode", &self.mode.get()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.store.gates.lock().retain(|gate| !Arc::ptr_eq(gate, &self.gate));
+    }
+}
+
+impl Session {
+    /// Begins a batch of work that counts as done at `now`, Unix milliseconds.
+    ///
+    /// A batch is to be short, and must not be held across an await or a wait
+    /// for anything but the store: it keeps whole-database operations waiting.
+    pub fn enter(&mut self, now: u64) -> Batch<'_> {
+        self.gate.0.lock_shared();
+        self.now.set(now);
+        Batch { session: self }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.now.get()
+    }
+
+    #[inline]
+    pub(crate) fn guard_made(&self) {
+        self.guards.set(self.guards.get() + 1);
+    }
+
+    #[inline]
+    pub(crate) fn guard_dropped(&self) {
+        self.guards.set(self.guards.get() - 1);
+    }
+}
+
+/// A batch of work on a store. All access to keys begins here.
+#[derive(Debug)]
+pub struct Batch<'s> {
+    session: &'s Session,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // SAFETY: `enter` locked it, and `exclusive` gives it back locked.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.session.gate.0.unlock_shared();
+        }
+    }
+}
+
+impl<'s> Batch<'s> {
+    /// The store.
+    pub fn store(&self) -> &'s Store {
+        &self.session.store
+    }
+
+    /// A key's hash and slot.
+    #[inline]
+    pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.session.store.key(bytes)
+    }
+
+    /// The time that this batch counts as, in Unix milliseconds.
+    pub fn now(&self) -> u64 {
+        self.session.now.get()
+    }
+
+    /// Sets the time that what follows counts as.
+    pub fn set_now(&self, now: u64) {
+        self.session.now.set(now);
+    }
+
+    /// The locked slot of a key.
+    ///
+    /// # Panics
+    /// Under [`hold`](Self::hold) when the slot is not one of those held, and
+    /// under any scope when another guard of the same slot is in use.
+    #[inline]
+    pub fn lock(&self, db: usize, key: &Key<'_>) -> SlotGuard<'_> {
+        self.lock_slot(db, key.slot())
+    }
+
+    /// The locked slot of that number. Panics as [`lock`](Self::lock) does.
+    #[inline]
+    pub fn lock_slot(&self, db: usize, slot: usize) -> SlotGuard<'_> {
+        let store = self.store();
+        let keyspace = store.keyspace_of(db);
+        let cells = &store.keyspaces[keyspace].slots()[slot];
+        match self.session.mode.get() {
+            Mode::Single => SlotGuard::lock(self.session, cells, db, keyspace),
+            Mode::Exclusive => SlotGuard::borrow(self.session, cells, db, keyspace),
+            Mode::Held => {
+                let held = self.session.held.borrow().binary_search(&(keyspace, slot)).is_ok();
+                assert!(held, "slot {slot} is not among those held");
+                SlotGuard::borrow(self.session, cells, db, keyspace)
+            }
+        }
+    }
+
+    /// Locks the slots of all these keys, in ascending order, until the scope
+    /// is dropped; within it [`lock`](Self::lock) gives any of them, one guard
+    /// of a slot at a time. Within another scope it adds nothing.
+    pub fn hold<'k>(&self, keys: impl IntoIterator<Item = (usize, Key<'k>)>) -> Hold<'_> {
+        if self.session.mode.get() != Mode::Single {
+            return Hold { session: None };
+        }
+        assert_eq!(self.session.guards.get(), 0, "holding slots with a guard in use");
+        let store = self.store();
+        let mut held = self.session.held.borrow_mut();
+        held.extend(keys.into_iter().map(|(db, key)| (store.keyspace_of(db), key.slot())));
+        held.sort_unstable();
+        held.dedup();
+        for &(keyspace, slot) in held.iter() {
+            store.keyspaces[keyspace].slots()[slot].lock();
+        }
+        self.session.mode.set(Mode::Held);
+        Hold { session: Some(self.session) }
+    }
+
+    /// Keeps everybody else out of the whole store until the scope is dropped.
+    /// Waits for the batches of other sessions to end. Within another such
+    /// scope it adds nothing.
+    ///
+    /// # Panics
+    /// Under [`hold`](Self::hold), or with a slot guard in use.
+    pub fn exclusive(&self) -> Exclusive<'_> {
+        if self.session.mode.get() == Mode::Exclusive {
+            return Exclusive { session: None };
+        }
+        assert_eq!(self.session.mode.get(), Mode::Single, "closing the gates with slots held");
+        assert_eq!(self.session.guards.get(), 0, "closing the gates with a guard in use");
+        // SAFETY: this batch holds its own gate; it holds it again before the
+        // scope that is returned here has ended.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.session.gate.0.unlock_shared();
+        }
+        let gates = self.session.store.gates.lock();
+        gates.iter().for_each(|gate| gate.0.lock_exclusive());
+        self.session.mode.set(Mode::Exclusive);
+        Exclusive { session: Some((self.session, gates)) }
+    }
+
+    /// Swaps two databases.
+    pub fn swap(&self, a: usize, b: usize) {
+        let _alone = self.exclusive();
+        let databases = &self.store().databases;
+        let was = databases[a].load(Ordering::Relaxed);
+        databases[a].store(databases[b].load(Ordering::Relaxed), Ordering::Relaxed);
+        databases[b].store(was, Ordering::Relaxed);
+    }
+
+    /// Empties a database at once, and gives what was in it to be freed when
+    /// and where the caller sees fit. O(1).
+    pub fn flush(&self, db: usize) -> Flushed {
+        let _alone = self.exclusive();
+        assert_eq!(self.session.guards.get(), 0, "flushing with a guard in use");
+        let store = &self.session.store;
+        let keyspace = store.keyspace_of(db);
+        for counter in [Counter::Keys(keyspace), Counter::Expiring(keyspace)] {
+            store.count(counter, -(store.sum(counter) as i64));
+        }
+        // SAFETY: every gate is closed and this session has no guard in use.
+        #[allow(unsafe_code)]
+        let slots = unsafe { store.keyspaces[keyspace].take() };
+        Flushed { store: Arc::clone(store), slots }
+    }
+
+    /// Visits the keys of a database from `cursor` (0 to begin) on, about
+    /// `count` of them; the cursor to go on with, 0 at the end. A key that is
+    /// there from the first call to the last is visited at least once.
+    pub fn scan(
+        &self,
+        db: usize,
+        cursor: u64,
+        count: usize,
+        mut visit: impl FnMut(&[u8], Type),
+    ) -> u64 {
+        let Some(slots) = self.store().slots(db) else { return 0 };
+        let Some((first, mut mark)) = Mark::from_cursor(cursor) else { return 0 };
+        let mut visited = 0;
+        for (slot, hint) in slots.iter().enumerate().skip(first) {
+            while hint.keys() > 0 {
+                let guard = self.lock_slot(db, slot);
+                let next = guard.walk(mark, count - visited, &mut |key, kind| {
+                    visited += 1;
+                    visit(key, kind);
+                });
+                match next {
+                    Some(next) => mark = next,
+                    None => break,
+                }
+                if visited >= count {
+                    return mark.cursor(slot);
+                }
+            }
+            mark = Mark::default();
+            if visited >= count && slot + 1 < SLOTS {
+                return mark.cursor(slot + 1);
+            }
+        }
+        0
+    }
+
+    /// A random key of a database, each about as likely; `None` when it has
+    /// no live key. `random` gives numbers below its argument. O(slots).
+    pub fn random_key(&self, db: usize, mut random: impl FnMut(u64) -> u64) -> Option<Vec<u8>> {
+        // Expired keys may be drawn: a hundred times at most, as Redis does,
+        // then the first live one will do.
+        for _ in 0..100 {
+            let slots = self.store().slots(db)?;
+            let total: u64 = slots.iter().map(|slot| slot.keys() as u64).sum();
+            let mut rest = if total == 0 { return None } else { random(total) };
+            let drawn = slots.iter().position(|slot| {
+                let here = slot.keys() as u64;
+                let found = rest < here;
+                rest -= if found { 0 } else { here };
+                found
+            });
+            let Some(slot) = drawn else { continue };
+            if let Some(key) = self.lock_slot(db, slot).nth_key(rest as usize) {
+                return Some(key.to_vec());
+            }
+        }
+        let mut first = None;
+        self.scan(db, 0, usize::MAX, |key, _| {
+            first.get_or_insert_with(|| key.to_vec());
+        });
+        first
+    }
+
+    /// Mean remaining milliseconds of the keys of a database that expire,
+    /// estimated from a few slots. 0 when none does.
+    pub fn average_ttl(&self, db: usize) -> u64 {
+        let Some(slots) = self.store().slots(db) else { return 0 };
+        let expiring = slots.iter().enumerate().filter(|(_, s)| s.next_expiry() != u64::MAX);
+        let sampled = expiring.take(16).map(|(n, _)| self.lock_slot(db, n).ttl_sum());
+        let (keys, sum) = sampled.fold((0, 0), |(n, sum), (k, s)| (n + k, sum + s));
+        sum.checked_div(keys).unwrap_or(0)
+    }
+
+    /// Bytes allocated for a database's slots and tables, entries not counted.
+    /// O(slots).
+    pub fn table_bytes(&self, db: usize) -> usize {
+        let Some(slots) = self.store().slots(db) else { return 0 };
+        let used = (0..SLOTS).filter(|&n| slots[n].keys() > 0);
+        let tables: usize = used.map(|n| self.lock_slot(db, n).table_bytes()).sum();
+        crate::memory::usable(size_of::<Slots>()) + tables
+    }
+}
+
+/// A scope under which slots are held. See [`Batch::hold`].
+#[derive(Debug)]
+#[must_use]
+pub struct Hold<'b> {
+    session: Option<&'b Session>,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        let Some(session) = self.session else { return };
+        debug_assert_eq!(session.guards.get(), 0);
+        session.mode.set(Mode::Single);
+        for (keyspace, slot) in session.held.borrow_mut().drain(..) {
+            // SAFETY: locked by `hold`, in this very scope.
+            #[allow(unsafe_code)]
+            unsafe {
+                session.store.keyspaces[keyspace].slots()[slot].unlock();
+            }
+        }
+    }
+}
+
+/// A scope with the store to itself. See [`Batch::exclusive`].
+#[derive(Debug)]
+#[must_use]
+pub struct Exclusive<'b> {
+    session: Option<(&'b Session, parking_lot::MutexGuard<'b, Vec<Arc<Gate>>>)>,
+}
+
+impl Drop for Exclusive<'_> {
+    fn drop(&mut self) {
+        let Some((session, gates)) = self.session.take() else { return };
+        session.mode.set(Mode::Single);
+        for gate in gates.iter() {
+            // SAFETY: closed by `exclusive`, in this very scope.
+            #[allow(unsafe_code)]
+            unsafe {
+                gate.0.unlock_exclusive();
+            }
+        }
+        drop(gates);
+        session.gate.0.lock_shared();
+    }
+}
+
+/// What a database held before it was flushed. Its memory is freed, and no
+/// longer counted, when this is dropped: O(keys).
+#[derive(Debug)]
+pub struct Flushed {
+    store: Arc<Store>,
+    slots: Option<Box<Slots>>,
+}
+
+impl Drop for Flushed {
+    fn drop(&mut self) {
+        let Some(slots) = self.slots.take() else { return };
+        for slot in *slots {
+            let cells = slot.into_cells();
+            cells.iter().for_each(|cell| weigh(&self.store, cell, -1));
+        }
+    }
+}
+
+impl Mark {
+    /// This place in this slot as a cursor: 14 bits of slot, 26 of branch, 12
+    /// of tag. Never 0, since 0 is where everything begins.
+    fn cursor(self, slot: usize) -> u64 {
+        (slot as u64) << 38 | u64::from(self.branch) << 12 | u64::from(self.tag)
+    }
+
+    /// The slot and place that a cursor stands for, unless it is none of ours.
+    fn from_cursor(cursor: u64) -> Option<(usize, Self)> {
+        let slot = usize::try_from(cursor >> 38).ok().filter(|&slot| slot < SLOTS)?;
+        let branch = (cursor >> 12) as u32 & ((1 << 26) - 1);
+        Some((slot, Self { branch, tag: cursor as u16 & 0xfff }))
+    }
+}

@@ -1,0 +1,3 @@
+//! The data types that an entry boxes, one file or folder each.
+
+pub mod stream;
