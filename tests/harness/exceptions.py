@@ -1,0 +1,231 @@
+"""Where a reply may differ from redis-server's, one by one, and why.
+
+Everything that is not in this table is compared type for type and word for
+word. An error is always compared word for word, unless its rule is `error_of`.
+A rule is (pattern over the command's words in lower case, comparison, reason);
+the first that matches counts. In a pattern * stands for anything.
+"""
+
+import fnmatch
+import itertools
+import re
+
+from harness.resp import to_bytes
+
+SCALARS = {"+", "$", ":", ",", "="}
+
+
+def same(a, b):
+    return a == b
+
+
+def same_type(a, b):
+    return a[0] == b[0] and (a[1] is None) == (b[1] is None)
+
+
+def same_shape(a, b):
+    """Types and lengths equal at every depth."""
+    if a[0] != b[0]:
+        return False
+    if isinstance(a[1], list) and isinstance(b[1], list):
+        if a[0] == "%":
+            return len(a[1]) == len(b[1]) and all(
+                same(x, y) and same_shape(v, w) for (x, v), (y, w) in zip(a[1], b[1])
+            )
+        return len(a[1]) == len(b[1]) and all(map(same_shape, a[1], b[1]))
+    return same_type(a, b)
+
+
+def unordered(a, b):
+    """The same elements (or pairs) in any order."""
+    if a[0] != b[0] or not isinstance(a[1], list) or not isinstance(b[1], list):
+        return a == b
+    return sorted(map(repr, a[1])) == sorted(map(repr, b[1]))
+
+
+def unordered_pairs(a, b):
+    """A map, or RESP2's flat list of pairs, in any order of its keys."""
+    if a[0] != b[0] or not isinstance(a[1], list) or not isinstance(b[1], list):
+        return a == b
+    return sorted(map(repr, pairs(a))) == sorted(map(repr, pairs(b)))
+
+
+def pairs(reply):
+    if reply[0] == "%":
+        return reply[1]
+    return list(zip(reply[1][::2], reply[1][1::2]))
+
+
+def numbers_within(tolerance):
+    """Numbers this close count as equal; negative ones (-1, -2) must be equal."""
+
+    def compare(a, b):
+        if a[0] != ":" or b[0] != ":" or min(a[1], b[1]) < 0:
+            return a == b
+        return abs(a[1] - b[1]) <= tolerance
+
+    return compare
+
+
+def except_fields(*names):
+    """Maps compared in order, the values of the named fields by type alone."""
+    left_out = {n.encode() for n in names}
+
+    def compare(a, b):
+        if a[0] != b[0] or a[0] not in "*%" or a[1] is None or b[1] is None:
+            return a == b
+        left, right = pairs(a), pairs(b)
+        return len(left) == len(right) and all(
+            k == m and (v == w or (k[1] in left_out and v[0] == w[0])) for (k, v), (m, w) in zip(left, right)
+        )
+
+    return compare
+
+
+def same_keys(a, b):
+    """Maps with the same keys in the same order and values of the same types."""
+    if a[0] != b[0] or a[0] not in "*%":
+        return a == b
+    return [(k, v[0]) for k, v in pairs(a)] == [(k, v[0]) for k, v in pairs(b)]
+
+
+def with_holes(pattern):
+    """Text equal once every match of `pattern` is replaced."""
+
+    def blank(reply):
+        kind, value = reply
+        if isinstance(value, bytes):
+            return (kind, re.sub(pattern.encode(), b"?", value))
+        if isinstance(value, list) and kind == "%":
+            return (kind, [(blank(k), blank(v)) for k, v in value])
+        if isinstance(value, list):
+            return (kind, [blank(v) for v in value])
+        return reply
+
+    return lambda a, b: blank(a) == blank(b)
+
+
+def client_lines(a, b):
+    """CLIENT LIST: as many lines, each with redis-server's fields first."""
+    if a[0] != b[0] or not isinstance(a[1], bytes) or not isinstance(b[1], bytes):
+        return a == b
+    left, right = a[1].splitlines(), b[1].splitlines()
+    if len(left) != len(right):
+        return False
+    stable = (b"name", b"db", b"sub", b"psub", b"ssub", b"multi", b"watch", b"cmd", b"user", b"resp", b"redir", b"flags")
+    for x, y in zip(left, right):
+        wanted = dict(f.split(b"=", 1) for f in x.split(b" "))
+        got = dict(f.split(b"=", 1) for f in y.split(b" "))
+        if not set(wanted) <= set(got):
+            return False
+        if any(k in wanted and wanted[k] != got[k] for k in stable):
+            return False
+    return True
+
+
+def error_of(a, b):
+    """Both are errors with the same first word."""
+    return a[0] == b[0] == "-" and a[1].split(b" ")[0] == b[1].split(b" ")[0]
+
+
+def stream_info(a, b):
+    """XINFO STREAM: radix tree figures are of redis-server's own structure."""
+    return except_fields("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time")(a, b)
+
+
+RULES = [
+    ("time", same_shape, "the clock"),
+    ("hello*", except_fields("id", "version", "server"), "connection number, version, product name"),
+    ("client id", same_type, "connection numbers are each server's own"),
+    ("client info*", client_lines, "addresses, numbers, ages, memory"),
+    ("client list*", client_lines, "addresses, numbers, ages, memory"),
+    ("ttl *", numbers_within(1), "the clock moves between the two servers"),
+    ("expiretime *", numbers_within(1), "a relative expiry starts at each server's own now"),
+    ("pttl *", numbers_within(3000), "the clock moves between the two servers"),
+    ("pexpiretime *", numbers_within(3000), "a relative expiry starts at each server's own now"),
+    ("object idletime *", numbers_within(2), "the clock"),
+    ("object freq *", numbers_within(3), "the counter grows by chance"),
+    ("keys *", unordered, "redis-server promises no order"),
+    ("randomkey", same_type, "random"),
+    ("config get *", unordered_pairs, "redis-server promises no order"),
+    ("pubsub channels*", unordered, "redis-server promises no order"),
+    ("pubsub shardchannels*", unordered, "redis-server promises no order"),
+    ("xadd * [*] *", same_type, "the ID holds the time"),
+    ("xinfo stream * full*", same_keys, "radix tree figures; entries are compared by XRANGE"),
+    ("xinfo stream *", stream_info, "radix tree figures"),
+    ("memory usage *", same_type, "each server's own layout"),
+    ("memory stats", same_type, "each server's own memory"),
+    ("memory doctor", same_type, "advice in each server's own words"),
+    ("memory malloc-stats", same_type, "each allocator's own words"),
+    ("debug object *", same_type, "an address and sizes"),
+    ("debug htstats*", same_type, "each server's own tables"),
+    ("slowlog get*", same_type, "times"),
+    ("slowlog len", same_type, "what is slow differs"),
+    ("latency doctor", same_type, "advice in each server's own words"),
+    ("latency latest", same_type, "times"),
+    ("latency histogram*", same_type, "times"),
+    ("lolwut*", same_type, "a drawing and a version"),
+    ("info*", same_type, "compared field by field in test_info.py"),
+    ("command docs*", same_type, "compared in test_command_table.py"),
+    ("command list*", unordered, "redis-server promises no order"),
+    ("command count", same_type, "the number of commands grows with the versions"),
+    ("cluster nodes", with_holes("[0-9a-f]{40}|\\d+@\\d+|127\\.0\\.0\\.1|,[^ ,]*(?= )"), "node ID, ports, own address"),
+    ("cluster myid", same_type, "node ID"),
+    ("cluster myshardid", same_type, "shard ID"),
+    ("cluster slots", same_shape, "node ID, port"),
+    ("cluster shards", same_shape, "node ID, port, offset"),
+    ("cluster info", with_holes("cluster_(stats|current|my)[a-z_]*:\\d+"), "message counts, epochs"),
+    ("cluster getkeysinslot *", unordered, "redis-server promises no order"),
+]
+
+
+def left_everything(words):
+    """UNSUBSCRIBE and its kin without arguments: redis-server walks a hash
+    table, so the channels come in no order, while the counts do."""
+    return len(words) == 1 and to_bytes(words[0]).lower() in (b"unsubscribe", b"punsubscribe", b"sunsubscribe")
+
+
+def in_any_order(frames):
+    """The names of such frames sorted, their counts left where they are."""
+    whole = [f for f in frames if f[0] in "*>" and f[1] and len(f[1]) == 3]
+    if len(whole) != len(frames):
+        return frames
+    names = sorted(repr(f[1][1]) for f in whole)
+    return [(f[0], [f[1][0], ("$", name.encode()), f[1][2]]) for f, name in zip(whole, names)]
+
+
+def patterns_in_any_order(frames):
+    """One message that reaches a client by several patterns comes once for
+    each, in the order of redis-server's hash table: sorted here."""
+    out = []
+    for _message, group in itertools.groupby(frames, key=message_by_pattern):
+        group = list(group)
+        out += sorted(group, key=repr) if message_by_pattern(group[0]) else group
+    return out
+
+
+def message_by_pattern(frame):
+    """Channel and content of a `pmessage`, else None."""
+    if frame[0] in "*>" and frame[1] and len(frame[1]) == 4 and frame[1][0] == ("$", b"pmessage"):
+        return repr(frame[1][2:])
+    return None
+
+
+def describe(words):
+    """The command's words, lower case, as the patterns see them."""
+    return " ".join(to_bytes(w).decode("latin-1").lower() for w in words[:6])
+
+
+def equal(words, a, b):
+    """Whether reply `b` may stand for the reference's reply `a`."""
+    if a == b:
+        return True
+    if a is None or b is None:
+        return False
+    text = describe(words)
+    for pattern, compare, _reason in RULES:
+        if fnmatch.fnmatchcase(text, pattern):
+            if "-" in (a[0], b[0]) and compare is not error_of:
+                return False
+            return compare(a, b)
+    return False

@@ -1,0 +1,239 @@
+"""A raw RESP client that keeps what a friendly client hides: the type of every
+reply, RESP2's two nulls apart from RESP3's one, doubles as they were written.
+
+A reply is a pair (type byte as text, payload):
+
+    ('+', b'OK')  ('-', b'ERR ...')  (':', 42)  ('$', b'..' or None)
+    ('*', [..] or None)  ('%', [(key, value)..])  ('~', [..])  ('>', [..])
+    ('_', None)  (',', b'3.14')  ('#', True)  ('(', b'123')  ('=', b'txt:..')
+
+Costs one socket; never reads more than it is asked for; every wait has an end.
+"""
+
+import socket
+import time
+
+WAIT_SECONDS = 30
+
+
+class Closed(Exception):
+    """The server closed the connection."""
+
+
+class Silent(Exception):
+    """Nothing (or not all of a reply) came within the time given."""
+
+
+class ProtocolError(Exception):
+    """The server sent something that is not RESP."""
+
+
+def encode(args):
+    """One request as the array of bulk strings every client sends."""
+    parts = [b"*%d\r\n" % len(args)]
+    for arg in args:
+        arg = to_bytes(arg)
+        parts.append(b"$%d\r\n%s\r\n" % (len(arg), arg))
+    return b"".join(parts)
+
+
+def to_bytes(arg):
+    if isinstance(arg, bytes):
+        return arg
+    return str(arg).encode()
+
+
+class Connection:
+    """One connection to a server, speaking RESP `protocol` (2 or 3)."""
+
+    def __init__(self, port, protocol=2, host="127.0.0.1", receive_buffer=None):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if receive_buffer:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.socket.settimeout(WAIT_SECONDS)
+        self.socket.connect((host, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = bytearray()
+        self.at = 0
+        if protocol == 3:
+            self.call("HELLO", "3")
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send_raw(self, data):
+        try:
+            self.socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Closed from error
+
+    def send(self, *args):
+        self.send_raw(encode(args))
+
+    def call(self, *args):
+        """Sends one command and returns the first frame that is no push."""
+        self.send(*args)
+        return self.reply()
+
+    def reply(self, wait=WAIT_SECONDS):
+        while True:
+            frame = self.frame(wait)
+            if frame[0] != ">":
+                return frame
+
+    def frame(self, wait=WAIT_SECONDS):
+        """The next frame of any type. On `Silent` nothing is consumed."""
+        deadline = time.monotonic() + wait
+        start = self.at
+        while True:
+            try:
+                frame = self._parse()
+            except _Incomplete:
+                self.at = start
+                start = self._fill(deadline)
+                continue
+            if self.at > 1 << 16:
+                del self.buffer[: self.at]
+                self.at = 0
+            return frame
+
+    def at_end(self, wait=WAIT_SECONDS):
+        """Whether the server closes the connection without another frame."""
+        try:
+            self.frame(wait)
+        except Closed:
+            return True
+        except Silent:
+            return False
+        return False
+
+    def _fill(self, deadline):
+        """Reads once; returns where the unread bytes begin now."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Silent
+        self.socket.settimeout(left)
+        try:
+            data = self.socket.recv(1 << 18)
+        except (TimeoutError, socket.timeout) as error:
+            raise Silent from error
+        except ConnectionResetError as error:
+            raise Closed from error
+        finally:
+            try:
+                self.socket.settimeout(WAIT_SECONDS)
+            except OSError:
+                pass
+        if not data:
+            raise Closed
+        if self.at:
+            del self.buffer[: self.at]
+            self.at = 0
+        self.buffer += data
+        return 0
+
+    def _line(self):
+        end = self.buffer.find(b"\r\n", self.at)
+        if end < 0:
+            raise _Incomplete
+        line = bytes(self.buffer[self.at : end])
+        self.at = end + 2
+        return line
+
+    def _bytes(self, count):
+        end = self.at + count
+        if len(self.buffer) < end + 2:
+            raise _Incomplete
+        data = bytes(self.buffer[self.at : end])
+        if self.buffer[end : end + 2] != b"\r\n":
+            raise ProtocolError(f"bulk of {count} bytes is not followed by CRLF")
+        self.at = end + 2
+        return data
+
+    def _parse(self):
+        line = self._line()
+        kind, rest = chr(line[0]) if line else "", line[1:]
+        if kind in "+-,(" and kind:
+            return (kind, rest)
+        if kind == ":":
+            return (":", int(rest))
+        if kind in "$=" and kind:
+            count = int(rest)
+            return (kind, None if count == -1 else self._bytes(count))
+        if kind in "*~>" and kind:
+            count = int(rest)
+            if count == -1:
+                return (kind, None)
+            return (kind, [self._parse() for _ in range(count)])
+        if kind == "%":
+            return ("%", [(self._parse(), self._parse()) for _ in range(int(rest))])
+        if kind == "_":
+            return ("_", None)
+        if kind == "#":
+            return ("#", rest == b"t")
+        if kind == "|":
+            attributes = [(self._parse(), self._parse()) for _ in range(int(rest))]
+            return ("|", [attributes, self._parse()])
+        raise ProtocolError(f"not RESP: {line[:200]!r}")
+
+
+class _Incomplete(Exception):
+    pass
+
+
+def show(reply, indent=""):
+    """A reply as text that names every type, for reports and for `=` lines."""
+    if reply is None:
+        return indent + "(no reply)"
+    kind, value = reply
+    if kind in "*~>":
+        if value is None:
+            return f"{indent}{kind}null"
+        if not value:
+            return f"{indent}{kind}[]"
+        return f"{indent}{kind}[\n" + "\n".join(show(v, indent + "  ") for v in value) + f"\n{indent}]"
+    if kind == "%":
+        if not value:
+            return indent + "%{}"
+        rows = [show(k, indent + "  ") + " => " + show(v, indent + "  ").lstrip() for k, v in value]
+        return indent + "%{\n" + "\n".join(rows) + f"\n{indent}}}"
+    if kind == "_":
+        return indent + "_"
+    if kind == "|":
+        return indent + "|attributes " + show(value[1])
+    if kind in "$=":
+        return f"{indent}{kind}null" if value is None else f"{indent}{kind}{quote(value)}"
+    if isinstance(value, bytes):
+        return f"{indent}{kind}{value.decode('latin-1')}"
+    return f"{indent}{kind}{value}"
+
+
+def quote(data, limit=400):
+    """Bytes as a double-quoted word that redis-cli and our case files read."""
+    out = []
+    for byte in data[:limit]:
+        char = chr(byte)
+        if char in '"\\':
+            out.append("\\" + char)
+        elif 32 <= byte < 127:
+            out.append(char)
+        else:
+            out.append({10: "\\n", 13: "\\r", 9: "\\t"}.get(byte, f"\\x{byte:02x}"))
+    tail = f"...({len(data)} bytes)" if len(data) > limit else ""
+    return '"' + "".join(out) + '"' + tail
+
+
+def word(arg):
+    """An argument as a word of a case file: bare where that is unambiguous."""
+    arg = to_bytes(arg)
+    if arg and all(33 <= b < 127 and chr(b) not in "\"'\\<>=#:$!" for b in arg):
+        return arg.decode()
+    if len(arg) > 64 and len(set(arg)) == 1:
+        return quote(arg[:1]) + f"*{len(arg)}"
+    return quote(arg, limit=1 << 20)
