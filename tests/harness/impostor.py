@@ -42,7 +42,7 @@ class Impostor:
 
     def serve(self, client):
         reader = Connection.__new__(Connection)
-        reader.socket, reader.buffer, reader.at = client, bytearray(), 0
+        reader.take_over(client)
         past = []
         with self.server.connect() as upstream, client:
             while True:

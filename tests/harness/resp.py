@@ -53,10 +53,17 @@ class Connection:
         self.socket.settimeout(WAIT_SECONDS)
         self.socket.connect((host, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.buffer = bytearray()
-        self.at = 0
+        self.take_over(self.socket)
         if protocol == 3:
             self.call("HELLO", "3")
+
+    def take_over(self, connected):
+        """Reads from this socket, from here on."""
+        self.socket = connected
+        self.buffer = bytearray()
+        self.at = 0
+        # Arrays begun and not finished: [type, elements missing, elements].
+        self.open = []
 
     def close(self):
         self.socket.close()
@@ -88,15 +95,14 @@ class Connection:
                 return frame
 
     def frame(self, wait=WAIT_SECONDS):
-        """The next frame of any type. On `Silent` nothing is consumed."""
+        """The next frame of any type. After `Silent` reading may go on: what
+        has come of a frame is kept."""
         deadline = time.monotonic() + wait
-        start = self.at
         while True:
             try:
                 frame = self._parse()
             except _Incomplete:
-                self.at = start
-                start = self._fill(deadline)
+                self._fill(deadline)
                 continue
             if self.at > 1 << 16:
                 del self.buffer[: self.at]
@@ -114,7 +120,7 @@ class Connection:
         return False
 
     def _fill(self, deadline):
-        """Reads once; returns where the unread bytes begin now."""
+        """Reads once."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise Silent
@@ -136,51 +142,72 @@ class Connection:
             del self.buffer[: self.at]
             self.at = 0
         self.buffer += data
-        return 0
 
-    def _line(self):
+    def _parse(self):
+        """Takes elements from the buffer until a whole frame is together."""
+        while True:
+            done = self._element()
+            while done:
+                if not self.open:
+                    return done
+                top = self.open[-1]
+                top[2].append(done)
+                top[1] -= 1
+                done = None
+                if top[1] == 0:
+                    self.open.pop()
+                    done = finished(top[0], top[2])
+
+    def _element(self):
+        """One scalar, or one empty array; None when an array was begun.
+        Takes nothing from the buffer unless it takes all of it."""
         end = self.buffer.find(b"\r\n", self.at)
         if end < 0:
             raise _Incomplete
         line = bytes(self.buffer[self.at : end])
-        self.at = end + 2
-        return line
-
-    def _bytes(self, count):
-        end = self.at + count
-        if len(self.buffer) < end + 2:
-            raise _Incomplete
-        data = bytes(self.buffer[self.at : end])
-        if self.buffer[end : end + 2] != b"\r\n":
-            raise ProtocolError(f"bulk of {count} bytes is not followed by CRLF")
-        self.at = end + 2
-        return data
-
-    def _parse(self):
-        line = self._line()
         kind, rest = chr(line[0]) if line else "", line[1:]
+        after = end + 2
+        if kind in "$=" and kind:
+            count = int(rest)
+            if count == -1:
+                value = None
+            else:
+                if len(self.buffer) < after + count + 2:
+                    raise _Incomplete
+                value = bytes(self.buffer[after : after + count])
+                after += count + 2
+                if self.buffer[after - 2 : after] != b"\r\n":
+                    raise ProtocolError(f"bulk of {count} bytes is not followed by CRLF")
+            self.at = after
+            return (kind, value)
+        self.at = after
         if kind in "+-,(" and kind:
             return (kind, rest)
         if kind == ":":
             return (":", int(rest))
-        if kind in "$=" and kind:
-            count = int(rest)
-            return (kind, None if count == -1 else self._bytes(count))
-        if kind in "*~>" and kind:
-            count = int(rest)
-            if count == -1:
-                return (kind, None)
-            return (kind, [self._parse() for _ in range(count)])
-        if kind == "%":
-            return ("%", [(self._parse(), self._parse()) for _ in range(int(rest))])
         if kind == "_":
             return ("_", None)
         if kind == "#":
             return ("#", rest == b"t")
-        if kind == "|":
-            attributes = [(self._parse(), self._parse()) for _ in range(int(rest))]
-            return ("|", [attributes, self._parse()])
+        if kind in "*~>%|" and kind:
+            count = int(rest)
+            if count == -1:
+                return (kind, None)
+            elements = {"%": 2 * count, "|": 2 * count + 1}.get(kind, count)
+            if elements == 0:
+                return finished(kind, [])
+            self.open.append([kind, elements, []])
+            return None
         raise ProtocolError(f"not RESP: {line[:200]!r}")
+
+
+def finished(kind, elements):
+    """A whole aggregate from its elements."""
+    if kind == "%":
+        return ("%", list(zip(elements[::2], elements[1::2])))
+    if kind == "|":
+        return ("|", [list(zip(elements[:-1:2], elements[1:-1:2])), elements[-1]])
+    return (kind, elements)
 
 
 class _Incomplete(Exception):
