@@ -267,17 +267,26 @@ impl Parser {
         if self.partial.is_some() {
             return self.resume(buf, limits, spans);
         }
-        let mut progress = Progress::default();
-        let parsed = progress.advance(buf, limits, spans)?;
-        if !matches!(parsed, Parsed::Command { .. }) && !buf.is_empty() {
-            self.remember(progress, spans);
+        match ordinary(buf, limits, spans) {
+            Ordinary::Whole(consumed) => Ok(Parsed::Command { consumed }),
+            Ordinary::Upto(progress) => self.begin(progress, buf, limits, spans),
         }
-        Ok(parsed)
     }
 
+    /// Goes on with a command that is not an ordinary one, or not whole.
     #[cold]
-    fn remember(&mut self, progress: Progress, spans: &[Span]) {
-        self.partial = Some(Box::new(Partial { progress, spans: spans.to_vec() }));
+    fn begin(
+        &mut self,
+        mut progress: Progress,
+        buf: &mut [u8],
+        limits: &Limits,
+        spans: &mut Vec<Span>,
+    ) -> Result<Parsed, ProtocolError> {
+        let parsed = progress.advance(buf, limits, spans)?;
+        if !matches!(parsed, Parsed::Command { .. }) && !buf.is_empty() {
+            self.partial = Some(Box::new(Partial { progress, spans: spans.clone() }));
+        }
+        Ok(parsed)
     }
 
     #[cold]
@@ -315,9 +324,44 @@ impl Parser {
     }
 }
 
+/// How far [`ordinary`] came.
+enum Ordinary {
+    /// A whole command, of so many bytes.
+    Whole(usize),
+    /// So far; nothing is said about what comes then.
+    Upto(Progress),
+}
+
+/// Parses a command as nearly all are: whole, each of its header lines a number
+/// of one to four digits, no limit in sight. At anything else it stops, for
+/// [`Progress::advance`] to go on. State stays in registers.
+#[inline]
+fn ordinary(buf: &[u8], limits: &Limits, spans: &mut Vec<Span>) -> Ordinary {
+    let no_limit_in_sight = !limits.unauthenticated
+        && limits.args_max >= SHORT_NUMBER_MAX
+        && limits.bulk_len_max >= SHORT_NUMBER_MAX
+        && buf.len() <= Span::START_MAX;
+    let Some((args, mut at)) = short_number(buf, b'*').filter(|_| no_limit_in_sight) else {
+        return Ordinary::Upto(Progress::default());
+    };
+    for args_left in (1..=args).rev() {
+        let header = buf.get(at..).and_then(|line| short_number(line, b'$'));
+        match header {
+            Some((len, used)) if at + used + len + 2 <= buf.len() => {
+                spans.push(Span::inline(at + used, len));
+                at += used + len + 2;
+            }
+            _ => {
+                let expect = Expect::Header;
+                return Ordinary::Upto(Progress { expect, at, args_left, ..Progress::default() });
+            }
+        }
+    }
+    Ordinary::Whole(at)
+}
+
 impl Progress {
     /// Parses on from where it stopped, adding to `spans`.
-    #[inline]
     fn advance(
         &mut self,
         buf: &mut [u8],
@@ -367,15 +411,11 @@ impl Progress {
     }
 
     /// Reads the line that begins with `*`: false if it is not complete.
-    #[inline]
     fn count(&mut self, buf: &[u8], limits: &Limits) -> Result<bool, ProtocolError> {
-        let (number, used) = match short_number(buf) {
-            Some(found) => found,
-            None => match self.number(buf, limits, ProtocolError::TooBigMultibulkCount)? {
-                Line::Unfinished => return Ok(false),
-                Line::NoNumber => return Err(ProtocolError::InvalidMultibulkLength),
-                Line::Number(number, used) => (number, used),
-            },
+        let (number, used) = match self.number(buf, limits, ProtocolError::TooBigMultibulkCount)? {
+            Line::Unfinished => return Ok(false),
+            Line::NoNumber => return Err(ProtocolError::InvalidMultibulkLength),
+            Line::Number(number, used) => (number, used),
         };
         if number > 0 {
             if number as u64 > limits.args_max as u64 {
@@ -394,17 +434,15 @@ impl Progress {
 
     /// Reads the header of the next argument and moves behind it: `None` if it
     /// is not complete.
-    #[inline]
     fn header(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, ProtocolError> {
         let line = buf.get(self.at..).unwrap_or_default();
-        let (number, used) = match short_number(line) {
-            Some(found) if line[0] == b'$' => found,
-            _ => match self.number(line, limits, ProtocolError::TooBigBulkCount)? {
-                Line::Unfinished => return Ok(None),
-                Line::Number(number, used) if line[0] == b'$' => (number, used),
-                Line::NoNumber if line[0] == b'$' => return Err(ProtocolError::InvalidBulkLength),
-                _ => return Err(ProtocolError::ExpectedBulk(line[0])),
-            },
+        let (number, used) = match self.number(line, limits, ProtocolError::TooBigBulkCount)? {
+            Line::Unfinished => return Ok(None),
+            Line::NoNumber | Line::Number(..) if line[0] != b'$' => {
+                return Err(ProtocolError::ExpectedBulk(line[0]));
+            }
+            Line::NoNumber => return Err(ProtocolError::InvalidBulkLength),
+            Line::Number(number, used) => (number, used),
         };
         if number < 0 || number as u64 > limits.bulk_len_max as u64 {
             return Err(ProtocolError::InvalidBulkLength);
@@ -419,13 +457,15 @@ impl Progress {
 
     /// Reads any line that ends in `\r` and one more byte, and the number after
     /// its first byte.
-    #[cold]
     fn number(
         &mut self,
         line: &[u8],
         limits: &Limits,
         too_big: ProtocolError,
     ) -> Result<Line, ProtocolError> {
+        if let Some((number, used)) = line.first().and_then(|&kind| short_number(line, kind)) {
+            return Ok(Line::Number(number as i64, used));
+        }
         match self.line_end(line, b'\r', limits, too_big)? {
             Some(end) if end + 2 <= line.len() => {
                 let text = line.get(1..end).unwrap_or_default();
@@ -435,7 +475,6 @@ impl Progress {
         }
     }
 
-    #[cold]
     fn inline_command(
         &mut self,
         buf: &mut [u8],
@@ -483,40 +522,42 @@ enum Line {
     Number(i64, usize),
 }
 
-/// The number of a header line, and the line's length, when it is as nearly
-/// all are: one to four digits, and complete. `None` says nothing.
+/// The largest number that [`short_number`] reads.
+const SHORT_NUMBER_MAX: usize = 9999;
+
+/// The number of a complete header line that begins with `kind`, and the line's
+/// length, if the number has one to four digits. `None` says nothing.
 #[inline(always)]
-fn short_number(line: &[u8]) -> Option<(i64, usize)> {
-    let &[_, first, second, third] = line.first_chunk()?;
-    let first = first.wrapping_sub(b'0');
-    if first > 9 {
+fn short_number(line: &[u8], kind: u8) -> Option<(usize, usize)> {
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    let &[first, one, two, three] = line.first_chunk()?;
+    let number = digit(one);
+    if first != kind || number > 9 {
         return None;
     }
-    if second == b'\r' {
-        return Some((i64::from(first), 4));
+    if two == b'\r' {
+        return Some((number, 4));
     }
-    let second = second.wrapping_sub(b'0');
-    if first == 0 || second > 9 {
+    if number == 0 || digit(two) > 9 {
         return None;
     }
-    let two = i64::from(first) * 10 + i64::from(second);
-    if third == b'\r' {
-        return (line.len() > 4).then_some((two, 5));
+    let number = number * 10 + digit(two);
+    // The byte after `\r` has to be there, whatever it is.
+    if three == b'\r' {
+        return (line.len() >= 5).then_some((number, 5));
     }
-    let third = third.wrapping_sub(b'0');
-    let &[fourth, fifth] = line.get(4..6)?.first_chunk()?;
-    if third > 9 {
+    let &[.., four, five] = line.first_chunk::<6>()?;
+    if digit(three) > 9 {
         return None;
     }
-    let three = two * 10 + i64::from(third);
-    if fourth == b'\r' {
-        return Some((three, 6));
+    let number = number * 10 + digit(three);
+    if four == b'\r' {
+        return Some((number, 6));
     }
-    let fourth = fourth.wrapping_sub(b'0');
-    if fourth > 9 || fifth != b'\r' {
+    if digit(four) > 9 || five != b'\r' || line.len() < 7 {
         return None;
     }
-    (line.len() > 6).then_some((three * 10 + i64::from(fourth), 7))
+    Some((number * 10 + digit(four), 7))
 }
 
 /// Appends a command as a client sends it: an array of bulks.
@@ -553,14 +594,14 @@ mod tests {
             let line = format!("${text}\r\n");
             for cut in 0..=line.len() {
                 let line = &line.as_bytes()[..cut];
-                if let Some((number, used)) = short_number(line) {
-                    assert_eq!(parse_integer(text.as_bytes()), Some(number));
+                if let Some((number, used)) = short_number(line, b'$') {
+                    assert_eq!(parse_integer(text.as_bytes()), Some(number as i64));
                     assert_eq!(used, line.len());
                 }
             }
         }
-        assert_eq!(short_number(b"$7\r\n"), Some((7, 4)));
-        assert_eq!(short_number(b"$1234\r\n"), Some((1234, 7)));
+        assert_eq!(short_number(b"$7\r\n", b'$'), Some((7, 4)));
+        assert_eq!(short_number(b"$1234\r\n", b'$'), Some((1234, 7)));
     }
 
     #[test]
