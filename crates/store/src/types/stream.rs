@@ -1,37 +1,294 @@
-//! Streams.
+//! The stream type: an append-only log of entries, each an ID and a list of
+//! fields, that packs itself as it grows.
+//!
+//! ```text
+//!  Stream
+//!   |-- sealed:  block  block  block  block ...     up to 1,024 entries each
+//!   |            packed packed raw    raw           immutable; found by ID
+//!   |                          ^^^^^^^^^ pending work for the sweeper
+//!   `-- tail:    row row row ...                    raw, appended to
+//! ```
+//!
+//! * [`append`](Stream::append) writes one row into the tail and touches no
+//!   codec. A full tail is sealed: its bytes become an immutable block.
+//! * [`pack_some`](Stream::pack_some), or a [`PackJob`] run
+//!   elsewhere, packs sealed blocks. Nothing else ever packs.
+//! * [`range`](Stream::range) unpacks each packed block it needs once, into a
+//!   buffer that the caller owns and reuses.
+//! * [`delete`](Stream::delete) and [`trim`](Stream::trim) mark; they never
+//!   rewrite a block, and trimming drops whole blocks in O(1) each.
+//!
+//! A pure data structure: no key, no lock, no clock, no protocol. What a client
+//! sees follows Redis's `t_stream.c`; how it is kept does not.
+//!
+//! Costs: an entry in the tail, 3 bytes besides its values and their lengths
+//! (field names are written once per block); a sealed entry, about 0.1 byte of
+//! index besides its share of the packed block; a stream of one small entry,
+//! `size_of::<Stream>()` (144 bytes) and one allocation of the entry's size.
 
-/// What a stream takes, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StreamMemory {
-    /// Bytes allocated.
-    pub allocated: usize,
-    /// Raw.
-    pub raw: usize,
-    /// Packed from.
-    pub packed_from: usize,
-    /// Packed.
-    pub packed: usize,
+mod block;
+mod id;
+mod index;
+#[cfg(test)]
+mod model;
+mod pack;
+mod range;
+mod rows;
+mod sealed;
+mod tail;
+mod trim;
+
+pub use id::StreamId;
+pub use pack::{DictionarySamples, PackJob, PackOutcome, PackParams, PackProgress};
+pub use range::StreamScratch;
+pub use rows::Fields;
+pub use trim::Trim;
+
+use sealed::Sealed;
+use tail::Tail;
+
+/// The most bytes that the fields of one entry may have together (Redis's own
+/// limit).
+const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// What can go wrong inside a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// The ID of a new entry is not greater than the last one's.
+    #[error("the ID is equal or smaller than the stream's last ID")]
+    NotGreater,
+    /// The fields of a new entry are too many bytes.
+    #[error("the entry's fields are too large to be stored")]
+    TooLarge,
+    /// A packed block does not unpack to what was packed.
+    #[error("a packed block of the stream is damaged")]
+    Damaged,
 }
 
-/// A stream.
+impl From<rows::Malformed> for StreamError {
+    fn from(_: rows::Malformed) -> Self {
+        Self::Damaged
+    }
+}
+
+/// How large a stream's parts get. The same for all streams of a server, hence
+/// handed in instead of kept in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The most rows in a block, at least 1.
+    pub block_entries: u32,
+    /// The most raw bytes in a block; one entry may exceed it alone.
+    pub block_bytes: u32,
+    /// Redis's `stream-node-max-entries`: the granularity of approximate
+    /// trimming that a client sees. 0 stands for no limit there, and for
+    /// `block_entries` here.
+    pub node_entries: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { block_entries: 1024, block_bytes: 64 * 1024, node_entries: 100 }
+    }
+}
+
+impl Shape {
+    fn node_rows(&self) -> u64 {
+        u64::from(if self.node_entries == 0 { self.block_entries } else { self.node_entries })
+    }
+}
+
+/// What a stream takes. Exact, and O(1) to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamMemory {
+    /// All bytes allocated, as the allocator rounds them, without the `Stream`
+    /// itself.
+    pub allocated: usize,
+    /// What the rows take, or would take if nothing were packed.
+    pub raw: usize,
+    /// What the packed blocks would take raw.
+    pub packed_from: usize,
+    /// What they take packed.
+    pub packed: usize,
+    /// Sealed blocks.
+    pub blocks: usize,
+    /// Sealed blocks that are packed.
+    pub packed_blocks: usize,
+}
+
+/// A stream. See the module's description.
 #[derive(Clone, Debug, Default)]
-pub struct Stream;
+pub struct Stream {
+    last_id: StreamId,
+    max_deleted_id: StreamId,
+    entries_added: u64,
+    len: u64,
+    tail: Tail,
+    sealed: Option<Box<Sealed>>,
+}
 
 impl Stream {
-    /// New.
+    /// An empty stream. Allocates nothing.
     pub fn new() -> Self {
-        Self
+        Self::default()
     }
-    /// What it takes.
-    pub fn memory(&self) -> StreamMemory {
-        StreamMemory::default()
+
+    /// The entries in the stream.
+    pub fn len(&self) -> u64 {
+        self.len
     }
-    /// Sealed blocks to pack.
-    pub fn pending_work(&self) -> usize {
-        0
+
+    /// Whether the stream has no entries. Unlike other types, an empty stream
+    /// stays.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
-    /// Copy.
+
+    /// The greatest ID ever added, or what [`Self::set_id`] made of it.
+    pub fn last_id(&self) -> StreamId {
+        self.last_id
+    }
+
+    /// The greatest ID that was deleted (trimming does not count).
+    pub fn max_deleted_id(&self) -> StreamId {
+        self.max_deleted_id
+    }
+
+    /// The entries added in the stream's life.
+    pub fn entries_added(&self) -> u64 {
+        self.entries_added
+    }
+
+    /// Overwrites what `XSETID` sets. The caller has checked that `last_id` is
+    /// not below the last entry's.
+    pub fn set_id(
+        &mut self,
+        last_id: StreamId,
+        entries_added: Option<u64>,
+        max_deleted_id: Option<StreamId>,
+    ) {
+        self.last_id = last_id;
+        self.entries_added = entries_added.unwrap_or(self.entries_added);
+        self.max_deleted_id = max_deleted_id.unwrap_or(self.max_deleted_id);
+    }
+
+    /// A copy that shares no memory with this stream but its dictionary.
     pub fn duplicate(&self) -> Self {
-        Self
+        self.clone()
     }
+
+    /// Adds an entry. `id` must be greater than [`Self::last_id`]; the entry's
+    /// fields may be at most 1 GiB together. On an error nothing has changed.
+    ///
+    /// Writes one row; amortised O(bytes).
+    pub fn append<'f>(
+        &mut self,
+        id: StreamId,
+        fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
+        shape: &Shape,
+    ) -> Result<(), StreamError> {
+        if id <= self.last_id {
+            return Err(StreamError::NotGreater);
+        }
+        let bytes: usize = fields.clone().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > ENTRY_BYTES_MAX {
+            return Err(StreamError::TooLarge);
+        }
+        let bytes_max = shape.block_bytes as usize;
+        if self.tail.rows() >= shape.block_entries
+            || !self.tail.append(id, fields.clone(), bytes_max)
+        {
+            self.seal_tail();
+            let begun = self.tail.append(id, fields, bytes_max);
+            debug_assert!(begun, "a block's first row always fits");
+        }
+        self.last_id = id;
+        self.entries_added = self.entries_added.saturating_add(1);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Seals what the tail holds, whatever its size, so that it can be packed:
+    /// for a stream that has gone cold. Whether there was anything.
+    pub fn seal_tail(&mut self) -> bool {
+        let block = self.tail.seal();
+        let sealed = block.is_some();
+        if let Some(block) = block {
+            self.sealed.get_or_insert_default().push(block);
+        }
+        sealed
+    }
+
+    /// The raw bytes in the tail, for deciding whether to seal it.
+    pub fn tail_bytes(&self) -> usize {
+        self.tail.raw_bytes()
+    }
+
+    /// Deletes the entry of `id`; whether there was one. Unpacks the block that
+    /// it would be in when that is packed; writes one bit.
+    pub fn delete(
+        &mut self,
+        id: StreamId,
+        shape: &Shape,
+        scratch: &mut StreamScratch,
+    ) -> Result<bool, StreamError> {
+        let in_tail = self.tail.rows() > 0 && id >= self.tail.first();
+        let deleted = if in_tail {
+            self.tail.delete(id).is_some()
+        } else {
+            self.sealed.as_mut().map_or(Ok(false), |sealed| sealed.delete(id, scratch))?
+        };
+        if deleted {
+            self.len -= 1;
+            self.max_deleted_id = self.max_deleted_id.max(id);
+            self.close_dead_node(shape.node_rows());
+        }
+        Ok(deleted)
+    }
+
+    /// What the stream takes. O(1).
+    pub fn memory(&self) -> StreamMemory {
+        let sealed = self.sealed.as_ref().map_or_else(StreamMemory::default, |s| s.memory());
+        StreamMemory {
+            allocated: sealed.allocated + self.tail.heap_bytes(),
+            raw: sealed.raw + self.tail.raw_bytes(),
+            ..sealed
+        }
+    }
+
+    /// Called after entries were removed: Redis frees a node whose entries are
+    /// all gone, so that the next entry begins another.
+    fn close_dead_node(&mut self, node_rows: u64) {
+        if self.len == 0 {
+            if let Some(sealed) = &mut self.sealed {
+                sealed.clear();
+            }
+            self.tail.set_next_position(0);
+            return;
+        }
+        let next = self.tail.next_position();
+        let node_start = next - next % node_rows;
+        if node_start == next || self.live_between(node_start, next) > 0 {
+            return;
+        }
+        if self.tail.rows() > 0 {
+            self.tail.forget_deleted_from(node_start);
+            return;
+        }
+        // What sealed blocks hold of the node keeps its positions.
+        let sealed_end = self.sealed.as_ref().map_or(0, |sealed| sealed.end_position());
+        let begins = if sealed_end > node_start { node_start + node_rows } else { node_start };
+        self.tail.set_next_position(begins);
+    }
+
+    /// The entries at positions from `start` to before `end`.
+    fn live_between(&self, start: u64, end: u64) -> u64 {
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.live_between(start, end));
+        sealed + self.tail.live_between(start, end)
+    }
+}
+
+/// The bytes that the allocator hands out for a buffer of `bytes`, which has
+/// none while it is empty.
+fn usable(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { crate::memory::usable(bytes) }
 }

@@ -1,0 +1,176 @@
+//! A sealed block: a run of rows that never change again, raw or packed.
+//!
+//! ```text
+//!  rows   0 1 2 3 4 5 6 7 8 ...            as they were sealed (rows.rs)
+//!         |skipped|                        trimmed away: a count
+//!                 . . x . x                deleted one by one: a bitmap, from
+//!                                          the first deletion on
+//! ```
+//!
+//! Neither trimming nor deleting touches the bytes, so neither unpacks to write;
+//! deleting must find which row an ID is, which unpacks to read.
+
+use std::sync::Arc;
+
+use super::id::StreamId;
+use super::usable;
+
+/// What a block's rows lie in.
+#[derive(Clone, Debug)]
+pub(super) enum Data {
+    /// Raw; not yet tried. Shared with a packing job while one runs.
+    Pending(Arc<[u8]>),
+    /// Raw for good: packing would not save enough.
+    Raw(Arc<[u8]>),
+    /// Packed. `serial` is unique to these bytes, so that an unpacked copy can
+    /// be recognised.
+    Packed {
+        /// See pack.rs for the layout.
+        bytes: Box<[u8]>,
+        serial: u64,
+    },
+}
+
+/// Heap bytes in front of the bytes of an `Arc<[u8]>`: its two counts.
+const ARC_BYTES: usize = 2 * size_of::<usize>();
+
+impl Data {
+    /// The bytes allocated.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Pending(bytes) | Self::Raw(bytes) => usable(bytes.len() + ARC_BYTES),
+            Self::Packed { bytes, .. } => usable(bytes.len()),
+        }
+    }
+}
+
+/// A sealed block. See the module's description.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// The IDs of the first and the last row, whatever became of them.
+    pub(super) first: StreamId,
+    pub(super) last: StreamId,
+    /// The position of the first row (see tail.rs).
+    pub(super) position: u64,
+    pub(super) data: Data,
+    deleted: Option<Box<[u64]>>,
+    /// The bytes of the rows when raw.
+    pub(super) raw_bytes: u32,
+    rows: u32,
+    skipped: u32,
+    live: u32,
+}
+
+impl Clone for Block {
+    /// A copy that shares no memory with the original, so that both can be
+    /// accounted for.
+    fn clone(&self) -> Self {
+        let data = match &self.data {
+            Data::Pending(bytes) => Data::Pending(Arc::from(&bytes[..])),
+            Data::Raw(bytes) => Data::Raw(Arc::from(&bytes[..])),
+            packed @ Data::Packed { .. } => packed.clone(),
+        };
+        Self { data, deleted: self.deleted.clone(), ..*self }
+    }
+}
+
+impl Block {
+    pub(super) fn new(
+        first: StreamId,
+        last: StreamId,
+        position: u64,
+        rows: u32,
+        live: u32,
+        bytes: Arc<[u8]>,
+        deleted: Option<Box<[u64]>>,
+    ) -> Self {
+        debug_assert!(0 < live && live <= rows);
+        let raw_bytes = bytes.len() as u32;
+        let data = Data::Pending(bytes);
+        Self { first, last, position, data, deleted, raw_bytes, rows, skipped: 0, live }
+    }
+
+    /// The rows, trimmed and deleted ones included.
+    pub(super) fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// The entries left. A block without any is dropped by its owner.
+    pub(super) fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// The position after that of the last row.
+    pub(super) fn end_position(&self) -> u64 {
+        self.position + u64::from(self.rows)
+    }
+
+    /// The position of the first row not trimmed away.
+    pub(super) fn start_position(&self) -> u64 {
+        self.position + u64::from(self.skipped)
+    }
+
+    /// The bytes allocated, apart from the block itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let bits = self.deleted.as_ref().map_or(0, |bits| usable(size_of_val::<[u64]>(bits)));
+        self.data.heap_bytes() + bits
+    }
+
+    /// Whether row `row` still is an entry.
+    #[inline]
+    pub(super) fn is_live(&self, row: u32) -> bool {
+        row >= self.skipped && row < self.rows && !self.is_marked(row)
+    }
+
+    fn is_marked(&self, row: u32) -> bool {
+        self.deleted.as_ref().is_some_and(|bits| bits[row as usize / 64] >> (row % 64) & 1 == 1)
+    }
+
+    /// Deletes row `row`; whether it was an entry.
+    pub(super) fn delete(&mut self, row: u32) -> bool {
+        if !self.is_live(row) {
+            return false;
+        }
+        let words = (self.rows as usize).div_ceil(64);
+        let bits = self.deleted.get_or_insert_with(|| vec![0; words].into_boxed_slice());
+        bits[row as usize / 64] |= 1 << (row % 64);
+        self.live -= 1;
+        true
+    }
+
+    /// The entries among rows `start` to before `end`.
+    pub(super) fn live_between(&self, start: u32, end: u32) -> u32 {
+        let (start, end) = (start.max(self.skipped), end.min(self.rows));
+        if start >= end {
+            return 0;
+        }
+        if start == self.skipped && end == self.rows {
+            return self.live;
+        }
+        match &self.deleted {
+            None => end - start,
+            Some(_) => (start..end).filter(|&row| !self.is_marked(row)).count() as u32,
+        }
+    }
+
+    /// Trims the rows before `row`; the entries among them.
+    pub(super) fn skip_to(&mut self, row: u32) -> u32 {
+        let dropped = self.live_between(self.skipped, row);
+        self.skipped = self.skipped.max(row.min(self.rows));
+        self.live -= dropped;
+        dropped
+    }
+
+    /// Trims the first `count` entries, fewer than there are.
+    pub(super) fn skip_live(&mut self, count: u32) {
+        debug_assert!(count < self.live);
+        let mut left = count;
+        let mut row = self.skipped;
+        while left > 0 {
+            left -= u32::from(!self.is_marked(row));
+            row += 1;
+        }
+        self.skipped = row;
+        self.live -= count;
+    }
+}

@@ -1,0 +1,187 @@
+//! Trimming: dropping the oldest entries.
+//!
+//! Exact trimming removes what Redis removes. Approximate trimming (`~`) removes
+//! whole nodes only, where a node is a run of `node_entries` positions, so that
+//! a client sees the lengths that Redis would show, although blocks here are of
+//! another size. (Redis also ends a node at `stream-node-max-bytes`; that bound
+//! is about its own encoding and is not imitated.)
+//!
+//! Neither form unpacks to trim by length. Trimming by ID unpacks one block at
+//! most: the one the ID falls into.
+
+use super::block::Block;
+use super::id::StreamId;
+use super::range::StreamScratch;
+use super::{Shape, Stream, StreamError};
+
+/// What trimming leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trim {
+    /// At most so many entries.
+    MaxLen(u64),
+    /// Entries whose ID is not below this one.
+    MinId(StreamId),
+}
+
+impl Stream {
+    /// Drops the oldest entries until `trim` holds; the entries dropped.
+    ///
+    /// `approximate` is the limit of the `~` form in entries, 0 for none; `None`
+    /// trims exactly. Whole blocks go in O(1) each.
+    pub fn trim(
+        &mut self,
+        trim: Trim,
+        approximate: Option<u64>,
+        shape: &Shape,
+        scratch: &mut StreamScratch,
+    ) -> Result<u64, StreamError> {
+        let before = self.len;
+        let result = match (approximate, trim) {
+            (Some(limit), _) => self.trim_nodes(trim, limit, shape.node_rows(), scratch),
+            (None, Trim::MaxLen(length)) => {
+                self.trim_to_length(length);
+                Ok(())
+            }
+            (None, Trim::MinId(id)) => self.trim_before(id, scratch),
+        };
+        if self.len < before {
+            self.close_dead_node(shape.node_rows());
+        }
+        result.map(|()| before - self.len)
+    }
+
+    /// Drops entries until `length` are left. Never unpacks.
+    fn trim_to_length(&mut self, length: u64) {
+        while let Some(sealed) = &mut self.sealed
+            && let Some(block) = sealed.index().front()
+        {
+            let excess = self.len.saturating_sub(length);
+            let live = u64::from(block.live());
+            if excess < live {
+                sealed.change_front(|block| block.skip_live(excess as u32));
+                self.len -= excess;
+                return;
+            }
+            sealed.pop_front();
+            self.len -= live;
+        }
+        let mut excess = self.len.saturating_sub(length);
+        self.len -= self.tail.drop_while(|_, _| {
+            let more = excess > 0;
+            excess = excess.saturating_sub(1);
+            more
+        });
+    }
+
+    /// Drops the entries before `id`.
+    fn trim_before(
+        &mut self,
+        id: StreamId,
+        scratch: &mut StreamScratch,
+    ) -> Result<(), StreamError> {
+        while let Some(sealed) = &mut self.sealed
+            && let Some(block) = sealed.index().front()
+        {
+            if block.first >= id {
+                return Ok(());
+            }
+            if block.last < id {
+                self.len -= u64::from(block.live());
+                sealed.pop_front();
+                continue;
+            }
+            let row = sealed.open(block, scratch)?.first_from(id)?.map_or(0, |(row, _)| row);
+            let dropped = sealed.change_front(|block| block.skip_to(row)).unwrap_or(0);
+            self.len -= u64::from(dropped);
+            return Ok(());
+        }
+        self.len -= self.tail.drop_while(|row, _| row.id < id);
+        Ok(())
+    }
+
+    /// Drops whole nodes for as long as `trim` does not hold without them and
+    /// no more than `limit` entries go.
+    fn trim_nodes(
+        &mut self,
+        trim: Trim,
+        limit: u64,
+        node_rows: u64,
+        scratch: &mut StreamScratch,
+    ) -> Result<(), StreamError> {
+        let mut dropped = 0;
+        while self.len > 0 {
+            if let Trim::MaxLen(length) = trim
+                && self.len <= length
+            {
+                break;
+            }
+            let start = self.start_position();
+            let end = (start / node_rows + 1) * node_rows;
+            let entries = self.live_between(start, end);
+            if limit > 0 && dropped + entries > limit {
+                break;
+            }
+            let droppable = match trim {
+                Trim::MaxLen(length) => self.len - entries >= length,
+                Trim::MinId(id) => self.last_before(end, id, scratch)?,
+            };
+            if !droppable {
+                break;
+            }
+            self.drop_positions_before(end);
+            dropped += entries;
+            self.len -= entries;
+        }
+        Ok(())
+    }
+
+    /// The position of the first row that was not trimmed away.
+    fn start_position(&self) -> u64 {
+        let front = self.sealed.as_ref().and_then(|sealed| sealed.index().front());
+        front.map_or(self.tail.position(), Block::start_position)
+    }
+
+    /// Whether the last row before position `end` (deleted or not) has an ID
+    /// below `id`. Unpacks only when the block's own bounds do not tell.
+    fn last_before(
+        &self,
+        end: u64,
+        id: StreamId,
+        scratch: &mut StreamScratch,
+    ) -> Result<bool, StreamError> {
+        if self.tail.rows() > 0 && self.tail.position() < end {
+            let position = end.min(self.tail.next_position()) - 1;
+            return Ok(self.tail.id_at(position).is_some_and(|last| last < id));
+        }
+        let Some(sealed) = &self.sealed else { return Ok(false) };
+        let index = sealed.index();
+        let at = index.before(index.seek(|block| block.position < end));
+        let Some(block) = at.and_then(|at| index.get(at)) else { return Ok(false) };
+        if block.last < id {
+            return Ok(true);
+        }
+        if block.first >= id {
+            return Ok(false);
+        }
+        let row = (end.min(block.end_position()) - 1 - block.position) as u32;
+        Ok(sealed.open(block, scratch)?.id_at(row)?.is_some_and(|last| last < id))
+    }
+
+    /// Drops all rows at positions before `end`.
+    fn drop_positions_before(&mut self, end: u64) {
+        while let Some(sealed) = &mut self.sealed
+            && let Some(block) = sealed.index().front()
+        {
+            if block.end_position() <= end {
+                sealed.pop_front();
+                continue;
+            }
+            if block.position < end {
+                let row = (end - block.position) as u32;
+                sealed.change_front(|block| block.skip_to(row));
+            }
+            return;
+        }
+        self.tail.drop_while(|_, position| position < end);
+    }
+}
