@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Redis finds its digits with Grisu2, which for about one value in a thousand
-//! yields one digit more than needed, or not the nearest of the shortest; here
-//! they are always shortest and nearest. Both read back as the same value.
+//! yields more digits than needed (0.19312 becomes 0.19312000000000001); here
+//! they are always the fewest. Both read back as the same value.
 
 use std::io::Write;
 
