@@ -1,0 +1,275 @@
+"""How a server starts: flags, configuration file, what is refused and how."""
+
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from harness.resp import Connection
+
+WAIT_SECONDS = 30
+
+
+def refused(server):
+    """Launches what must not start: exit code 1, one line, nobody listening."""
+    done = subprocess.run(server.command, capture_output=True, text=True, timeout=WAIT_SECONDS, stdin=subprocess.DEVNULL)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    assert done.returncode == 1, f"exit code {done.returncode}: {said}"
+    return said
+
+
+def config(server, name):
+    with server.connect() as connection:
+        reply = connection.call("CONFIG", "GET", name)
+    return reply[1][1][1].decode() if reply[1] else None
+
+
+FLAGS = [
+    (["--maxmemory", "1gb"], "maxmemory", "1073741824"),
+    (["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"], "maxmemory-policy", "allkeys-lru"),
+    (["--notify-keyspace-events", "KEA"], "notify-keyspace-events", "AKE"),
+    (["--timeout", "300"], "timeout", "300"),
+    (["--databases", "4"], "databases", "4"),
+    (["--maxclients", "123"], "maxclients", "123"),
+    (["--proto-max-bulk-len", "1mb"], "proto-max-bulk-len", "1048576"),
+    (["--slowlog-log-slower-than", "-1"], "slowlog-log-slower-than", "-1"),
+    (["--TIMEOUT", "5"], "timeout", "5"),
+    (["--client-output-buffer-limit", "pubsub 1mb 512kb 10"], "client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 1048576 524288 10"),
+    (["--client-output-buffer-limit", "pubsub", "1mb", "512kb", "10"], "client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 1048576 524288 10"),
+    (["--stream-node-max-entries", "50"], "stream-node-max-entries", "50"),
+]  # fmt: skip
+OWN_FLAGS = [
+    (["--pack", "no"], "pack", "no"),
+    ([], "pack", "yes"),
+    (["--pack-min-size", "128"], "pack-min-size", "128"),
+    (["--pack-min-saving", "50"], "pack-min-saving", "50"),
+    (["--pack-cold-after", "7"], "pack-cold-after", "7"),
+]
+
+
+@pytest.mark.parametrize("flags, name, value", FLAGS, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_flags(target, flags, name, value):
+    server = target.start(*flags)
+    try:
+        assert config(server, name) == value
+    finally:
+        server.stop()
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("flags, name, value", OWN_FLAGS, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_own_flags(target, flags, name, value):
+    server = target.start(*flags)
+    try:
+        assert config(server, name) == value
+    finally:
+        server.stop()
+
+
+@pytest.mark.snug_only
+def test_workers_are_threads(target):
+    threads = {}
+    for workers in (1, 4):
+        server = target.start(workers=workers)
+        threads[workers] = len(list(pathlib.Path(f"/proc/{server.pid}/task").iterdir()))
+        server.stop()
+    assert threads[4] - threads[1] == 3, threads
+
+
+BAD_FLAGS = [
+    ["--nosuch", "1"], ["--port", "abc"], ["--port", "65536"], ["--port", "-1"], ["--maxmemory", "1xb"], ["--maxmemory", "-1"],
+    ["--maxmemory-policy", "sometimes"], ["--timeout", "-1"], ["--timeout", "soon"], ["--databases", "0"], ["--maxclients", "0"],
+    ["--notify-keyspace-events", "q"], ["--cluster-enabled", "maybe"], ["--client-output-buffer-limit", "pubsub 1mb"],
+    ["--client-output-buffer-limit", "nosuch 1 1 1"], ["--hz"], ["--maxmemory"], ["--proto-max-bulk-len", "1"],
+]  # fmt: skip
+OWN_BAD_FLAGS = [
+    ["--workers", "0"], ["--workers", "many"], ["--workers", "-1"], ["--pack", "maybe"], ["--pack-min-saving", "101"],
+    ["--pack-min-size", "-1"], ["--pack-level", "99"], ["--pack-nosuch", "1"], ["nosuch-file.conf"], ["--dir", "/nonexistent/folder"],
+    ["--bind", "not an address"], ["--bind", "203.0.113.77"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", BAD_FLAGS, ids=" ".join)
+def test_bad_flags_are_refused(target, flags):
+    server = target.server(*flags)
+    assert refused(server)
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("flags", BAD_FLAGS + OWN_BAD_FLAGS, ids=" ".join)
+def test_bad_flags_are_refused_in_one_clear_line(target, flags):
+    server = target.server()
+    server.command = [*target.command(), *flags]
+    if not any(f in flags for f in ("--port", "--bind")):
+        server.command += ["--port", str(server.port)]
+    said = refused(server)
+    assert len(said) == 1, said
+    named = flags[0].lstrip("-")
+    assert named in said[0], f"{said[0]!r} does not name {named!r}"
+    assert "panicked" not in said[0]
+
+
+GOOD_FILE = """
+# a comment
+   # another
+
+maxmemory 50mb
+MAXMEMORY-POLICY allkeys-lru
+notify-keyspace-events "Kx"
+timeout 77
+client-output-buffer-limit pubsub 2mb 1mb 30
+slowlog-max-len 5
+requirepass "with space\\x41"
+"""
+
+
+def test_a_configuration_file(target):
+    server = target.server(config_lines=GOOD_FILE.splitlines())
+    server.start()
+    try:
+        with server.connect() as connection:
+            assert connection.call("GET", "k") == ("-", b"NOAUTH Authentication required.")
+            assert connection.call("AUTH", "with spaceA") == ("+", b"OK")
+            got = connection.call("CONFIG", "GET", "maxmemory*", "timeout", "notify-keyspace-events", "slowlog-max-len")[1]
+        found = dict(zip((v[1].decode() for v in got[::2]), (v[1].decode() for v in got[1::2])))
+        wanted = {
+            "maxmemory": "52428800", "maxmemory-policy": "allkeys-lru", "timeout": "77", "notify-keyspace-events": "xK",
+            "slowlog-max-len": "5",
+        }  # fmt: skip
+        assert wanted.items() <= found.items()
+    finally:
+        server.stop()
+
+
+def test_flags_come_after_the_file(target):
+    server = target.server("--timeout", "9", config_lines=["timeout 5", "hz 50"])
+    server.start()
+    try:
+        assert (config(server, "timeout"), config(server, "hz")) == ("9", "50")
+    finally:
+        server.stop()
+
+
+def test_a_file_includes_another(target):
+    server = target.server(config_lines=["timeout 5", "include more.conf"])
+    (server.directory / "more.conf").write_text("timeout 6\n")
+    server.start()
+    try:
+        assert config(server, "timeout") == "6"
+    finally:
+        server.stop()
+
+
+BAD_LINES = ["nosuch 1", "timeout soon", "timeout", "maxmemory 1xb", 'requirepass "unbalanced', "maxmemory-policy sometimes", "timeout 1 2"]
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_bad_lines_are_refused(target, line):
+    server = target.server(config_lines=["# a comment", "hz 10", line])
+    assert refused(server)
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_bad_lines_are_refused_with_their_place(target, line):
+    server = target.server(config_lines=["# a comment", "hz 10", line])
+    said = refused(server)
+    assert len(said) == 1, said
+    assert "server.conf" in said[0] and "3" in said[0], said
+
+
+def test_rewrite_keeps_comments_and_survives_a_restart(target):
+    server = target.server(config_lines=["# keep me", "timeout 5", "", "maxmemory 1mb"])
+    server.start()
+    with server.connect() as connection:
+        assert connection.call("CONFIG", "SET", "maxmemory", "2mb", "slowlog-max-len", "7") == ("+", b"OK")
+        assert connection.call("CONFIG", "REWRITE") == ("+", b"OK")
+    text = (server.directory / "server.conf").read_text()
+    assert "# keep me" in text and "timeout 5" in text and "maxmemory 2mb" in text.replace("2097152", "2mb")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(WAIT_SECONDS) == 0
+    server.start()
+    try:
+        assert (config(server, "maxmemory"), config(server, "timeout"), config(server, "slowlog-max-len")) == ("2097152", "5", "7")
+    finally:
+        server.stop()
+
+
+def test_the_port_is_taken(target):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = target.server()
+        at = server.command.index("--port") + 1
+        server.command[at] = str(taken.getsockname()[1])
+        said = refused(server)
+        assert any("ddress already in use" in line for line in said), said
+
+
+@pytest.mark.snug_only
+def test_the_port_is_taken_by_another_snug(target):
+    """SO_REUSEPORT must not let two servers share a port unawares."""
+    first = target.start()
+    try:
+        second = target.server()
+        second.command[second.command.index("--port") + 1] = str(first.port)
+        said = refused(second)
+        assert len(said) == 1 and "ddress already in use" in said[0] and str(first.port) in said[0], said
+    finally:
+        first.stop()
+
+
+def test_listens_where_told_and_nowhere_else(target):
+    server = target.start()
+    try:
+        with pytest.raises(OSError):
+            Connection(server.port, host="127.0.0.2").close()
+    finally:
+        server.stop()
+
+
+def test_listens_on_several_addresses(target):
+    server = target.server("--bind", "127.0.0.1", "127.0.0.3")
+    server.start()
+    try:
+        with Connection(server.port, host="127.0.0.3") as connection:
+            assert connection.call("PING") == ("+", b"PONG")
+    finally:
+        server.stop()
+
+
+@pytest.mark.snug_only
+def test_help_and_version(target):
+    for flags in (["--help"], ["serve", "--help"], ["--version"]):
+        done = subprocess.run([target.path, *flags], capture_output=True, text=True, timeout=WAIT_SECONDS)
+        assert done.returncode == 0 and done.stdout.strip(), flags
+    done = subprocess.run([target.path, "nosuch"], capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert done.returncode != 0 and "panicked" not in done.stderr
+
+
+@pytest.mark.snug_only
+def test_logs_for_people(target):
+    server = target.start()
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(WAIT_SECONDS)
+    text = server.log()
+    assert str(server.port) in text, "the log does not tell the port"
+    server.stop()
+
+
+@pytest.mark.snug_only
+def test_logs_in_json(target):
+    server = target.server("--log-format", "json")
+    server.start()
+    with server.connect() as connection:
+        connection.call("SET", "k", "v")
+        connection.send_raw(b"*abc\r\n")
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(WAIT_SECONDS) == 0
+    lines = server.log(1000).splitlines()
+    server.stop()
+    assert lines
+    for line in lines:
+        entry = json.loads(line)
+        assert {"timestamp", "level"} <= set(entry), line
