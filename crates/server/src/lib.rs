@@ -1,1 +1,30 @@
-//! To come.
+//! A Redis-compatible server over [`snug_store`].
+//!
+//! The way of a request: `connection` (bytes in) -> `dispatch` (which command,
+//! may it run) -> `commands` (one file per group) -> the store -> `out` ->
+//! `connection` (bytes out). `server` is what all workers share; `worker` is
+//! the thread around it all.
+
+mod client;
+mod cluster;
+mod command;
+mod commands;
+mod config;
+mod connection;
+mod context;
+mod dispatch;
+mod error;
+mod glob;
+mod monitor;
+mod notify;
+mod out;
+mod pause;
+mod pubsub;
+mod serve;
+mod server;
+mod stats;
+mod sweeper;
+mod watch;
+mod worker;
+
+pub use serve::serve;

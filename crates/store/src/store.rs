@@ -37,6 +37,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+/// Expired keys removed under one hold of a slot's lock.
+const EXPIRE_AT_ONCE: usize = 64;
+
 /// Logical databases.
 pub const DATABASES: usize = 16;
 
@@ -493,6 +496,24 @@ impl<'s> Batch<'s> {
             first.get_or_insert_with(|| key.to_vec());
         });
         first
+    }
+
+    /// Removes keys whose time has come from every `of`-th slot, beginning with
+    /// `first`, in all databases, until `enough`; whether some may be left. A
+    /// slot in which nothing is due costs one load.
+    pub fn expire_due(&self, first: usize, of: usize, enough: &mut dyn FnMut() -> bool) -> bool {
+        for db in 0..DATABASES {
+            let Some(slots) = self.store().slots(db) else { continue };
+            for slot in (first..SLOTS).step_by(of) {
+                if slots[slot].next_expiry() <= self.now() {
+                    self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
+                    if enough() {
+                        return true;
+                    }
+                }
+            }
+        }
+        false
     }
 
     /// Mean remaining milliseconds of the keys of a database that expire,

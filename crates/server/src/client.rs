@@ -1,0 +1,251 @@
+//! A client: what its connection's worker keeps of it, and the part of it that
+//! other workers may reach.
+//!
+//! ```text
+//!  worker of the connection            anybody
+//!  Client (owned, plain)   --Arc-->    Shared: figures for CLIENT LIST,
+//!    db, MULTI queue, WATCH ...        mailbox (pushes, kill), waker
+//! ```
+
+use crate::command::Command;
+use crate::context::OwnedArgs;
+use parking_lot::Mutex;
+use snug_resp::Protocol;
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::task::Waker;
+
+/// What `CLIENT REPLY` asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    #[default]
+    On,
+    Off,
+    /// The command after `CLIENT REPLY SKIP` is not answered.
+    SkipNext,
+    /// This very command is not answered.
+    Skip,
+}
+
+/// A queued transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Multi {
+    pub queue: Vec<(&'static Command, OwnedArgs)>,
+    /// A command could not be queued: `EXEC` will refuse.
+    pub failed: bool,
+    pub bytes: usize,
+}
+
+/// One client, as its own worker has it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub shared: Arc<Shared>,
+    pub db: usize,
+    pub protocol: Protocol,
+    pub authenticated: bool,
+    /// `CLIENT NO-TOUCH`: its reads do not count as accesses.
+    pub no_touch: bool,
+    /// `READONLY` in cluster mode.
+    pub readonly: bool,
+    pub reply: ReplyMode,
+    pub multi: Option<Multi>,
+    pub watch: Watching,
+    pub channels: HashSet<Vec<u8>>,
+    pub patterns: HashSet<Vec<u8>>,
+    pub shard_channels: HashSet<Vec<u8>>,
+    /// A write of its waits for `CLIENT PAUSE` to end.
+    pub waits_to_write: bool,
+    /// The connection ends once what is queued has been sent.
+    pub close: bool,
+}
+
+/// The keys a client watches.
+#[derive(Debug, Default)]
+pub(crate) struct Watching {
+    pub keys: Vec<(usize, Vec<u8>)>,
+    /// Set by whoever changes one of them. New with each first `WATCH`.
+    pub broken: Arc<AtomicBool>,
+}
+
+impl Client {
+    pub(crate) fn new(shared: Arc<Shared>, authenticated: bool) -> Self {
+        Self {
+            shared,
+            db: 0,
+            protocol: Protocol::Resp2,
+            authenticated,
+            no_touch: false,
+            readonly: false,
+            reply: ReplyMode::On,
+            multi: None,
+            watch: Watching::default(),
+            channels: HashSet::new(),
+            patterns: HashSet::new(),
+            shard_channels: HashSet::new(),
+            waits_to_write: false,
+            close: false,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// Channels, patterns and shard channels it is subscribed to.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.channels.len() + self.patterns.len() + self.shard_channels.len()
+    }
+
+    /// In RESP2 a subscribed client may do little else.
+    pub(crate) fn in_pubsub_mode(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.subscriptions() > 0
+    }
+
+    /// Brings the figures that others see up to date. A few plain stores.
+    pub(crate) fn publish_figures(&self) {
+        let figures = &self.shared.figures;
+        figures.db.store(self.db as u8, Relaxed);
+        figures.resp.store(if self.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
+        figures.multi.store(self.multi.as_ref().map_or(-1, |m| m.queue.len() as i64), Relaxed);
+        figures.watching.store(self.watch.keys.len(), Relaxed);
+        figures.channels.store(self.channels.len(), Relaxed);
+        figures.patterns.store(self.patterns.len(), Relaxed);
+        figures.shard_channels.store(self.shard_channels.len(), Relaxed);
+        figures.no_touch.store(self.no_touch, Relaxed);
+        figures.readonly.store(self.readonly, Relaxed);
+    }
+}
+
+/// Names that a client gives itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    pub name: Vec<u8>,
+    pub lib_name: Vec<u8>,
+    pub lib_version: Vec<u8>,
+}
+
+/// What `CLIENT LIST` shows, kept up to date by the client's worker.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub db: AtomicU8,
+    pub resp: AtomicU8,
+    pub multi: AtomicI64,
+    pub watching: AtomicUsize,
+    pub channels: AtomicUsize,
+    pub patterns: AtomicUsize,
+    pub shard_channels: AtomicUsize,
+    pub no_touch: AtomicBool,
+    pub no_evict: AtomicBool,
+    pub readonly: AtomicBool,
+    /// Index of the last command in the table, plus one.
+    pub last_command: AtomicU32,
+    /// When the last command came, milliseconds of the server's clock.
+    pub last_active: AtomicU64,
+    pub query_bytes: AtomicUsize,
+    pub query_capacity: AtomicUsize,
+    pub multi_bytes: AtomicUsize,
+    pub output_bytes: AtomicUsize,
+    pub total_commands: AtomicU64,
+}
+
+/// The part of a client that any thread may reach.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub id: u64,
+    pub peer: SocketAddr,
+    pub local: SocketAddr,
+    pub fd: i32,
+    /// When it connected, milliseconds of the server's clock.
+    pub connected: u64,
+    pub names: Mutex<Names>,
+    pub figures: Figures,
+    mail: Mutex<Mail>,
+    has_mail: AtomicBool,
+    killed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    pushes: Vec<u8>,
+    waker: Option<Waker>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        id: u64,
+        peer: SocketAddr,
+        local: SocketAddr,
+        fd: i32,
+        connected: u64,
+    ) -> Self {
+        let figures = Figures::default();
+        figures.last_active.store(connected, Relaxed);
+        figures.multi.store(-1, Relaxed);
+        figures.resp.store(2, Relaxed);
+        Self {
+            id,
+            peer,
+            local,
+            fd,
+            connected,
+            names: Mutex::default(),
+            figures,
+            mail: Mutex::default(),
+            has_mail: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts an encoded push into the client's mailbox and wakes its worker;
+    /// bytes that wait there now. One eventfd write at most.
+    pub(crate) fn push(&self, message: &[u8]) -> usize {
+        let mut mail = self.mail.lock();
+        mail.pushes.extend_from_slice(message);
+        let waiting = mail.pushes.len();
+        self.has_mail.store(true, Release);
+        let waker = mail.waker.take();
+        drop(mail);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        waiting
+    }
+
+    /// Ends the connection, as soon as its worker gets to it.
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Release);
+        self.wake();
+    }
+
+    /// Has the client's worker look at it.
+    pub(crate) fn wake(&self) {
+        let waker = self.mail.lock().waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed.load(Acquire)
+    }
+
+    /// Moves waiting pushes to the end of `out`.
+    pub(crate) fn take_mail(&self, out: &mut Vec<u8>) {
+        if self.has_mail.swap(false, AcqRel) {
+            let mut mail = self.mail.lock();
+            out.append(&mut mail.pushes);
+            mail.pushes = Vec::new();
+        }
+    }
+
+    /// Whom to wake when mail comes. To be called before looking for mail.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let mut mail = self.mail.lock();
+        if !mail.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            mail.waker = Some(waker.clone());
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The COMMAND command.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The CONFIG command.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The DEBUG command.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

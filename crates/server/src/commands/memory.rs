@@ -1,0 +1,5 @@
+//! The MEMORY command.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

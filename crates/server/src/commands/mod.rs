@@ -1,0 +1,134 @@
+//! The commands: one file per group, each with its part of the one table.
+
+use crate::command::Command;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::out::Out;
+use foldhash::HashMap;
+use std::sync::LazyLock;
+
+mod bits;
+mod clients;
+mod cluster;
+mod command;
+mod configuration;
+mod connection;
+mod debug;
+mod info;
+mod keys;
+mod memory;
+mod object;
+mod pubsub;
+mod server;
+mod snug;
+mod streams;
+mod strings;
+pub(crate) mod transactions;
+
+/// Every group's table.
+const GROUPS: &[&[Command]] = &[
+    bits::COMMANDS,
+    clients::COMMANDS,
+    cluster::COMMANDS,
+    command::COMMANDS,
+    configuration::COMMANDS,
+    connection::COMMANDS,
+    debug::COMMANDS,
+    info::COMMANDS,
+    keys::COMMANDS,
+    memory::COMMANDS,
+    object::COMMANDS,
+    pubsub::COMMANDS,
+    server::COMMANDS,
+    snug::COMMANDS,
+    streams::COMMANDS,
+    strings::COMMANDS,
+    transactions::COMMANDS,
+];
+
+struct Table {
+    commands: Vec<&'static Command>,
+    by_name: HashMap<&'static str, &'static Command>,
+}
+
+/// The one table. Each command and subcommand has its index in it.
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut index = 0;
+    let mut commands = Vec::new();
+    let mut by_name = HashMap::default();
+    let mut place = |command: &Command, subcommands: &'static [Command]| {
+        let placed = Box::leak(Box::new(Command { index, subcommands, ..*command }));
+        index += 1;
+        &*placed
+    };
+    for command in GROUPS.iter().copied().flatten() {
+        let subcommands: Vec<Command> =
+            command.subcommands.iter().map(|sub| *place(sub, &[])).collect();
+        let placed = place(command, subcommands.leak());
+        commands.extend(placed.subcommands);
+        commands.push(placed);
+        by_name.insert(placed.name, placed);
+    }
+    commands.sort_by_key(|command| command.index);
+    Table { commands, by_name }
+});
+
+/// All commands and subcommands, by index.
+pub(crate) fn all() -> &'static [&'static Command] {
+    &TABLE.commands
+}
+
+/// The command of that name (not a subcommand), in any case.
+pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
+    let mut lower = [0; 24];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    TABLE.by_name.get(std::str::from_utf8(lower).ok()?).copied()
+}
+
+/// The command that these arguments call: a container's subcommand if it is
+/// one.
+pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
+    let Some(command) = named(args.bytes(0)) else { return Err(unknown(args)) };
+    if command.subcommands.is_empty() {
+        return Ok(command);
+    }
+    let Some(name) = args.get(1) else { return Ok(command) };
+    let subcommand =
+        command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name));
+    subcommand.ok_or_else(|| {
+        let shown = printable(name, 128);
+        Error::from(format!(
+            "ERR unknown subcommand '{shown}'. Try {} HELP.",
+            command.name.to_ascii_uppercase()
+        ))
+    })
+}
+
+fn printable(bytes: &[u8], most: usize) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+}
+
+fn unknown(args: Args<'_>) -> Error {
+    let mut shown = String::new();
+    for arg in args.iter_from(1) {
+        if shown.len() >= 128 {
+            break;
+        }
+        shown += &format!("'{}' ", printable(arg, 128 - shown.len()));
+    }
+    let name = printable(args.bytes(0), 128);
+    Error::from(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+}
+
+/// A command that is none, for a context before its command is known.
+pub(crate) fn none() -> &'static Command {
+    static NONE: Command = Command::new("", -1, container);
+    &NONE
+}
+
+/// The handler of a container called without a subcommand: arity prevents it.
+pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Result<(), Error> {
+    Err(Error::wrong_arity(&cx.command.full_name()))
+}

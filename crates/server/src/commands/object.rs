@@ -1,0 +1,5 @@
+//! The OBJECT command.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

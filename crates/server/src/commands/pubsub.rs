@@ -1,0 +1,5 @@
+//! Publish and subscribe.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The SNUG command: what packing does.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

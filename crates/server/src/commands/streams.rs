@@ -1,0 +1,5 @@
+//! Commands on streams.
+
+use crate::command::Command;
+
+pub(crate) const COMMANDS: &[Command] = &[];

@@ -1,0 +1,146 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`.
+
+use crate::client::{Client, Multi, Watching};
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::context::{Args, Context};
+use crate::dispatch;
+use crate::error::Error;
+use crate::out::Out;
+use crate::server::Server;
+use snug_store::Batch;
+use std::sync::atomic::Ordering::Relaxed;
+
+const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("multi", 1, multi).flags(ANYTIME).about(
+        Group::Transactions,
+        "1.2.0",
+        "O(1)",
+        "Begins a transaction.",
+    ),
+    Command::new("exec", 1, exec).flags(NOSCRIPT | LOADING | STALE | SKIP_SLOWLOG).about(
+        Group::Transactions,
+        "1.2.0",
+        "Depends on commands in the transaction",
+        "Executes the queued commands in one atomic step.",
+    ),
+    Command::new("discard", 1, discard).flags(ANYTIME).about(
+        Group::Transactions,
+        "2.0.0",
+        "O(N), when N is the number of queued commands",
+        "Drops the queued commands.",
+    ),
+    Command::new("watch", -2, watch).flags(ANYTIME).keys(1, -1, 1).about(
+        Group::Transactions,
+        "2.2.0",
+        "O(1) for every key.",
+        "Makes the next EXEC depend on keys staying as they are.",
+    ),
+    Command::new("unwatch", 1, unwatch).flags(ANYTIME).about(
+        Group::Transactions,
+        "2.2.0",
+        "O(1)",
+        "Forgets all watched keys.",
+    ),
+];
+
+fn multi(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.client.multi.is_some() {
+        return Err(Error::new("ERR MULTI calls can not be nested"));
+    }
+    cx.client.multi = Some(Multi::default());
+    out.w().ok();
+    Ok(())
+}
+
+fn discard(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.client.multi.take().is_none() {
+        return Err(Error::new("ERR DISCARD without MULTI"));
+    }
+    unwatch_all(cx.server, cx.store, cx.client);
+    out.w().ok();
+    Ok(())
+}
+
+fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.client.multi.is_some() {
+        return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
+    }
+    let db = cx.db();
+    for key in args.iter_from(1) {
+        let watching = &mut cx.client.watch;
+        if !watching.keys.iter().any(|(other_db, other)| *other_db == db && other == key) {
+            cx.server.watches.add(cx.store, db, key, &watching.broken);
+            watching.keys.push((db, key.to_vec()));
+        }
+    }
+    out.w().ok();
+    Ok(())
+}
+
+fn unwatch(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    unwatch_all(cx.server, cx.store, cx.client);
+    out.w().ok();
+    Ok(())
+}
+
+/// Ends all watches of a client.
+pub(crate) fn unwatch_all(server: &Server, store: &Batch<'_>, client: &mut Client) {
+    let Watching { keys, broken } = std::mem::take(&mut client.watch);
+    for (db, key) in keys {
+        server.watches.remove(store, db, &key, &broken);
+    }
+}
+
+fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let Some(multi) = cx.client.multi.take() else {
+        return Err(Error::new("ERR EXEC without MULTI"));
+    };
+    let this = cx.command;
+    if multi.failed {
+        unwatch_all(cx.server, cx.store, cx.client);
+        return Err(Error::new("EXECABORT Transaction discarded because of previous errors."));
+    }
+    // Locked first and looked at then: whether a watch is broken must not
+    // change between the two.
+    let wide = multi.queue.iter().any(|(command, _)| command.has(WIDE));
+    let alone = wide.then(|| cx.store.exclusive());
+    let mut keys = Vec::new();
+    let mut db = cx.db();
+    for (command, args) in &multi.queue {
+        let args = args.args();
+        if command.name == "select" {
+            db = args.int(1).ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(db);
+        }
+        // Arguments that name no keys are an error the handler will tell.
+        for index in command.key_indices(args).unwrap_or_default() {
+            keys.push((db.min(snug_store::DATABASES - 1), cx.key(args.bytes(index))));
+        }
+    }
+    keys.extend(cx.client.watch.keys.iter().map(|(db, key)| (*db, cx.store.key(key))));
+    let held = cx.store.hold(keys);
+    for (db, key) in &cx.client.watch.keys {
+        let key = cx.store.key(key);
+        cx.store.lock(*db, &key).find_untouched(&key);
+    }
+    let broken = cx.client.watch.broken.load(Relaxed);
+    if !broken {
+        out.w().array(multi.queue.len());
+        cx.in_exec = true;
+        for (command, args) in &multi.queue {
+            dispatch::call(cx, command, args.args(), out);
+            out.protocol = cx.client.protocol;
+        }
+        cx.in_exec = false;
+    }
+    drop(held);
+    drop(alone);
+    cx.command = this;
+    unwatch_all(cx.server, cx.store, cx.client);
+    if broken {
+        out.w().null_array();
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! Configuration: every parameter declared once, in [`PARAMETERS`]. `CONFIG
+//! GET` and `SET`, flags, the configuration file, `--help` and the
+//! documentation all derive from that table.
+//!
+//! A value is kept as the text that `CONFIG GET` shows and, where it has one,
+//! as a number that hot paths read with one relaxed load.
+
+use crate::notify::Class;
+use parking_lot::RwLock;
+use snug_resp::split_args;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// What values a parameter takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// `yes` or `no`.
+    Bool,
+    /// A whole number within bounds.
+    Int { min: i64, max: i64 },
+    /// A number of bytes, with `k`, `kb`, `m`, `mb`, `g`, `gb` understood.
+    Memory { min: i64, max: i64 },
+    /// One of these words.
+    Enum(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Letters of keyspace notifications.
+    Events,
+    /// `class hard soft seconds` for one or more classes of clients.
+    OutputLimits,
+    /// Octal permissions.
+    Octal,
+}
+
+/// A parameter's declaration.
+#[derive(Debug)]
+pub(crate) struct Declaration {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub default: &'static str,
+    /// Whether `CONFIG SET` may change it.
+    pub mutable: bool,
+    /// One line of help.
+    pub help: &'static str,
+}
+
+macro_rules! parameters {
+    ($($id:ident $name:literal $kind:expr, $default:literal, $mutable:ident, $help:literal;)*) => {
+        /// Each parameter, as an index into [`PARAMETERS`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(clippy::enum_variant_names)]
+        pub(crate) enum Param { $($id),* }
+
+        /// Every parameter there is.
+        pub(crate) const PARAMETERS: &[Declaration] = &[$(Declaration {
+            name: $name, kind: $kind, default: $default, mutable: $mutable, help: $help,
+        }),*];
+
+        const IDS: &[Param] = &[$(Param::$id),*];
+    };
+}
+
+const MUTABLE: bool = true;
+const FIXED: bool = false;
+const ANY: Kind = Kind::Int { min: 0, max: i64::MAX };
+const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
+const ACCESS: Kind = Kind::Enum(&["no", "yes", "local"]);
+
+parameters! {
+    Port "port" Kind::Int { min: 0, max: 65_535 }, "6379", FIXED, "TCP port to listen on; 0 for none.";
+    Bind "bind" Kind::Text, "127.0.0.1", FIXED, "Addresses to listen on.";
+    Dir "dir" Kind::Text, ".", MUTABLE, "Directory to work in.";
+    Workers "workers" Kind::Int { min: 0, max: 64 }, "0", FIXED, "Worker threads; 0 for one per core.";
+    TcpBacklog "tcp-backlog" Kind::Int { min: 0, max: 65_535 }, "511", FIXED, "Length of the queue of connections to be accepted.";
+    TcpKeepalive "tcp-keepalive" Kind::Int { min: 0, max: i32::MAX as i64 }, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
+    Timeout "timeout" Kind::Int { min: 0, max: i32::MAX as i64 }, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
+    MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
+    Databases "databases" Kind::Int { min: 1, max: 16 }, "16", FIXED, "Logical databases.";
+    RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";
+    ProtoMaxBulkLen "proto-max-bulk-len" Kind::Memory { min: 1_048_576, max: i64::MAX }, "536870912", MUTABLE, "Longest string, in bytes.";
+    ClientQueryBufferLimit "client-query-buffer-limit" Kind::Memory { min: 1_048_576, max: i64::MAX }, "1073741824", MUTABLE, "Most bytes of requests buffered for one client.";
+    ClientOutputBufferLimit "client-output-buffer-limit" Kind::OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", MUTABLE, "Most bytes of replies waiting for a client, by class: hard, soft, seconds.";
+    MaxMemory "maxmemory" BYTES, "0", MUTABLE, "Most bytes of memory to use; 0 for no limit.";
+    MaxMemoryPolicy "maxmemory-policy" Kind::Enum(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", MUTABLE, "What is evicted at the limit.";
+    NotifyKeyspaceEvents "notify-keyspace-events" Kind::Events, "", MUTABLE, "Classes of keyspace events to publish.";
+    SlowlogLogSlowerThan "slowlog-log-slower-than" Kind::Int { min: -1, max: i64::MAX }, "10000", MUTABLE, "Microseconds from which on a command is logged as slow; -1 for never.";
+    SlowlogMaxLen "slowlog-max-len" ANY, "128", MUTABLE, "Entries kept in the slow log.";
+    LatencyMonitorThreshold "latency-monitor-threshold" ANY, "0", MUTABLE, "Milliseconds from which on an event is recorded; 0 for never.";
+    LatencyTracking "latency-tracking" Kind::Bool, "yes", MUTABLE, "Keep a latency histogram per command.";
+    EnableDebugCommand "enable-debug-command" ACCESS, "local", FIXED, "Who may use DEBUG.";
+    ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
+    ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
+    ClusterAnnounceIp "cluster-announce-ip" Kind::Text, "", MUTABLE, "Address to tell cluster clients.";
+    ClusterConfigFile "cluster-config-file" Kind::Text, "nodes.conf", FIXED, "Where cluster state is kept.";
+    ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE, "Milliseconds until a node counts as failing.";
+    ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE, "How hard the sweeper looks for expired keys.";
+    SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds of work in one turn of the sweeper.";
+    Hz "hz" Kind::Int { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
+    StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries.";
+    StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Kept for compatibility; blocks are sized for packing.";
+    Save "save" Kind::Text, "", MUTABLE, "Kept for compatibility until snapshots arrive.";
+    AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
+    LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
+    LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
+    LogFile "logfile" Kind::Text, "", FIXED, "File to log to; empty for standard output.";
+    LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
+    LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
+    Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
+    PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
+    PackMinSaving "pack-min-saving" Kind::Int { min: 0, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw.";
+    PackColdAfter "pack-cold-after" ANY, "60", MUTABLE, "Seconds without access after which a value is cold.";
+    PackLevel "pack-level" Kind::Int { min: -7, max: 22 }, "3", MUTABLE, "zstd level of packing.";
+    PackDictionarySize "pack-dictionary-size" Kind::Memory { min: 0, max: 112_640 }, "16384", MUTABLE, "Size of a trained dictionary, in bytes; 0 for none.";
+    PackSliceUs "pack-slice-us" Kind::Int { min: 50, max: 10_000 }, "250", MUTABLE, "Longest uninterrupted codec work on a worker, in microseconds.";
+}
+
+/// The live configuration.
+pub(crate) struct Config {
+    texts: RwLock<Vec<String>>,
+    numbers: [AtomicI64; PARAMETERS.len()],
+    /// The configuration file, if one was given.
+    pub file: Option<std::path::PathBuf>,
+}
+
+/// One parameter by the name clients use.
+pub(crate) fn find(name: &[u8]) -> Option<Param> {
+    let name = std::str::from_utf8(name).ok()?;
+    IDS.iter().copied().find(|id| id.declaration().name.eq_ignore_ascii_case(name))
+}
+
+impl Param {
+    pub(crate) fn declaration(self) -> &'static Declaration {
+        &PARAMETERS[self as usize]
+    }
+
+    /// Every parameter.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        IDS.iter().copied()
+    }
+
+    /// Checks a value: the text to show for it and its number.
+    pub(crate) fn check(self, value: &str) -> Result<(String, i64), String> {
+        let within = |n: i64, min: i64, max: i64, shown: String| {
+            if n < min || n > max {
+                Err(format!("argument must be between {min} and {max} inclusive"))
+            } else {
+                Ok((shown, n))
+            }
+        };
+        match self.declaration().kind {
+            Kind::Bool => match value.to_ascii_lowercase().as_str() {
+                "yes" => Ok(("yes".into(), 1)),
+                "no" => Ok(("no".into(), 0)),
+                _ => Err("argument must be 'yes' or 'no'".into()),
+            },
+            Kind::Int { min, max } => {
+                let n = value.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+                within(n, min, max, value.into())
+            }
+            Kind::Memory { min, max } => {
+                let n = parse_memory(value).ok_or("argument must be a memory value")?;
+                within(n, min, max, n.to_string())
+            }
+            Kind::Enum(words) => {
+                let n = words.iter().position(|word| word.eq_ignore_ascii_case(value));
+                let n = n.ok_or_else(|| {
+                    format!("argument(s) must be one of the following: {}", words.join(", "))
+                })?;
+                Ok((words[n].into(), n as i64))
+            }
+            Kind::Text => Ok((value.into(), 0)),
+            Kind::Events => {
+                let class = Class::parse(value)
+                    .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
+                Ok((class.letters(), i64::from(class.0)))
+            }
+            Kind::OutputLimits => {
+                let limits = OutputLimits::default().parse(value)?;
+                Ok((limits.to_string(), 0))
+            }
+            Kind::Octal => {
+                let n = i64::from_str_radix(value, 8)
+                    .map_err(|_| "argument couldn't be parsed as an octal number")?;
+                Ok((value.into(), n))
+            }
+        }
+    }
+}
+
+/// A number of bytes as Redis reads it: `100`, `1k` (1,000), `1kb` (1,024) ...
+pub(crate) fn parse_memory(text: &str) -> Option<i64> {
+    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'-').count();
+    let unit: i64 = match text[digits..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    text[..digits].parse::<i64>().ok()?.checked_mul(unit)
+}
+
+/// Limits on replies that wait for a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OutputLimit {
+    pub hard: u64,
+    pub soft: u64,
+    pub soft_seconds: u64,
+}
+
+/// Those of each class of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OutputLimits {
+    pub normal: OutputLimit,
+    pub replica: OutputLimit,
+    pub pubsub: OutputLimit,
+}
+
+impl Default for OutputLimits {
+    fn default() -> Self {
+        let limit = |hard, soft, soft_seconds| OutputLimit { hard, soft, soft_seconds };
+        Self {
+            normal: limit(0, 0, 0),
+            replica: limit(256 << 20, 64 << 20, 60),
+            pubsub: limit(32 << 20, 8 << 20, 60),
+        }
+    }
+}
+
+impl OutputLimits {
+    /// These limits with the classes named in `text` changed.
+    pub(crate) fn parse(mut self, text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        if words.is_empty() || !words.len().is_multiple_of(4) {
+            return Err("Wrong number of arguments in buffer limit configuration.".into());
+        }
+        for four in words.chunks(4) {
+            let class = match four[0].to_ascii_lowercase().as_str() {
+                "normal" => &mut self.normal,
+                "slave" | "replica" => &mut self.replica,
+                "pubsub" => &mut self.pubsub,
+                _ => {
+                    return Err(
+                        "Invalid client class specified in buffer limit configuration.".into()
+                    );
+                }
+            };
+            let bytes = |word| parse_memory(word).and_then(|n| u64::try_from(n).ok());
+            let limit = bytes(four[1]).zip(bytes(four[2])).zip(four[3].parse().ok());
+            let ((hard, soft), soft_seconds) = limit.ok_or(
+                "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
+            )?;
+            *class = OutputLimit { hard, soft, soft_seconds };
+        }
+        Ok(self)
+    }
+}
+
+impl std::fmt::Display for OutputLimits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let one = |l: OutputLimit| format!("{} {} {}", l.hard, l.soft, l.soft_seconds);
+        let (normal, replica, pubsub) = (one(self.normal), one(self.replica), one(self.pubsub));
+        write!(f, "normal {normal} slave {replica} pubsub {pubsub}")
+    }
+}
+
+impl std::fmt::Debug for Config {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Config").finish_non_exhaustive()
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let checked = Param::all().map(|id| {
+            let default = id.declaration().default;
+            id.check(default)
+                .unwrap_or_else(|e| panic!("default of {}: {e}", id.declaration().name))
+        });
+        let (texts, numbers): (Vec<_>, Vec<_>) = checked.unzip();
+        Self {
+            texts: RwLock::new(texts),
+            numbers: std::array::from_fn(|i| AtomicI64::new(numbers[i])),
+            file: None,
+        }
+    }
+}
+
+impl Config {
+    /// The number of a parameter: of a `Bool` 0 or 1, of an `Enum` its index.
+    #[inline]
+    pub(crate) fn number(&self, id: Param) -> i64 {
+        self.numbers[id as usize].load(Relaxed)
+    }
+
+    /// Whether a `Bool` is on.
+    #[inline]
+    pub(crate) fn is_on(&self, id: Param) -> bool {
+        self.number(id) != 0
+    }
+
+    /// The text of a parameter, as `CONFIG GET` shows it.
+    pub(crate) fn text(&self, id: Param) -> String {
+        self.texts.read()[id as usize].clone()
+    }
+
+    /// Sets a parameter to a value, checked.
+    pub(crate) fn set(&self, id: Param, value: &str) -> Result<(), String> {
+        let (text, number) = match id.declaration().kind {
+            // Classes that are not named keep their limits.
+            Kind::OutputLimits => (self.output_limits().parse(value)?.to_string(), 0),
+            _ => id.check(value)?,
+        };
+        self.texts.write()[id as usize] = text;
+        self.numbers[id as usize].store(number, Relaxed);
+        Ok(())
+    }
+
+    /// The output-buffer limits.
+    pub(crate) fn output_limits(&self) -> OutputLimits {
+        let text = self.text(Param::ClientOutputBufferLimit);
+        OutputLimits::default().parse(&text).unwrap_or_default()
+    }
+
+    /// Reads flags as `redis-server` takes them: an optional configuration
+    /// file, then `--name value ...` pairs. The error is one line for a person.
+    pub(crate) fn from_flags(flags: &[String]) -> Result<Self, String> {
+        let mut config = Self::default();
+        let mut flags = flags;
+        if let Some((file, rest)) =
+            flags.split_first().filter(|(first, _)| !first.starts_with("--"))
+        {
+            let text =
+                std::fs::read(file).map_err(|e| format!("can't open config file '{file}': {e}"))?;
+            config.read_file(&text)?;
+            config.file = Some(file.into());
+            flags = rest;
+        }
+        let mut at = 0;
+        while at < flags.len() {
+            let Some(name) = flags[at].strip_prefix("--") else {
+                return Err(format!("'{}' is not a parameter: they begin with --", flags[at]));
+            };
+            let values = flags[at + 1..].iter().take_while(|word| !word.starts_with("--"));
+            let values: Vec<&str> = values.map(String::as_str).collect();
+            config.set_named(name, &values.join(" "), values.is_empty())?;
+            at += 1 + values.len();
+        }
+        Ok(config)
+    }
+
+    fn set_named(&self, name: &str, value: &str, missing: bool) -> Result<(), String> {
+        let id = find(name.as_bytes()).ok_or_else(|| format!("unknown parameter '{name}'"))?;
+        // A flag alone turns a switch on.
+        let switch = matches!(id.declaration().kind, Kind::Bool) && missing;
+        if missing && !switch {
+            return Err(format!("'{name}': wrong number of arguments"));
+        }
+        let value = if switch { "yes" } else { value };
+        self.set(id, value).map_err(|e| format!("'{name} {value}': {e}"))
+    }
+
+    fn read_file(&self, text: &[u8]) -> Result<(), String> {
+        for (number, line) in text.split(|&b| b == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() || line[0] == b'#' {
+                continue;
+            }
+            let context = |e: String| format!("line {} of the config file: {e}", number + 1);
+            let words = split_args(line).ok_or_else(|| context("unbalanced quotes".into()))?;
+            let words: Vec<String> =
+                words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let Some((name, values)) = words.split_first() else { continue };
+            self.set_named(name, &values.join(" "), values.is_empty()).map_err(context)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,482 @@
+//! A connection: a request enters here and its reply leaves here.
+//!
+//! ```text
+//!  socket --read--> bytes --parse in place--> dispatch --> Out --write--> socket
+//!             |                                             |
+//!   worker's shared buffer, or the            worker's shared buffer; what the
+//!   connection's own while a command          socket does not take at once waits
+//!   is only partly there                      in the connection's queue
+//! ```
+//!
+//! One hand-written future per connection, so that it waits for everything at
+//! once (readable, writable, mail from other workers) at the cost of a poll,
+//! and an idle connection owns no buffer. All that arrived is executed as one
+//! batch and answered with one write. A turn is bounded ([`TURN_BYTES_MAX`]),
+//! then others on the worker get theirs.
+
+use crate::client::{Client, Shared};
+use crate::config::Param;
+use crate::context::{Args, Context, Large, OwnedArgs};
+use crate::dispatch;
+use crate::out::Out;
+use crate::server::Server;
+use crate::stats::Stat;
+use crate::worker::{self, Scratch};
+use bytes::{Buf, Bytes};
+use snug_codec::SegmentsFiller;
+use snug_resp::{Limits, Parsed, Parser};
+use snug_store::Batch;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context as Task, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// What one connection may read and execute before others get their turn.
+const TURN_BYTES_MAX: usize = 512 * 1024;
+/// Replies gathered before they are written, in bytes.
+const WRITE_AT: usize = 256 * 1024;
+/// Unread replies above which a client's requests are left unread. High, for a
+/// client may send a whole pipeline before it reads the first reply.
+const UNREAD_MAX: usize = 256 * 1024 * 1024;
+/// The most that is read ahead of an incomplete command, in bytes.
+const READ_AHEAD: usize = 64 * 1024;
+/// An own read buffer is given back when it is empty and larger than this.
+const KEEP_MAX: usize = 16 * 1024;
+
+/// One client's connection.
+pub(crate) struct Connection {
+    server: Arc<Server>,
+    stream: TcpStream,
+    client: Client,
+    parser: Parser,
+    /// Bytes of a command that is not complete yet.
+    pending: Vec<u8>,
+    /// Large arguments of that command; the last may be on its way.
+    large: Vec<Large>,
+    filling: Option<SegmentsFiller>,
+    /// Replies that the socket did not take yet.
+    unsent: VecDeque<Bytes>,
+    unsent_bytes: usize,
+    soft_limit_since: Option<u64>,
+    end_of_input: bool,
+    /// Execution stopped at a pause: there is input to go on with before more
+    /// is read, and this command, if any, before that.
+    resume: bool,
+    stalled: Option<OwnedArgs>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.server.clients.write().remove(&self.client.id());
+        worker::with(|scratch| {
+            let batch = scratch.session.enter(crate::server::unix_ms());
+            crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
+        });
+        self.server.pubsub.leave(&mut self.client);
+    }
+}
+
+/// Executes one command of a client; false if it has to wait for a pause to end.
+fn dispatch_one(
+    server: &Server,
+    client: &mut Client,
+    batch: &Batch<'_>,
+    worker: usize,
+    args: Args<'_>,
+    out: &mut Out,
+) -> bool {
+    out.protocol = client.protocol;
+    let command = crate::commands::none();
+    let mut cx = Context { client, store: batch, server, command, worker, in_exec: false };
+    dispatch::execute(&mut cx, args, out)
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client closed it, or asked for it, or was told why.
+    Closed,
+    /// The socket failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Future for Connection {
+    type Output = End;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<End> {
+        match self.turn(task) {
+            Poll::Ready(Err(end)) => Poll::Ready(end),
+            Poll::Ready(Ok(())) => {
+                // The turn is used up and there may be more: to the back of
+                // the queue.
+                task.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(server: Arc<Server>, stream: TcpStream, shared: Arc<Shared>) -> Self {
+        let authenticated = server.config.text(Param::RequirePass).is_empty();
+        Self {
+            client: Client::new(shared, authenticated),
+            server,
+            stream,
+            parser: Parser::default(),
+            pending: Vec::new(),
+            large: Vec::new(),
+            filling: None,
+            unsent: VecDeque::new(),
+            unsent_bytes: 0,
+            soft_limit_since: None,
+            end_of_input: false,
+            resume: false,
+            stalled: None,
+        }
+    }
+
+    /// Works until there is nothing to do (pending), the turn is used up (ok),
+    /// or the connection ends.
+    fn turn(&mut self, task: &mut Task<'_>) -> Poll<Result<(), End>> {
+        self.client.shared.set_waker(task.waker());
+        if self.client.shared.is_killed() {
+            return Poll::Ready(Err(End::Closed));
+        }
+        self.collect_mail();
+        let mut used = 0;
+        loop {
+            if self.unsent_bytes > 0 {
+                let sent = self.send(task)?;
+                if self.unsent_bytes > 0 {
+                    debug_assert!(sent.is_pending());
+                    self.check_output_limit()?;
+                    if self.client.close || self.end_of_input || self.unsent_bytes > UNREAD_MAX {
+                        return Poll::Pending;
+                    }
+                }
+            }
+            if self.client.close || (self.end_of_input && self.unsent_bytes == 0) {
+                return Poll::Ready(Err(End::Closed));
+            }
+            if used >= TURN_BYTES_MAX {
+                return Poll::Ready(Ok(()));
+            }
+            let read = ready!(self.read_and_execute(task))?;
+            used += read.max(1);
+        }
+    }
+
+    fn collect_mail(&mut self) {
+        let mut mail = Vec::new();
+        self.client.shared.take_mail(&mut mail);
+        if !mail.is_empty() {
+            self.queue(Bytes::from(mail));
+        }
+    }
+
+    fn queue(&mut self, bytes: Bytes) {
+        self.unsent_bytes += bytes.len();
+        self.unsent.push_back(bytes);
+        self.client.shared.figures.output_bytes.store(self.unsent_bytes, Relaxed);
+    }
+
+    /// Sends what waits, as much as the socket takes.
+    fn send(&mut self, task: &mut Task<'_>) -> Result<Poll<()>, End> {
+        while self.unsent_bytes > 0 {
+            let mut slices = [IoSlice::new(&[]); 32];
+            for (slice, bytes) in slices.iter_mut().zip(&self.unsent) {
+                *slice = IoSlice::new(bytes);
+            }
+            let count = self.unsent.len().min(slices.len());
+            let stream = Pin::new(&mut self.stream);
+            let Poll::Ready(sent) = stream.poll_write_vectored(task, &slices[..count])? else {
+                return Ok(Poll::Pending);
+            };
+            self.sent(sent);
+        }
+        self.soft_limit_since = None;
+        Ok(Poll::Ready(()))
+    }
+
+    fn sent(&mut self, mut bytes: usize) {
+        self.server.stats.add(Stat::total_net_output_bytes, bytes as u64);
+        self.server.stats.add(Stat::total_writes_processed, 1);
+        self.unsent_bytes -= bytes;
+        while let Some(front) = self.unsent.front_mut() {
+            if front.len() > bytes {
+                front.advance(bytes);
+                break;
+            }
+            bytes -= front.len();
+            self.unsent.pop_front();
+        }
+        self.client.shared.figures.output_bytes.store(self.unsent_bytes, Relaxed);
+    }
+
+    /// Ends the connection if more replies wait than its class may have.
+    fn check_output_limit(&mut self) -> Result<(), End> {
+        let limits = self.server.config.output_limits();
+        let subscriber = self.client.subscriptions() > 0;
+        let limit = if subscriber { limits.pubsub } else { limits.normal };
+        let waiting = self.unsent_bytes as u64;
+        let over_hard = limit.hard > 0 && waiting > limit.hard;
+        let over_soft = limit.soft > 0 && waiting > limit.soft;
+        let now = self.server.uptime_ms();
+        let since = if over_soft { *self.soft_limit_since.get_or_insert(now) } else { now };
+        if !over_soft {
+            self.soft_limit_since = None;
+        }
+        if over_hard || (over_soft && now - since > limit.soft_seconds * 1000) {
+            self.server.stats.add(Stat::client_output_buffer_limit_disconnections, 1);
+            tracing::warn!(
+                client = self.client.id(),
+                waiting,
+                "client closed for overcoming of output buffer limits"
+            );
+            return Err(End::Closed);
+        }
+        Ok(())
+    }
+
+    /// Reads once and executes every command that is complete; bytes read.
+    fn read_and_execute(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
+        if self.server.is_paused(&self.client) {
+            self.server.wait_for_unpause(task.waker());
+            return Poll::Pending;
+        }
+        worker::with(|scratch| {
+            if self.resume {
+                return self.go_on(task, scratch);
+            }
+            if self.filling.is_some() {
+                return self.fill(task, scratch);
+            }
+            if !self.pending.is_empty() {
+                return self.read_more(task, scratch);
+            }
+            // Nothing kept from before: the worker's buffer will do.
+            let mut buffer = std::mem::take(&mut scratch.input);
+            let read = self.read_into(task, &mut buffer);
+            if let Poll::Ready(Ok(read)) = read {
+                let used = self.execute(scratch, &mut buffer[..read]);
+                self.pending.extend_from_slice(&buffer[used..read]);
+            }
+            scratch.input = buffer;
+            self.flush(task, scratch)?;
+            read.map(|read| read.map_err(End::from))
+        })
+    }
+
+    /// Executes what was left when clients were paused.
+    fn go_on(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<Result<usize, End>> {
+        self.resume = false;
+        self.client.waits_to_write = false;
+        if let Some(owned) = self.stalled.take() {
+            let batch = scratch.session.enter(crate::server::unix_ms());
+            let (out, worker) = (&mut scratch.out, scratch.worker);
+            if !dispatch_one(&self.server, &mut self.client, &batch, worker, owned.args(), out) {
+                self.stalled = Some(owned);
+                self.resume = true;
+                return Poll::Ready(Ok(0));
+            }
+        }
+        let mut buffer = std::mem::take(&mut self.pending);
+        let used = self.execute(scratch, &mut buffer);
+        buffer.drain(..used);
+        self.pending = buffer;
+        self.flush(task, scratch)?;
+        Poll::Ready(Ok(0))
+    }
+
+    /// Reads on behind an incomplete command.
+    fn read_more(
+        &mut self,
+        task: &mut Task<'_>,
+        scratch: &mut Scratch,
+    ) -> Poll<Result<usize, End>> {
+        let kept = self.pending.len();
+        let limit = self.server.config.number(Param::ClientQueryBufferLimit) as usize;
+        if kept > limit {
+            self.server.stats.add(Stat::client_query_buffer_limit_disconnections, 1);
+            tracing::warn!(
+                client = self.client.id(),
+                "closing client that reached max query buffer length"
+            );
+            return Poll::Ready(Err(End::Closed));
+        }
+        let mut buffer = std::mem::take(&mut self.pending);
+        buffer.resize(kept + READ_AHEAD.max(kept / 2).min(1 << 20), 0);
+        let read = self.read_into(task, &mut buffer[kept..]);
+        if let Poll::Ready(Ok(read)) = read {
+            let used = self.execute(scratch, &mut buffer[..kept + read]);
+            buffer.truncate(kept + read);
+            buffer.drain(..used);
+        } else {
+            buffer.truncate(kept);
+        }
+        if buffer.is_empty() && buffer.capacity() > KEEP_MAX {
+            buffer = Vec::new();
+        } else if buffer.capacity() > 2 * (buffer.len() + READ_AHEAD) {
+            buffer.shrink_to(buffer.len() + READ_AHEAD);
+        }
+        self.pending = buffer;
+        self.flush(task, scratch)?;
+        read.map(|read| read.map_err(End::from))
+    }
+
+    /// Receives the body of a large argument straight into its segments.
+    fn fill(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<Result<usize, End>> {
+        let Some(mut filler) = self.filling.take() else { return Poll::Ready(Ok(0)) };
+        let mut read = Poll::Ready(Ok(0));
+        if filler.remaining() > 0 {
+            read = self.read_into(task, filler.spare());
+            if let Poll::Ready(Ok(read)) = read {
+                filler.advance(read);
+            }
+        }
+        if filler.remaining() > 0 {
+            self.filling = Some(filler);
+            return read.map(|read| read.map_err(End::from));
+        }
+        self.large.push(Large::from(filler.finish()));
+        // The two bytes behind the body are still to come: `pending` holds the
+        // head, and parsing goes on when they do.
+        self.flush(task, scratch)?;
+        read.map(|read| read.map_err(End::from))
+    }
+
+    fn read_into(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(&mut self.stream).poll_read(task, &mut buffer))?;
+        let read = buffer.filled().len();
+        if read == 0 {
+            self.end_of_input = true;
+        }
+        self.server.stats.add(Stat::total_net_input_bytes, read as u64);
+        self.server.stats.add(Stat::total_reads_processed, 1);
+        Poll::Ready(Ok(read))
+    }
+
+    /// Executes every complete command in `buffer`; the bytes used.
+    fn execute(&mut self, scratch: &mut Scratch, buffer: &mut [u8]) -> usize {
+        let Scratch { session, out, spans, worker, .. } = scratch;
+        let server = Arc::clone(&self.server);
+        let config = &server.config;
+        let now = crate::server::unix_ms();
+        let batch = session.enter(now);
+        let shared = Arc::clone(&self.client.shared);
+        shared.figures.last_active.store(now, Relaxed);
+        let mut used = 0;
+        while !self.client.close && !shared.is_killed() {
+            let limits = Limits {
+                bulk_len_max: config.number(Param::ProtoMaxBulkLen) as usize,
+                unauthenticated: !self.client.authenticated,
+                ..Limits::default()
+            };
+            let rest = &mut buffer[used..];
+            match self.parser.parse(rest, &limits, spans) {
+                Ok(Parsed::Command { consumed }) => {
+                    used += consumed;
+                    let args = Args { buf: &rest[..consumed], spans, large: &self.large };
+                    let client = &mut self.client;
+                    if !spans.is_empty()
+                        && !dispatch_one(&server, client, &batch, *worker, args, out)
+                    {
+                        self.stalled = Some(OwnedArgs::new(args));
+                        self.resume = true;
+                    }
+                    self.large.clear();
+                    if out.len() > WRITE_AT {
+                        self.queue_out(out);
+                    }
+                    if self.resume || self.server.is_paused(&self.client) {
+                        self.resume = true;
+                        break;
+                    }
+                }
+                Ok(Parsed::Incomplete) => break,
+                Ok(Parsed::Large { head, len }) => {
+                    let mut filler = SegmentsFiller::new(len);
+                    let moved = filler.append(&rest[head..]);
+                    // What was moved leaves the buffer: the head is put right
+                    // before what follows the body.
+                    rest[..head + moved].rotate_right(moved);
+                    used += moved;
+                    if filler.remaining() > 0 {
+                        self.filling = Some(filler);
+                        break;
+                    }
+                    self.large.push(Large::from(filler.finish()));
+                }
+                Err(error) => {
+                    out.protocol = self.client.protocol;
+                    out.w().protocol_error(error);
+                    self.server.monitor.error("ERR");
+                    self.client.close = true;
+                    used = buffer.len();
+                    break;
+                }
+            }
+        }
+        self.client.publish_figures();
+        shared.figures.query_bytes.store(buffer.len() - used, Relaxed);
+        used
+    }
+
+    /// Moves what is in the worker's buffer into the connection's own queue.
+    fn queue_out(&mut self, out: &mut Out) {
+        let bytes = Bytes::from(std::mem::take(&mut out.bytes));
+        let mut from = 0;
+        for (at, chunk) in std::mem::take(&mut out.chunks) {
+            if at > from {
+                self.queue(bytes.slice(from..at));
+            }
+            self.queue(chunk);
+            from = at;
+        }
+        if bytes.len() > from {
+            self.queue(bytes.slice(from..));
+        }
+        out.clear();
+    }
+
+    /// Sends the batch's replies: from the worker's buffer with one write
+    /// where the socket takes them, through the queue otherwise.
+    fn flush(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Result<(), End> {
+        let out = &mut scratch.out;
+        if out.is_empty() {
+            return Ok(());
+        }
+        if self.unsent_bytes > 0 || !out.chunks.is_empty() {
+            self.queue_out(out);
+            return Ok(());
+        }
+        let sent = match Pin::new(&mut self.stream).poll_write(task, &out.bytes) {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => 0,
+        };
+        self.server.stats.add(Stat::total_net_output_bytes, sent as u64);
+        self.server.stats.add(Stat::total_writes_processed, 1);
+        if sent < out.bytes.len() {
+            self.queue(Bytes::copy_from_slice(&out.bytes[sent..]));
+        }
+        out.clear();
+        if out.bytes.capacity() > 4 * WRITE_AT {
+            out.bytes = Vec::with_capacity(WRITE_AT);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! What a command handler is given: who calls, what they may reach, and the
+//! arguments.
+//!
+//! A handler is `fn(&mut Context, Args, &mut Out) -> Result<(), Error>`. It
+//!
+//! - takes its keys with [`Context::key`] and locks their slots with
+//!   [`Context::lock`], or several at once with [`Context::hold`] first;
+//! - writes exactly one reply to `Out` and returns `Ok(())`, or writes nothing
+//!   and returns the error to be sent;
+//! - says what it changed through [`Context::changed`], while it still holds
+//!   the slot's guard: keyspace notifications, `WATCH`, and later blocked
+//!   clients, AOF and replicas all feed on that one call.
+
+use crate::client::Client;
+use crate::command::Command;
+use crate::error::Error;
+use crate::notify::Class;
+use crate::server::Server;
+use snug_codec::Segments;
+use snug_resp::{Argument, Span, parse_integer};
+use snug_store::{Batch, Found, Hold, Key, NewStr, SlotGuard, Type};
+use std::cell::OnceCell;
+
+/// Everything a handler may reach.
+pub(crate) struct Context<'c> {
+    /// The caller.
+    pub client: &'c mut Client,
+    /// The keyspace, for the length of this batch.
+    pub store: &'c Batch<'c>,
+    /// The server that all workers share.
+    pub server: &'c Server,
+    /// The command being executed.
+    pub command: &'static Command,
+    /// The worker that executes it, counted from 0.
+    pub worker: usize,
+    /// Whether `EXEC` runs it: it must not block, and sees one moment in time.
+    pub in_exec: bool,
+}
+
+impl<'c> Context<'c> {
+    /// A key's hash and slot.
+    #[inline]
+    pub(crate) fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        self.store.key(bytes)
+    }
+
+    /// The caller's database.
+    #[inline]
+    pub(crate) fn db(&self) -> usize {
+        self.client.db
+    }
+
+    /// The locked slot of a key in the caller's database. One guard at a time,
+    /// unless the keys are held.
+    #[inline]
+    pub(crate) fn lock(&self, key: &Key<'_>) -> SlotGuard<'c> {
+        self.store.lock(self.client.db, key)
+    }
+
+    /// Locks the slots of several keys of the caller's database, so that what
+    /// follows is one atomic step; then lock each as needed.
+    pub(crate) fn hold<'k>(&self, keys: impl IntoIterator<Item = Key<'k>>) -> Hold<'c> {
+        let db = self.client.db;
+        self.store.hold(keys.into_iter().map(|key| (db, key)))
+    }
+
+    /// Looks up a key that must hold a string, if it exists.
+    #[inline]
+    pub(crate) fn find_string(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        key: &Key<'_>,
+    ) -> Result<Option<Found>, Error> {
+        self.find_typed(slot, key, Type::String)
+    }
+
+    /// Looks up a key that must hold a value of this type, if it exists.
+    #[inline]
+    pub(crate) fn find_typed(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        key: &Key<'_>,
+        kind: Type,
+    ) -> Result<Option<Found>, Error> {
+        let found = self.find(slot, key);
+        match found {
+            Some(found) if slot.type_of(found) != kind => Err(Error::WRONG_TYPE),
+            found => Ok(found),
+        }
+    }
+
+    /// Looks up a key for reading or writing, and counts the hit or miss of a
+    /// read, as `INFO` reports them.
+    #[inline]
+    pub(crate) fn find(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
+        let found = if self.client.no_touch { slot.find_untouched(key) } else { slot.find(key) };
+        if self.command.has(crate::command::flags::READONLY) {
+            self.server.stats.lookup(found.is_some());
+        }
+        found
+    }
+
+    /// Tells the world that a key changed, while its slot is still locked:
+    /// `event` of `class` for keyspace notifications, `WATCH`, and whoever
+    /// else follows writes. The one way out for every write.
+    #[inline]
+    pub(crate) fn changed(&mut self, slot: &SlotGuard<'_>, key: &[u8], class: Class, event: &str) {
+        self.server.changed(slot, key, class, event);
+    }
+
+    /// A notification without a change (`keymiss` and the like).
+    pub(crate) fn notify(&self, class: Class, event: &str, key: &[u8]) {
+        self.server.notify(class, event, self.client.db, key);
+    }
+}
+
+/// A large argument: a chain, and its one-piece form once somebody asked.
+#[derive(Debug, Default)]
+pub(crate) struct Large {
+    pub chain: Segments,
+    flat: OnceCell<Vec<u8>>,
+}
+
+impl From<Segments> for Large {
+    fn from(chain: Segments) -> Self {
+        Self { chain, flat: OnceCell::new() }
+    }
+}
+
+impl Large {
+    fn bytes(&self) -> &[u8] {
+        match self.chain.parts() {
+            [] => &[],
+            [only] => only,
+            _ => self.flat.get_or_init(|| self.chain.to_vec()),
+        }
+    }
+}
+
+/// The arguments of a command, its name first. Cheap to copy: it refers to the
+/// buffer they were parsed in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Args<'a> {
+    pub buf: &'a [u8],
+    pub spans: &'a [Span],
+    pub large: &'a [Large],
+}
+
+impl<'a> Args<'a> {
+    /// How many there are, the name included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Argument `index` in one piece (0 is the command's name).
+    ///
+    /// # Panics
+    /// If there is no such argument: arity is checked before a handler runs.
+    #[inline]
+    pub(crate) fn bytes(&self, index: usize) -> &'a [u8] {
+        match self.spans[index].argument(self.buf) {
+            Argument::Bytes(bytes) => bytes,
+            Argument::Large(n) => self.large[n].bytes(),
+        }
+    }
+
+    /// Argument `index` as a value to be stored: a large one stays a chain.
+    #[inline]
+    pub(crate) fn value(&self, index: usize) -> NewStr<'a> {
+        match self.spans[index].argument(self.buf) {
+            Argument::Bytes(bytes) => NewStr::Bytes(bytes),
+            Argument::Large(n) => NewStr::Chain(self.large[n].chain.clone()),
+        }
+    }
+
+    /// Argument `index` if there is one.
+    pub(crate) fn get(&self, index: usize) -> Option<&'a [u8]> {
+        (index < self.len()).then(|| self.bytes(index))
+    }
+
+    /// Whether argument `index` is this word, in any case.
+    #[inline]
+    pub(crate) fn is(&self, index: usize, word: &str) -> bool {
+        self.get(index).is_some_and(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// Argument `index` as an integer.
+    pub(crate) fn int(&self, index: usize) -> Result<i64, Error> {
+        parse_integer(self.bytes(index)).ok_or(Error::NOT_INTEGER)
+    }
+
+    /// The arguments from `index` on.
+    pub(crate) fn iter_from(self, index: usize) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        (index..self.len().max(index)).map(move |i| self.bytes(i))
+    }
+}
+
+/// A command kept for later: `MULTI` queues these.
+#[derive(Debug)]
+pub(crate) struct OwnedArgs {
+    buf: Vec<u8>,
+    spans: Vec<Span>,
+    large: Vec<Large>,
+}
+
+impl OwnedArgs {
+    /// A copy of the arguments; large ones by reference.
+    pub(crate) fn new(args: Args<'_>) -> Self {
+        let large = args.large.iter().map(|large| Large::from(large.chain.clone())).collect();
+        Self { buf: args.buf.to_vec(), spans: args.spans.to_vec(), large }
+    }
+
+    pub(crate) fn args(&self) -> Args<'_> {
+        Args { buf: &self.buf, spans: &self.spans, large: &self.large }
+    }
+}

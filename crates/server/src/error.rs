@@ -1,0 +1,55 @@
+//! What a client is told when a command fails: Redis's exact words.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// An error reply, its code first: `ERR syntax error`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Error(Cow<'static, str>);
+
+impl Error {
+    pub(crate) const WRONG_TYPE: Self =
+        Self::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub(crate) const SYNTAX: Self = Self::new("ERR syntax error");
+    pub(crate) const NOT_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
+    pub(crate) const NOT_FLOAT: Self = Self::new("ERR value is not a valid float");
+    pub(crate) const NO_SUCH_KEY: Self = Self::new("ERR no such key");
+    pub(crate) const OUT_OF_RANGE: Self = Self::new("ERR index out of range");
+    pub(crate) const TOO_LONG: Self =
+        Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    pub(crate) const OOM: Self =
+        Self::new("OOM command not allowed when used memory > 'maxmemory'.");
+    pub(crate) const CROSS_SLOT: Self =
+        Self::new("CROSSSLOT Keys in request don't hash to the same slot");
+    pub(crate) const NO_AUTH: Self = Self::new("NOAUTH Authentication required.");
+
+    pub(crate) const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    pub(crate) fn wrong_arity(full_name: &str) -> Self {
+        Self::from(format!("ERR wrong number of arguments for '{full_name}' command"))
+    }
+
+    /// The text of the reply, code included.
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The code: its first word.
+    pub(crate) fn code(&self) -> &str {
+        self.0.split(' ').next().unwrap_or("ERR")
+    }
+}
+
+impl From<String> for Error {
+    fn from(text: String) -> Self {
+        Self(Cow::Owned(text))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

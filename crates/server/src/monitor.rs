@@ -1,0 +1,182 @@
+//! What is known of executed commands: calls and time by command, errors by
+//! code, and the slow log.
+
+use crate::command::{Command, flags};
+use crate::commands;
+use crate::config::Param;
+use crate::context::{Args, Context};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Figures of one command on one worker, which alone writes them.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    calls: AtomicU64,
+    nanoseconds: AtomicU64,
+    rejected: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Figures of one command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CommandFigures {
+    pub calls: u64,
+    pub microseconds: u64,
+    pub rejected: u64,
+    pub failed: u64,
+}
+
+/// A slow command.
+#[derive(Clone, Debug)]
+pub(crate) struct Slow {
+    pub id: u64,
+    pub unix_seconds: u64,
+    pub microseconds: u64,
+    pub args: Vec<Vec<u8>>,
+    pub peer: String,
+    pub name: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct SlowLog {
+    next_id: u64,
+    entries: VecDeque<Slow>,
+}
+
+/// Everything known of executed commands.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    rows: Vec<Vec<Row>>,
+    errors: Mutex<BTreeMap<String, u64>>,
+    slow: Mutex<SlowLog>,
+}
+
+/// Codes counted apart; what is beyond counts as one, for codes can be forged.
+const ERROR_CODES_MAX: usize = 128;
+const SLOW_ARGS_MAX: usize = 32;
+const SLOW_ARG_BYTES_MAX: usize = 128;
+
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Relaxed) + by, Relaxed);
+}
+
+impl Monitor {
+    pub(crate) fn new(workers: usize) -> Self {
+        let row = || (0..commands::all().len()).map(|_| Row::default()).collect();
+        Self {
+            rows: (0..workers).map(|_| row()).collect(),
+            errors: Mutex::default(),
+            slow: Mutex::default(),
+        }
+    }
+
+    /// A command was executed.
+    #[inline]
+    pub(crate) fn called(&self, cx: &Context<'_>, args: Args<'_>, took: Duration, failed: bool) {
+        let row = &self.rows[cx.worker][cx.command.index as usize];
+        bump(&row.calls, 1);
+        bump(&row.nanoseconds, took.as_nanos() as u64);
+        if failed {
+            bump(&row.failed, 1);
+        }
+        let limit = cx.server.config.number(Param::SlowlogLogSlowerThan);
+        if limit >= 0
+            && took.as_micros() as u64 >= limit as u64
+            && !cx.command.has(flags::SKIP_SLOWLOG)
+        {
+            self.log_slow(cx, args, took);
+        }
+    }
+
+    /// A command was refused before it was executed.
+    pub(crate) fn rejected(&self, worker: usize, command: &Command) {
+        bump(&self.rows[worker][command.index as usize].rejected, 1);
+    }
+
+    /// An error was sent.
+    pub(crate) fn error(&self, code: &str) {
+        let mut errors = self.errors.lock();
+        let code = if errors.len() < ERROR_CODES_MAX || errors.contains_key(code) {
+            code
+        } else {
+            "ERRORSTATS_OVERFLOW"
+        };
+        *errors.entry(code.into()).or_default() += 1;
+    }
+
+    #[cold]
+    fn log_slow(&self, cx: &Context<'_>, args: Args<'_>, took: Duration) {
+        let shown = args.len().min(SLOW_ARGS_MAX);
+        let mut kept: Vec<Vec<u8>> = args.iter_from(0).take(shown).map(shorten).collect();
+        if args.len() > SLOW_ARGS_MAX {
+            let more = args.len() - SLOW_ARGS_MAX + 1;
+            kept[SLOW_ARGS_MAX - 1] = format!("... ({more} more arguments)").into_bytes();
+        }
+        let keep = cx.server.config.number(Param::SlowlogMaxLen) as usize;
+        let mut log = self.slow.lock();
+        let id = log.next_id;
+        log.next_id += 1;
+        log.entries.push_front(Slow {
+            id,
+            unix_seconds: cx.store.now() / 1000,
+            microseconds: took.as_micros() as u64,
+            args: kept,
+            peer: cx.client.shared.peer.to_string(),
+            name: cx.client.shared.names.lock().name.clone(),
+        });
+        log.entries.truncate(keep);
+    }
+
+    /// The latest slow commands, latest first.
+    pub(crate) fn slow(&self, count: usize) -> Vec<Slow> {
+        self.slow.lock().entries.iter().take(count).cloned().collect()
+    }
+
+    /// Entries in the slow log.
+    pub(crate) fn slow_len(&self) -> usize {
+        self.slow.lock().entries.len()
+    }
+
+    /// Forgets slow commands.
+    pub(crate) fn slow_reset(&self) {
+        self.slow.lock().entries.clear();
+    }
+
+    /// Figures of a command, over all workers.
+    pub(crate) fn figures(&self, command: &Command) -> CommandFigures {
+        let rows = self.rows.iter().map(|rows| &rows[command.index as usize]);
+        rows.fold(CommandFigures::default(), |sum, row| CommandFigures {
+            calls: sum.calls + row.calls.load(Relaxed),
+            microseconds: sum.microseconds + row.nanoseconds.load(Relaxed) / 1000,
+            rejected: sum.rejected + row.rejected.load(Relaxed),
+            failed: sum.failed + row.failed.load(Relaxed),
+        })
+    }
+
+    /// Errors sent, by code.
+    pub(crate) fn errors(&self) -> BTreeMap<String, u64> {
+        self.errors.lock().clone()
+    }
+
+    /// Forgets figures and errors, not the slow log.
+    pub(crate) fn reset(&self) {
+        for row in self.rows.iter().flatten() {
+            for counter in [&row.calls, &row.nanoseconds, &row.rejected, &row.failed] {
+                counter.store(0, Relaxed);
+            }
+        }
+        self.errors.lock().clear();
+    }
+}
+
+fn shorten(arg: &[u8]) -> Vec<u8> {
+    if arg.len() <= SLOW_ARG_BYTES_MAX {
+        return arg.to_vec();
+    }
+    let mut short = arg[..SLOW_ARG_BYTES_MAX].to_vec();
+    let more = arg.len() - SLOW_ARG_BYTES_MAX;
+    short.extend_from_slice(format!("... ({more} more bytes)").as_bytes());
+    short
+}

@@ -1,0 +1,108 @@
+//! Where replies go: bytes in order, with large values by reference between
+//! them, so that a 100 MB `GET` copies nothing.
+
+use bytes::Bytes;
+use snug_codec::Segments;
+use snug_resp::{Protocol, Writer};
+use snug_store::Str;
+use std::ops::{Deref, DerefMut};
+
+/// Strings above this many bytes are sent by reference.
+const BY_REFERENCE: usize = 64 * 1024;
+
+/// The replies of a batch. Dereferences to nothing: use [`w`](Self::w) for the
+/// writer of simple replies.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    /// Replies, without what `chunks` holds.
+    pub bytes: Vec<u8>,
+    /// What goes out by reference, and before which offset of `bytes`.
+    pub chunks: Vec<(usize, Bytes)>,
+    pub protocol: Protocol,
+    chunk_bytes: usize,
+}
+
+/// Temporary access to a [`Writer`].
+#[derive(Debug)]
+pub(crate) struct Replies<'a>(Writer<'a>);
+
+impl<'a> Deref for Replies<'a> {
+    type Target = Writer<'a>;
+    fn deref(&self) -> &Writer<'a> {
+        &self.0
+    }
+}
+
+impl<'a> DerefMut for Replies<'a> {
+    fn deref_mut(&mut self) -> &mut Writer<'a> {
+        &mut self.0
+    }
+}
+
+impl Out {
+    /// The writer of replies.
+    #[inline]
+    pub(crate) fn w(&mut self) -> Replies<'_> {
+        Replies(Writer::new(&mut self.bytes, self.protocol))
+    }
+
+    /// Bytes waiting here.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.chunk_bytes
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.chunks.clear();
+        self.chunk_bytes = 0;
+    }
+
+    /// Takes back what was written since the sink had this length; for replies
+    /// that are not to be sent.
+    pub(crate) fn truncate(&mut self, mark: OutMark) {
+        self.bytes.truncate(mark.bytes);
+        for (_, chunk) in self.chunks.drain(mark.chunks..) {
+            self.chunk_bytes -= chunk.len();
+        }
+    }
+
+    /// This point, for [`truncate`](Self::truncate).
+    pub(crate) fn mark(&self) -> OutMark {
+        OutMark { bytes: self.bytes.len(), chunks: self.chunks.len() }
+    }
+
+    /// A string value as a bulk.
+    #[inline]
+    pub(crate) fn string(&mut self, string: Str<'_>) {
+        match string {
+            Str::Int(value) => self.w().bulk_integer(value),
+            Str::Bytes(bytes) => self.w().bulk(bytes),
+            Str::Chain(chain) => self.chain(chain),
+        }
+    }
+
+    /// A chain as a bulk, by reference.
+    pub(crate) fn chain(&mut self, chain: &Segments) {
+        self.w().bulk_len(chain.len());
+        for part in chain.parts() {
+            if chain.len() < BY_REFERENCE {
+                self.bytes.extend_from_slice(part);
+            } else {
+                self.chunk_bytes += part.len();
+                self.chunks.push((self.bytes.len(), part.clone()));
+            }
+        }
+        self.w().crlf();
+    }
+}
+
+/// A point in an [`Out`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutMark {
+    bytes: usize,
+    chunks: usize,
+}

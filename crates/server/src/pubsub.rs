@@ -1,0 +1,156 @@
+//! Publish and subscribe, across workers.
+//!
+//! One registry for all; subscribing takes it to write, publishing to read. A
+//! message is encoded once per protocol and put into each subscriber's mailbox.
+//! A subscriber that does not read is cut off at its output-buffer limit.
+
+use crate::client::{Client, Shared};
+use crate::server::Server;
+use foldhash::HashMap;
+use parking_lot::RwLock;
+use snug_resp::{Protocol, Writer};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What is subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    Channel,
+    Pattern,
+    ShardChannel,
+}
+
+type Subscribers = HashMap<Vec<u8>, Vec<Arc<Shared>>>;
+
+/// Who is subscribed to what.
+#[derive(Debug, Default)]
+pub(crate) struct PubSub(RwLock<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    channels: Subscribers,
+    patterns: Subscribers,
+    shard_channels: Subscribers,
+}
+
+impl Registry {
+    fn of(&mut self, subject: Subject) -> &mut Subscribers {
+        match subject {
+            Subject::Channel => &mut self.channels,
+            Subject::Pattern => &mut self.patterns,
+            Subject::ShardChannel => &mut self.shard_channels,
+        }
+    }
+}
+
+impl PubSub {
+    /// Subscribes a client; false if it was subscribed.
+    pub(crate) fn subscribe(&self, client: &mut Client, subject: Subject, name: &[u8]) -> bool {
+        if !client_set(client, subject).insert(name.to_vec()) {
+            return false;
+        }
+        let mut registry = self.0.write();
+        registry.of(subject).entry(name.to_vec()).or_default().push(Arc::clone(&client.shared));
+        true
+    }
+
+    /// Unsubscribes a client; false if it was not subscribed.
+    pub(crate) fn unsubscribe(&self, client: &mut Client, subject: Subject, name: &[u8]) -> bool {
+        if !client_set(client, subject).remove(name) {
+            return false;
+        }
+        let mut registry = self.0.write();
+        let subscribers = registry.of(subject);
+        if let Some(list) = subscribers.get_mut(name) {
+            list.retain(|other| other.id != client.id());
+            if list.is_empty() {
+                subscribers.remove(name);
+            }
+        }
+        true
+    }
+
+    /// Unsubscribes a client from everything.
+    pub(crate) fn leave(&self, client: &mut Client) {
+        for subject in [Subject::Channel, Subject::Pattern, Subject::ShardChannel] {
+            for name in client_set(client, subject).clone() {
+                self.unsubscribe(client, subject, &name);
+            }
+        }
+    }
+
+    /// Publishes to a channel and the patterns that match it; receivers.
+    pub(crate) fn publish(&self, server: &Server, channel: &[u8], message: &[u8]) -> usize {
+        let registry = self.0.read();
+        let mut received = 0;
+        if let Some(subscribers) = registry.channels.get(channel) {
+            received += deliver(server, subscribers, &[b"message", channel, message]);
+        }
+        for (pattern, subscribers) in &registry.patterns {
+            if crate::glob::matches(pattern, channel, false) {
+                let parts: [&[u8]; 4] = [b"pmessage", pattern, channel, message];
+                received += deliver(server, subscribers, &parts);
+            }
+        }
+        received
+    }
+
+    /// Publishes to a shard channel; receivers.
+    pub(crate) fn publish_shard(&self, server: &Server, channel: &[u8], message: &[u8]) -> usize {
+        let registry = self.0.read();
+        registry
+            .shard_channels
+            .get(channel)
+            .map_or(0, |subscribers| deliver(server, subscribers, &[b"smessage", channel, message]))
+    }
+
+    /// Names with subscribers that `matches`, in no order.
+    pub(crate) fn names(&self, shard: bool, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let registry = self.0.read();
+        let names = if shard { &registry.shard_channels } else { &registry.channels };
+        names.keys().filter(|name| matches(name)).cloned().collect()
+    }
+
+    /// Subscribers of a channel.
+    pub(crate) fn subscribers(&self, shard: bool, name: &[u8]) -> usize {
+        let registry = self.0.read();
+        let names = if shard { &registry.shard_channels } else { &registry.channels };
+        names.get(name).map_or(0, Vec::len)
+    }
+
+    /// Patterns with subscribers.
+    pub(crate) fn patterns(&self) -> usize {
+        self.0.read().patterns.len()
+    }
+}
+
+fn client_set(client: &mut Client, subject: Subject) -> &mut std::collections::HashSet<Vec<u8>> {
+    match subject {
+        Subject::Channel => &mut client.channels,
+        Subject::Pattern => &mut client.patterns,
+        Subject::ShardChannel => &mut client.shard_channels,
+    }
+}
+
+fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usize {
+    let encode = |protocol| {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, protocol);
+        writer.push(parts.len());
+        parts.iter().for_each(|part| writer.bulk(part));
+        bytes
+    };
+    let (mut resp2, mut resp3) = (None, None);
+    let hard = server.config.output_limits().pubsub.hard;
+    for subscriber in subscribers {
+        let encoded = match subscriber.figures.resp.load(Relaxed) {
+            3 => resp3.get_or_insert_with(|| encode(Protocol::Resp3)),
+            _ => resp2.get_or_insert_with(|| encode(Protocol::Resp2)),
+        };
+        let waiting = subscriber.push(encoded) + subscriber.figures.output_bytes.load(Relaxed);
+        if hard > 0 && waiting as u64 > hard {
+            subscriber.kill();
+        }
+    }
+    subscribers.len()
+}

@@ -1,0 +1,117 @@
+//! `snug serve`: reads the configuration, starts the workers, and ends them.
+
+use crate::config::{Config, PARAMETERS, Param};
+use crate::server::Server;
+use crate::worker;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs the server with flags as `redis-server` takes them: an optional
+/// configuration file, then `--name value` pairs. Returns when it has ended;
+/// anything wrong with the flags is said in one line, before anything starts.
+pub fn serve(flags: &[String]) -> ExitCode {
+    if flags.iter().any(|flag| flag == "--help" || flag == "-h") {
+        print!("{}", help());
+        return ExitCode::SUCCESS;
+    }
+    match start(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snug: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn help() -> String {
+    let mut help = String::from(
+        "Usage: snug serve [FILE] [--NAME VALUE]...\n\n\
+         FILE is a configuration file in Redis's format. Parameters:\n\n",
+    );
+    for declaration in PARAMETERS {
+        let default = if declaration.default.is_empty() { "\"\"" } else { declaration.default };
+        help += &format!("  --{} [{default}]\n        {}\n", declaration.name, declaration.help);
+    }
+    help
+}
+
+fn start(flags: &[String]) -> Result<(), String> {
+    let config = Config::from_flags(flags)?;
+    let dir = config.text(Param::Dir);
+    std::env::set_current_dir(&dir).map_err(|e| format!("can't chdir to '{dir}': {e}"))?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = match config.number(Param::Workers) as usize {
+        0 => cores,
+        workers => workers,
+    };
+    let server = Server::new(config, workers);
+    let backlog = server.config.number(Param::TcpBacklog) as i32;
+    let addresses = worker::addresses(&server)?;
+    let listen = |shared| {
+        let sockets = addresses.iter().map(|&address| {
+            let socket = worker::listen(address, backlog, shared);
+            socket.map_err(|e| format!("could not listen on {address}: {e}"))
+        });
+        sockets.collect::<Result<Vec<_>, _>>()
+    };
+    // Alone first: a port that another process shares is taken, not shared.
+    drop(listen(false)?);
+    let mut threads = Vec::new();
+    for number in 0..workers {
+        let (server, sockets) = (Arc::clone(&server), listen(true)?);
+        let thread = std::thread::Builder::new().name(format!("worker-{number}"));
+        let thread = thread.spawn(move || {
+            let run =
+                std::panic::AssertUnwindSafe(|| worker::run(Arc::clone(&server), number, sockets));
+            if let Err(error) = std::panic::catch_unwind(run).unwrap_or(Ok(())) {
+                tracing::error!(%error, worker = number, "worker failed");
+            }
+            server.end();
+        });
+        threads.push(thread.map_err(|e| format!("could not start a worker: {e}"))?);
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    tracing::info!(version, workers, ?addresses, "ready to accept connections");
+    wait_for_end(&server)?;
+    tracing::info!("ending");
+    for thread in threads {
+        drop(thread.join());
+    }
+    Ok(())
+}
+
+/// Waits for a signal or `SHUTDOWN`. A second signal ends the process at once.
+fn wait_for_end(server: &Arc<Server>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| format!("could not start the runtime: {e}"))?;
+    runtime.block_on(async {
+        let failed = |e: std::io::Error| format!("could not listen for signals: {e}");
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let ended = server.shutdown.notified();
+        if !server.ending.load(std::sync::atomic::Ordering::Relaxed) {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+                () = ended => {}
+            }
+        }
+        server.end();
+        Ok::<(), String>(())
+    })?;
+    // The runtime, and with it our handlers' receivers, are gone; whatever
+    // signal comes now finds a thread that waits for nothing else.
+    let _second = std::thread::Builder::new().name("second-signal".into()).spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            let signals = signal(SignalKind::terminate())
+                .and_then(|t| Ok((t, signal(SignalKind::interrupt())?)));
+            let Ok((mut terminate, mut interrupt)) = signals else { return };
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            std::process::exit(1);
+        });
+    });
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! What all workers share: configuration, clients, registries, counters. And
+//! the one way out of every write, [`Server::changed`].
+
+use crate::client::Shared;
+use crate::cluster::Cluster;
+use crate::config::{Config, Param};
+use crate::monitor::Monitor;
+use crate::notify::Class;
+use crate::pause::Pause;
+use crate::pubsub::PubSub;
+use crate::stats::{Stat, Stats};
+use crate::watch::Watches;
+use parking_lot::RwLock;
+use snug_store::{Observer, SlotGuard, Store, StoreConfig};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// The server: one per process, shared by all workers.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub config: Config,
+    pub store: Arc<Store>,
+    pub stats: Stats,
+    pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
+    pub pubsub: PubSub,
+    pub watches: Watches,
+    pub monitor: Monitor,
+    pub cluster: Cluster,
+    pub pause: Pause,
+    /// `DEBUG SET-ACTIVE-EXPIRE`.
+    pub active_expire: AtomicBool,
+    pub started: Instant,
+    /// Forty hexadecimal digits, new with each start.
+    pub run_id: String,
+    pub workers: usize,
+    /// Set once: everybody is to end. `shutdown` wakes who waits for it.
+    pub ending: AtomicBool,
+    pub shutdown: Notify,
+    next_client: AtomicU64,
+}
+
+/// Tells the server what the store does by itself.
+#[derive(Debug)]
+struct StoreEvents(Weak<Server>);
+
+impl Observer for StoreEvents {
+    fn expired(&self, slot: &SlotGuard<'_>, key: &[u8]) {
+        if let Some(server) = self.0.upgrade() {
+            server.changed(slot, key, Class::EXPIRED, "expired");
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(config: Config, workers: usize) -> Arc<Self> {
+        let cluster = config.is_on(Param::ClusterEnabled);
+        Arc::new_cyclic(|me| Self {
+            store: Store::new(StoreConfig { cluster }, Box::new(StoreEvents(Weak::clone(me)))),
+            cluster: Cluster::new(&config),
+            monitor: Monitor::new(workers),
+            pause: Pause::default(),
+            active_expire: AtomicBool::new(true),
+            config,
+            stats: Stats::default(),
+            clients: RwLock::default(),
+            pubsub: PubSub::default(),
+            watches: Watches::default(),
+            started: Instant::now(),
+            run_id: random_hex(),
+            workers,
+            ending: AtomicBool::new(false),
+            shutdown: Notify::new(),
+            next_client: AtomicU64::new(1),
+        })
+    }
+
+    /// The next client's id.
+    pub(crate) fn client_id(&self) -> u64 {
+        self.next_client.fetch_add(1, Relaxed)
+    }
+
+    /// Milliseconds since the server started.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// The one way out for every write, called under the slot's lock, so in
+    /// the order of the writes to that slot.
+    #[inline]
+    pub(crate) fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], class: Class, event: &str) {
+        self.stats.add(Stat::dirty, 1);
+        if slot.observed() {
+            self.watches.touch(slot.db(), key);
+        }
+        self.notify(class, event, slot.db(), key);
+    }
+
+    /// Publishes a keyspace event, if the configuration asks for its class.
+    #[inline]
+    pub(crate) fn notify(&self, class: Class, event: &str, db: usize, key: &[u8]) {
+        let wanted = Class(self.config.number(Param::NotifyKeyspaceEvents) as u32);
+        if wanted.any(class) {
+            self.publish_event(wanted, event, db, key);
+        }
+    }
+
+    #[cold]
+    fn publish_event(&self, wanted: Class, event: &str, db: usize, key: &[u8]) {
+        if wanted.any(Class::KEYSPACE) {
+            let mut channel = format!("__keyspace@{db}__:").into_bytes();
+            channel.extend_from_slice(key);
+            self.pubsub.publish(self, &channel, event.as_bytes());
+        }
+        if wanted.any(Class::KEYEVENT) {
+            let channel = format!("__keyevent@{db}__:{event}");
+            self.pubsub.publish(self, channel.as_bytes(), key);
+        }
+    }
+
+    /// Ends the server: every worker stops.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Relaxed);
+        self.shutdown.notify_waiters();
+    }
+}
+
+/// The time, in Unix milliseconds.
+#[inline]
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Forty random hexadecimal digits.
+pub(crate) fn random_hex() -> String {
+    (0..40).map(|_| char::from_digit(rand::random_range(0..16), 16).unwrap_or('0')).collect()
+}

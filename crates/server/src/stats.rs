@@ -1,0 +1,67 @@
+//! What the server counts: for `INFO` and, later, metrics.
+
+use snug_store::sharded::Sharded;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Everything counted, one row of plain counters per thread.
+        #[derive(Debug, Default)]
+        pub(crate) struct Stats(Sharded<{ [$(stringify!($name)),*].len() }>);
+
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        #[derive(Clone, Copy, Debug)]
+        /// A counter, named as `INFO` names it.
+        pub(crate) enum Stat { $($(#[$doc])* $name),* }
+    };
+}
+
+counters! {
+    total_connections_received,
+    total_commands_processed,
+    total_net_input_bytes,
+    total_net_output_bytes,
+    rejected_connections,
+    expire_cycle_microseconds,
+    evicted_keys,
+    keyspace_hits,
+    keyspace_misses,
+    total_error_replies,
+    unexpected_error_replies,
+    acl_access_denied_auth,
+    client_query_buffer_limit_disconnections,
+    client_output_buffer_limit_disconnections,
+    reply_buffer_shrinks,
+    reply_buffer_expands,
+    total_reads_processed,
+    total_writes_processed,
+    total_active_clients,
+    /// Changes since the last save; and since the start.
+    dirty,
+    packed_blocks,
+    pack_microseconds,
+    pack_rejected,
+    dictionaries_trained,
+    dictionaries_rejected,
+    sweeper_microseconds,
+}
+
+impl Stats {
+    #[inline]
+    pub(crate) fn add(&self, stat: Stat, n: u64) {
+        self.0.add(stat as usize, n as i64);
+    }
+
+    pub(crate) fn get(&self, stat: Stat) -> u64 {
+        self.0.sum(stat as usize).max(0) as u64
+    }
+
+    /// Back to zero, as `CONFIG RESETSTAT` does.
+    pub(crate) fn reset(&self, stat: Stat) {
+        self.0.add(stat as usize, -self.0.sum(stat as usize));
+    }
+
+    #[inline]
+    pub(crate) fn lookup(&self, hit: bool) {
+        self.add(if hit { Stat::keyspace_hits } else { Stat::keyspace_misses }, 1);
+    }
+}

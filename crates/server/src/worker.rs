@@ -1,0 +1,199 @@
+//! Workers: one thread per core, each with its own runtime, listening socket,
+//! session on the store and buffers. A connection stays with the worker that
+//! accepted it.
+
+use crate::client::Shared;
+use crate::config::Param;
+use crate::connection::{Connection, End};
+use crate::out::Out;
+use crate::server::Server;
+use crate::stats::Stat;
+use crate::sweeper::Sweeper;
+use snug_resp::Span;
+use snug_store::Session;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use std::cell::RefCell;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// What all connections of a worker share, one at a time: buffers that stay
+/// warm in the cache, and the session on the store.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub session: Session,
+    pub input: Vec<u8>,
+    pub out: Out,
+    pub spans: Vec<Span>,
+    pub worker: usize,
+}
+
+/// Bytes read at once.
+const INPUT_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
+/// Works with this worker's scratch.
+///
+/// # Panics
+/// On a thread that is no worker, and when called within itself.
+pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| work(scratch.as_mut().expect("a worker's thread")))
+}
+
+/// A socket that listens at `address`; each worker has its own.
+pub(crate) fn listen(address: SocketAddr, backlog: i32, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    Ok(socket)
+}
+
+/// The addresses that the configuration names. A name with `-` before it may
+/// be unavailable.
+pub(crate) fn addresses(server: &Server) -> Result<Vec<SocketAddr>, String> {
+    let port = server.config.number(Param::Port) as u16;
+    let bind = server.config.text(Param::Bind);
+    let mut addresses = Vec::new();
+    for name in bind.split_ascii_whitespace().filter(|_| port != 0) {
+        let optional = name.starts_with('-');
+        let host = match name.trim_start_matches('-') {
+            "*" => "0.0.0.0",
+            "::*" => "::",
+            host => host,
+        };
+        match (host, port).to_socket_addrs() {
+            Ok(found) => addresses.extend(found.take(1)),
+            Err(_) if optional => {}
+            Err(e) => return Err(format!("can't bind to '{name}': {e}")),
+        }
+    }
+    Ok(addresses)
+}
+
+/// Runs a worker until the server ends.
+pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> io::Result<()> {
+    SCRATCH.set(Some(Scratch {
+        session: server.store.session(),
+        input: vec![0; INPUT_BYTES],
+        out: Out::default(),
+        spans: Vec::new(),
+        worker,
+    }));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(31)
+        .build()?;
+    runtime.block_on(async {
+        for socket in sockets {
+            let listener = TcpListener::from_std(socket.into())?;
+            tokio::spawn(accept(Arc::clone(&server), listener));
+        }
+        tokio::spawn(clock(Arc::clone(&server), worker));
+        while !server.ending.load(Relaxed) {
+            let ended = server.shutdown.notified();
+            if !server.ending.load(Relaxed) {
+                ended.await;
+            }
+        }
+        Ok(())
+    })
+    // Dropping the runtime drops every connection, whose replies have been
+    // written.
+}
+
+async fn accept(server: Arc<Server>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Err(error) = welcome(&server, stream, peer) {
+                    tracing::debug!(%peer, %error, "connection lost before it began");
+                }
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: let some be freed.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    server.stats.add(Stat::total_connections_received, 1);
+    let most = server.config.number(Param::MaxClients) as usize;
+    if server.clients.read().len() >= most {
+        server.stats.add(Stat::rejected_connections, 1);
+        stream.try_write(b"-ERR max number of clients reached\r\n")?;
+        return Ok(());
+    }
+    stream.set_nodelay(true)?;
+    let keepalive = server.config.number(Param::TcpKeepalive);
+    if keepalive > 0 {
+        let every = Duration::from_secs(keepalive as u64);
+        let probe = Duration::from_secs((keepalive as u64 / 3).max(1));
+        let keepalive = TcpKeepalive::new().with_time(every).with_interval(probe).with_retries(3);
+        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    }
+    let (id, fd) = (server.client_id(), stream.as_raw_fd());
+    let shared =
+        Arc::new(Shared::new(id, peer, stream.local_addr()?, fd, crate::server::unix_ms()));
+    server.clients.write().insert(id, Arc::clone(&shared));
+    let connection = Connection::new(Arc::clone(server), stream, shared);
+    tokio::spawn(async move {
+        match connection.await {
+            End::Closed => {}
+            End::Io(error) => tracing::debug!(client = id, %error, "connection lost"),
+        }
+    });
+    Ok(())
+}
+
+/// The worker's background work, `hz` times a second: sweeping, and on the
+/// first worker what concerns all.
+async fn clock(server: Arc<Server>, worker: usize) {
+    let mut sweeper = Sweeper::new(worker, server.workers);
+    loop {
+        let hz = server.config.number(Param::Hz).max(1) as u64;
+        tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
+        let now = crate::server::unix_ms();
+        if worker == 0 {
+            server.pause.tick(now);
+            disconnect_idle(&server, now);
+        }
+        while with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Ends connections that have been idle for longer than `timeout`.
+fn disconnect_idle(server: &Server, now: u64) {
+    let timeout = server.config.number(Param::Timeout) as u64 * 1000;
+    if timeout == 0 {
+        return;
+    }
+    for client in server.clients.read().values() {
+        let figures = &client.figures;
+        let subscribed = figures.channels.load(Relaxed)
+            + figures.patterns.load(Relaxed)
+            + figures.shard_channels.load(Relaxed)
+            > 0;
+        if !subscribed && now.saturating_sub(figures.last_active.load(Relaxed)) > timeout {
+            client.kill();
+        }
+    }
+}
