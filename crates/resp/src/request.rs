@@ -284,7 +284,11 @@ impl Parser {
     ) -> Result<Parsed, ProtocolError> {
         let parsed = progress.advance(buf, limits, spans)?;
         if !matches!(parsed, Parsed::Command { .. }) && !buf.is_empty() {
-            self.partial = Some(Box::new(Partial { progress, spans: spans.clone() }));
+            // With room for what an ordinary command still lacks.
+            let room = spans.len() + progress.args_left.min(8);
+            let mut kept = Vec::with_capacity(room);
+            kept.extend_from_slice(spans);
+            self.partial = Some(Box::new(Partial { progress, spans: kept }));
         }
         Ok(parsed)
     }
