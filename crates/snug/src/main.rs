@@ -1,17 +1,42 @@
-//! The `snug` binary.
+//! The `snug` program: a thin shell over the crates.
 
 use std::process::ExitCode;
 
+use clap::{Args, Parser, Subcommand};
+
+/// One allocator under everything, so that `used_memory` is its own count.
 #[global_allocator]
 static ALLOCATOR: snug_store::memory::Allocator = snug_store::memory::Allocator;
 
+/// Snug: a Redis-compatible in-memory data store that keeps its data packed.
+#[derive(Debug, Parser)]
+#[command(name = "snug", version, about)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server
+    Serve(ServeArgs),
+    /// Drive a server with a workload and measure it
+    Bench(snug_bench::cli::BenchArgs),
+}
+
+/// The server reads its own flags, as redis-server does: they are its
+/// configuration parameters.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+struct ServeArgs {
+    /// [FILE] [--NAME VALUE]...
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    flags: Vec<String>,
+}
+
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.split_first() {
-        Some((command, flags)) if command == "serve" => snug_server::serve(flags),
-        _ => {
-            eprintln!("Usage: snug serve [FILE] [--NAME VALUE]...");
-            ExitCode::FAILURE
-        }
+    match Program::parse().command {
+        Command::Serve(args) => snug_server::serve(&args.flags),
+        Command::Bench(args) => snug_bench::cli::bench(&args),
     }
 }

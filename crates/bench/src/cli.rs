@@ -1,0 +1,438 @@
+//! `snug bench`: its flags, and what it does with them.
+//!
+//! Flags that mean what redis-benchmark's or memtier's mean have their names.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Subcommand};
+
+use crate::endpoint::Endpoint;
+use crate::interrupt;
+use crate::keys::KeyDistribution;
+use crate::payload::Payload;
+use crate::report::{Report, csv, table, write_to};
+use crate::run::{Settings, Step, Subject, run_step};
+use crate::workloads::{Options, TESTS, WORKLOADS, find};
+
+/// Exit code of a run in which something failed; clap's own for wrong flags is 2.
+const FAILED: u8 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  snug bench                                      SET and GET on 127.0.0.1:6379
+  snug bench -t set,get,xadd -P 1,16,100 -d 64 -r 1000000 -n 5000000
+  snug bench --command 'xadd __key__ * d __data__' -r 100 -d 64 -P 16
+  snug bench stream-events --scale 0.1 --json events.json
+  snug bench -t get -r 1000000 --key-distribution zipf --rate 50000 --duration 30
+  snug bench -h db.example -p 6380 -a secret --csv - -n 100000
+
+In templates, __key__ is `key:` and 12 digits, __rand_int__ and __seq__ are 12
+digits, __data__ is -d bytes of payload.";
+
+/// Drives a server with a workload and measures throughput, latency, memory and
+/// CPU time.
+#[derive(Debug, Args)]
+#[command(
+    disable_help_flag = true,
+    args_conflicts_with_subcommands = true,
+    after_help = EXAMPLES,
+)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    other: Option<BenchCommand>,
+    /// Workload by name (see `snug bench list`)
+    #[arg(default_value = "set-get")]
+    workload: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    load: LoadArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Print help
+    #[arg(long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Names every workload and every test of -t
+    List,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+struct ServerArgs {
+    /// Host name or address
+    #[arg(short = 'h', long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port
+    #[arg(short, long, default_value_t = 6379)]
+    port: u16,
+    /// host:port in one
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with_all = ["host", "port"])]
+    target: Option<(String, u16)>,
+    /// Password
+    #[arg(short = 'a', long)]
+    password: Option<String>,
+    /// User of the password
+    #[arg(long, requires = "password")]
+    user: Option<String>,
+    /// Logical database
+    #[arg(long, default_value_t = 0)]
+    dbnum: u32,
+    /// Protocol: 2 or 3
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
+    resp: u8,
+    /// Empty the whole server first (FLUSHALL)
+    #[arg(long)]
+    flush: bool,
+}
+
+/// What to send, shared by `bench` and `compare`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub struct LoadArgs {
+    /// Requests of each step
+    #[arg(short = 'n', long, alias = "ops", value_name = "N", value_parser = count)]
+    requests: Option<u64>,
+    /// Seconds of each step, instead of requests
+    #[arg(long, alias = "test-time", value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+    /// Connections
+    #[arg(short = 'c', long = "clients", value_name = "N", value_parser = at_least_one)]
+    connections: Option<usize>,
+    /// Requests in flight on each connection; several: one step each
+    #[arg(short = 'P', long, value_name = "N,..", value_delimiter = ',', value_parser = at_least_one)]
+    pipeline: Vec<usize>,
+    /// Payload bytes; several: one step each
+    #[arg(short = 'd', long, value_name = "BYTES,..", value_delimiter = ',')]
+    data_size: Vec<usize>,
+    /// Keys; several: one step each
+    #[arg(short = 'r', long = "keyspace", value_name = "KEYS,..", value_delimiter = ',', value_parser = count)]
+    keyspace: Vec<u64>,
+    /// Tests of set-get
+    #[arg(
+        short = 't',
+        long,
+        value_name = "TEST,..",
+        value_delimiter = ',',
+        default_value = "set,get"
+    )]
+    tests: Vec<String>,
+    /// Send this template instead of tests
+    #[arg(long, value_name = "TEMPLATE")]
+    command: Option<String>,
+    /// Load threads
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+    /// Requests a second over all connections: open loop, latency from when a
+    /// request was due
+    #[arg(long, alias = "rps", value_name = "PER_SECOND", value_parser = positive)]
+    rate: Option<f64>,
+    /// How keys are drawn
+    #[arg(long, value_enum, default_value = "uniform")]
+    key_distribution: KeyDistribution,
+    /// Exponent of the Zipf distribution
+    #[arg(long, default_value_t = 0.99, value_parser = positive)]
+    zipf_exponent: f64,
+    /// What payloads are made of
+    #[arg(long, value_enum, default_value = "fixed")]
+    payload: Payload,
+    /// Share of the workload's full size
+    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    scale: f64,
+    /// Seed of every random choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The longest to wait for memory to come to rest after a step
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    rest: Duration,
+    /// Where real data is kept once fetched
+    #[arg(long, value_name = "DIR", env = "SNUG_BENCH_DATA")]
+    data_dir: Option<PathBuf>,
+}
+
+/// Where results go, shared by `bench` and `compare`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Write results as CSV; - for standard output
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write the whole report as JSON; - for standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// No table, no progress
+    #[arg(short = 'q', long)]
+    quiet: bool,
+}
+
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    let (host, port) = text.rsplit_once(':').ok_or("expected HOST:PORT")?;
+    let port = port.parse().map_err(|_| format!("'{port}' is no port"))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() { Err("expected HOST:PORT".into()) } else { Ok((host.into(), port)) }
+}
+
+/// A whole number, as `1000000`, `1m` or `1e6`.
+fn count(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.to_lowercase().strip_suffix(['k', 'm', 'g']) {
+        Some(digits) => {
+            let factor = match text.as_bytes()[text.len() - 1].to_ascii_lowercase() {
+                b'k' => 1e3,
+                b'm' => 1e6,
+                _ => 1e9,
+            };
+            (digits.to_owned(), factor)
+        }
+        None => (text.to_owned(), 1.0),
+    };
+    let number: f64 = digits.parse().map_err(|_| format!("'{text}' is no number"))?;
+    let number = number * factor;
+    if (1.0..=1e18).contains(&number) && number.fract() == 0.0 {
+        return Ok(number as u64);
+    }
+    Err(format!("'{text}' is not a whole number above 0"))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    count(text).map(|number| number as usize)
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err(format!("'{text}' is not a number above 0")),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(number) if (0.0..=1e6).contains(&number) => Ok(Duration::from_secs_f64(number)),
+        _ => Err(format!("'{text}' is not a number of seconds")),
+    }
+}
+
+impl ServerArgs {
+    fn endpoint(&self) -> Endpoint {
+        let (host, port) = self.target.clone().unwrap_or((self.host.clone(), self.port));
+        Endpoint {
+            host,
+            port,
+            user: self.user.clone(),
+            password: self.password.clone(),
+            database: self.dbnum,
+            resp: self.resp,
+        }
+    }
+}
+
+impl LoadArgs {
+    /// As options of a workload.
+    pub fn options(&self) -> Options {
+        Options {
+            scale: self.scale,
+            seed: self.seed,
+            connections: self.connections,
+            pipelines: self.pipeline.clone(),
+            data_bytes: self.data_size.clone(),
+            keyspaces: self.keyspace.clone(),
+            requests: self.requests,
+            duration: self.duration,
+            rate: self.rate,
+            keys: self.key_distribution,
+            zipf_exponent: self.zipf_exponent,
+            payload: self.payload,
+            tests: self.tests.clone(),
+            command: self.command.clone(),
+            data_dir: self.data_dir.clone().unwrap_or_else(default_data_dir),
+        }
+    }
+
+    /// As settings of the runner.
+    pub fn settings(&self, quiet: bool) -> Settings {
+        Settings { threads: self.threads, rest_max: self.rest, progress: !quiet }
+    }
+}
+
+fn default_data_dir() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    cache.or_else(home).unwrap_or_else(std::env::temp_dir).join("snug-bench")
+}
+
+impl OutputArgs {
+    /// Writes the report where it was asked for, and what went wrong to standard
+    /// error. Returns the exit code.
+    pub fn deliver(&self, report: &Report, shown: &str) -> ExitCode {
+        let to_stdout =
+            [&self.csv, &self.json].into_iter().flatten().any(|path| path.as_os_str() == "-");
+        if !self.quiet && !to_stdout {
+            print!("{shown}");
+        }
+        let mut failed = false;
+        let files =
+            [(&self.csv, csv::render as fn(&Report) -> String), (&self.json, Report::to_json)];
+        for (path, render) in files {
+            let Some(path) = path else { continue };
+            if let Err(error) = write_to(path, &render(report)) {
+                eprintln!("snug: cannot write {}: {error}", path.display());
+                failed = true;
+            }
+        }
+        for line in report.troubles() {
+            eprintln!("snug: {line}");
+            failed = true;
+        }
+        if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+    }
+
+    /// Whether to keep silent.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+}
+
+/// `snug bench`.
+pub fn bench(args: &BenchArgs) -> ExitCode {
+    if let Some(BenchCommand::List) = args.other {
+        list();
+        return ExitCode::SUCCESS;
+    }
+    interrupt::watch();
+    let options = args.load.options();
+    let steps = match find(&args.workload).and_then(|workload| (workload.plan)(&options)) {
+        Ok(steps) => steps,
+        Err(error) => return refuse(&error),
+    };
+    let subject = Subject { name: "server".into(), endpoint: args.server.endpoint(), round: 1 };
+    if args.server.flush
+        && let Err(error) =
+            subject.endpoint.open().and_then(|mut control| control.call(&["FLUSHALL"]))
+    {
+        return refuse(&error);
+    }
+    let settings = args.load.settings(args.output.quiet);
+    let mut report = Report::begin(command_line());
+    if let Err(error) = run_steps(&args.workload, &steps, &subject, &settings, &mut report)
+        && report.results.is_empty()
+    {
+        return refuse(&*error);
+    }
+    args.output.deliver(&report, &table::render(&report))
+}
+
+/// Runs steps one after the other until one fails or the user wants an end. What
+/// was measured until then is in the report.
+pub fn run_steps(
+    workload: &str,
+    steps: &[Step],
+    subject: &Subject,
+    settings: &Settings,
+    report: &mut Report,
+) -> Result<(), Box<dyn std::error::Error>> {
+    for step in steps {
+        if interrupt::requested() {
+            break;
+        }
+        let result = run_step(workload, step, subject, settings).inspect_err(|error| {
+            if !report.results.is_empty() {
+                eprintln!("snug: {} {}: {error}", subject.name, step.name);
+            }
+        })?;
+        let failed = result.failure.is_some();
+        report.results.push(result);
+        if failed {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The command line as it was typed, for the report. Passwords stay out of it.
+pub fn command_line() -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    if let Some(program) = words.first_mut()
+        && let Some(name) = program.rsplit('/').next()
+    {
+        *program = name.to_owned();
+    }
+    for at in 1..words.len() {
+        if matches!(words[at - 1].as_str(), "-a" | "--password") {
+            words[at] = "***".into();
+        } else if words[at].starts_with("--password=") {
+            words[at] = "--password=***".into();
+        } else if words[at].starts_with("-a") && !words[at].starts_with("--") {
+            words[at].truncate(2);
+            words[at].push_str("***");
+        }
+    }
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default()
+}
+
+/// One clear line, and the exit code that goes with it.
+pub fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("snug: {error}");
+    ExitCode::from(FAILED)
+}
+
+fn list() {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for workload in WORKLOADS {
+        rows.push(vec![format!("{:<16}  {}", workload.name, workload.summary)]);
+    }
+    let tests: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
+    rows.push(vec![format!("\ntests of -t: {}", tests.join(", "))]);
+    print!("{}", table::align(&rows));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_as_people_write_them() {
+        assert_eq!(count("1000"), Ok(1000));
+        assert_eq!(count("2k"), Ok(2000));
+        assert_eq!(count("1.5M"), Ok(1_500_000));
+        assert_eq!(count("1e6"), Ok(1_000_000));
+        for bad in ["0", "-1", "1.5", "x", "", "k", "1e30", "nan"] {
+            assert!(count(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn targets_are_read() {
+        assert_eq!(host_and_port("db:6380"), Ok(("db".into(), 6380)));
+        assert_eq!(host_and_port("[::1]:6380"), Ok(("::1".into(), 6380)));
+        for bad in ["db", ":1", "db:x", "db:99999"] {
+            assert!(host_and_port(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn flags_read_as_redis_benchmarks() {
+        #[derive(clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            bench: BenchArgs,
+        }
+        let parsed = <Program as clap::Parser>::try_parse_from(
+            "bench -h db -p 7 -a pw -n 10 -c 5 -P 1,16 -d 64 -r 1000 -t set,xadd --threads 2 -q"
+                .split(' '),
+        )
+        .unwrap()
+        .bench;
+        assert_eq!(parsed.server.endpoint().address(), "db:7");
+        let options = parsed.load.options();
+        assert_eq!(options.pipelines, [1, 16]);
+        assert_eq!(options.tests, ["set", "xadd"]);
+        assert_eq!(options.requests, Some(10));
+        let listed = <Program as clap::Parser>::try_parse_from(["bench", "list"]).unwrap();
+        assert!(matches!(listed.bench.other, Some(BenchCommand::List)));
+        assert!(<Program as clap::Parser>::try_parse_from(["bench", "-c", "0"]).is_err());
+    }
+}

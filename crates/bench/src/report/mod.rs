@@ -1,0 +1,275 @@
+//! What was measured, as data: one [`Report`] holds the results of any number of
+//! steps, targets and rounds, and is what `--json` writes and `snug compare`
+//! reads back. The other files of this folder show it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::latency::LatencySummary;
+use crate::server_facts::MemoryReading;
+
+pub mod csv;
+pub mod table;
+
+/// Everything of one invocation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// When it began, in UTC.
+    pub date: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// The command line that asked for it.
+    pub command: String,
+    /// Step by step, in the order in which they ran.
+    pub results: Vec<StepResult>,
+}
+
+/// The machine under the servers and the load.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// CPU model.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Kernel release.
+    pub kernel: String,
+}
+
+/// One step against one target, once.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepResult {
+    /// The target's name.
+    pub target: String,
+    /// Product and version behind it.
+    pub server: String,
+    /// Repetition, from 1.
+    pub round: u32,
+    /// Workload.
+    pub workload: String,
+    /// Step within it: `set/P16`.
+    pub step: String,
+    /// Load threads.
+    pub threads: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Requests in flight on each connection.
+    pub pipeline: usize,
+    /// Requests a second asked for, if the loop was open.
+    pub rate: Option<f64>,
+    /// From the first request to the last reply.
+    pub seconds: f64,
+    /// Replies.
+    pub operations: u64,
+    /// Replies a second.
+    pub throughput: f64,
+    /// Bytes of requests.
+    pub sent_bytes: u64,
+    /// Bytes of replies.
+    pub received_bytes: u64,
+    /// By kind of request.
+    pub kinds: Vec<KindResult>,
+    /// CPU time, where the server is on this machine.
+    pub cpu: Option<Cpu>,
+    /// Memory before and after.
+    pub memory: Option<Memory>,
+    /// `INFO packing`, from servers that have it.
+    pub packing: BTreeMap<String, String>,
+    /// What else the workload found.
+    pub figures: Vec<Figure>,
+    /// Samples over time.
+    pub series: Vec<Sample>,
+    /// The first error reply.
+    pub first_error: Option<String>,
+    /// Why the step ended early.
+    pub failure: Option<String>,
+}
+
+/// One kind of request within a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct KindResult {
+    /// The command, lower case.
+    pub name: String,
+    /// Replies a second.
+    pub throughput: f64,
+    /// Error replies.
+    pub errors: u64,
+    /// Its latencies.
+    pub latency: LatencySummary,
+}
+
+/// CPU seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Of the server, while the load ran.
+    pub seconds: f64,
+    /// Of the server, until its memory had come to rest.
+    pub rested_seconds: f64,
+    /// Of the server, a million operations, while the load ran.
+    pub per_million: Option<f64>,
+    /// Of this program, while the load ran.
+    pub client_seconds: f64,
+}
+
+/// Memory around a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Before the first request.
+    pub before: MemoryReading,
+    /// After the last reply.
+    pub ended: MemoryReading,
+    /// Once it had come to rest; the same as `ended` where nothing was waited for.
+    pub rested: MemoryReading,
+    /// Items that the step added.
+    pub items: u64,
+    /// Growth of `used_memory` over them.
+    pub bytes_per_item: Option<f64>,
+}
+
+/// A figure that only one workload knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// What it is, its unit included.
+    pub name: String,
+    /// How much.
+    pub value: f64,
+}
+
+/// One moment of a running step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Since the load began.
+    pub seconds: f64,
+    /// Replies so far.
+    pub operations: u64,
+    /// `used_memory`.
+    pub used: u64,
+    /// Resident bytes of the server's process; 0 where it cannot be seen.
+    pub resident: u64,
+}
+
+impl Report {
+    /// An empty report of now, here, for that command line.
+    pub fn begin(command: String) -> Self {
+        Self { date: now_utc(), machine: Machine::this(), command, results: Vec::new() }
+    }
+
+    /// Reads a report that `--json` wrote.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(path)?;
+        serde_json::from_str(&text)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    }
+
+    /// The report as JSON.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has no map keys but strings")
+    }
+
+    /// What went wrong, one line each.
+    pub fn troubles(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for result in &self.results {
+            let place = format!("{} {}", result.target, result.step);
+            if let Some(failure) = &result.failure {
+                lines.push(format!("{place}: {failure}"));
+            }
+            let errors: u64 = result.kinds.iter().map(|kind| kind.errors).sum();
+            if errors > 0 {
+                let first = result.first_error.as_deref().unwrap_or("");
+                let all = result.operations;
+                lines.push(format!(
+                    "{place}: {errors} of {all} replies were errors, first: {first}"
+                ));
+            }
+        }
+        lines
+    }
+}
+
+/// Writes `text` to a file, or to standard output for `-`.
+pub fn write_to(path: &Path, text: &str) -> io::Result<()> {
+    if path.as_os_str() == "-" {
+        return io::stdout().write_all(text.as_bytes());
+    }
+    fs::write(path, text)
+}
+
+impl Machine {
+    /// The machine that this runs on; what cannot be read is left empty.
+    pub fn this() -> Self {
+        let line = |path: &str, name: &str| {
+            let text = fs::read_to_string(path).ok()?;
+            let line = text.lines().find(|line| line.starts_with(name))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory_kib = line("/proc/meminfo", "MemTotal")
+            .and_then(|text| text.strip_suffix("kB")?.trim().parse::<u64>().ok());
+        Self {
+            cpu: line("/proc/cpuinfo", "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory: memory_kib.unwrap_or(0) * 1024,
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+                .map(|text| text.trim().to_owned())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// `2026-11-21 20:37 UTC`.
+fn now_utc() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let (year, month, day) = civil_date(seconds / 86_400);
+    let minutes = seconds % 86_400 / 60;
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
+}
+
+/// The Gregorian date `days` after 1970-01-01, counting years from March so that
+/// the leap day comes last (Howard Hinnant, "chrono-compatible date algorithms").
+fn civil_date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let of_era = days % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil_date(0), (1970, 1, 1));
+        assert_eq!(civil_date(11_016), (2000, 2, 29));
+        assert_eq!(civil_date(20_778), (2026, 11, 21));
+        assert_eq!(civil_date(47_540), (2100, 2, 28));
+        assert_eq!(civil_date(47_541), (2100, 3, 1));
+    }
+
+    #[test]
+    fn a_report_survives_json() {
+        let mut report = Report::begin("snug bench".into());
+        report.results.push(StepResult {
+            step: "set/P16".into(),
+            cpu: Some(Cpu { per_million: Some(1.5), ..Cpu::default() }),
+            kinds: vec![KindResult { errors: 2, ..KindResult::default() }],
+            operations: 9,
+            first_error: Some("OOM".into()),
+            ..StepResult::default()
+        });
+        let back: Report = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(back, report);
+        assert_eq!(back.troubles(), [" set/P16: 2 of 9 replies were errors, first: OOM"]);
+    }
+}

@@ -1,0 +1,382 @@
+//! Runs one step of a workload against one server and measures all of it.
+//!
+//! Around the load stand readings of memory and CPU time; while it runs, samples
+//! of both for the plots; after it, time for a server that packs in the
+//! background to come to rest. CPU time is given for the load alone and up to
+//! that rest, so that packing is never free.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::endpoint::{Control, ControlError, Endpoint};
+use crate::load::{Live, Load, LoadOutcome, run as run_load};
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::report::{Cpu, Figure, KindResult, Memory, Sample, StepResult};
+use crate::server_facts::{Identity, MemoryReading, identify, memory, packing};
+use crate::source::Source;
+
+/// How often a running load is sampled; `INFO` costs the server some 50
+/// microseconds, the process's own counters nothing.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+const INFO_EVERY: Duration = Duration::from_millis(500);
+/// Memory that moved less than this share in [`REST`] has come to rest.
+const REST_SHARE: f64 = 0.001;
+const REST: Duration = Duration::from_secs(1);
+/// Points kept of a series; more are thinned out evenly.
+const SAMPLES_MAX: usize = 400;
+
+/// Makes the source of a connection.
+pub type MakeSource = Arc<dyn Fn(usize) -> Box<dyn Source> + Send + Sync>;
+
+/// Looks at the server when a step has ended: figures for the report.
+pub type Inspect = Arc<dyn Fn(&mut Control) -> Result<Vec<Figure>, ControlError> + Send + Sync>;
+
+/// What memory is divided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Items {
+    /// Every request added one.
+    Requests,
+    /// Keys that the database gained.
+    Keys,
+    /// Memory is not the point of this step.
+    Uncounted,
+}
+
+/// What a step does.
+#[derive(Clone)]
+pub enum Work {
+    /// Load over many connections.
+    Load {
+        /// Names of the kinds of request, as the source numbers them.
+        kinds: Vec<String>,
+        /// Connections.
+        connections: usize,
+        /// Requests in flight on each.
+        pipeline: usize,
+        /// Requests in all.
+        requests: Option<u64>,
+        /// Time to send for.
+        duration: Option<Duration>,
+        /// Requests a second (open loop).
+        rate: Option<f64>,
+        /// Makes the sources.
+        source: MakeSource,
+    },
+    /// One command on one connection, which adds so many items.
+    Call {
+        /// Its words.
+        words: Vec<String>,
+        /// What it adds.
+        items: u64,
+    },
+}
+
+/// One step of a workload.
+#[derive(Clone)]
+pub struct Step {
+    /// `set/P16`: what is done, then what tells it from its siblings.
+    pub name: String,
+    /// What to do.
+    pub work: Work,
+    /// What memory is divided by.
+    pub items: Items,
+    /// Wait at least so long before the last reading, and until memory rests.
+    pub rest: Option<Duration>,
+    /// Looks at the server afterwards.
+    pub inspect: Option<Inspect>,
+}
+
+/// How steps are run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Load threads.
+    pub threads: usize,
+    /// The longest to wait for memory to rest.
+    pub rest_max: Duration,
+    /// Show progress on a terminal.
+    pub progress: bool,
+}
+
+/// Whom a step runs against.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Its name in the report.
+    pub name: String,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Which repetition this is, from 1.
+    pub round: u32,
+}
+
+struct Reading {
+    memory: MemoryReading,
+    cpu: Option<crate::process::CpuTime>,
+    client: Option<crate::process::CpuTime>,
+}
+
+impl Reading {
+    fn take(control: &mut Control, identity: &Identity) -> Result<Self, ControlError> {
+        let memory = memory(control, identity.process)?;
+        Ok(Self {
+            memory,
+            cpu: identity.process.and_then(Process::cpu_time),
+            client: Process::own().cpu_time(),
+        })
+    }
+}
+
+/// Runs a step. An error means that it could not begin; a server that fails
+/// meanwhile leaves a result with what was measured and a `failure`.
+pub fn run_step(
+    workload: &str,
+    step: &Step,
+    subject: &Subject,
+    settings: &Settings,
+) -> Result<StepResult, ControlError> {
+    let mut control = subject.endpoint.open()?;
+    let identity = identify(&mut control, &subject.endpoint)?;
+    let before = Reading::take(&mut control, &identity)?;
+    let mut result = StepResult {
+        target: subject.name.clone(),
+        server: identity.version.clone(),
+        round: subject.round,
+        workload: workload.to_owned(),
+        step: step.name.clone(),
+        threads: settings.threads,
+        ..StepResult::default()
+    };
+    let added = perform(step, subject, settings, &mut control, &identity, &mut result)?;
+    if let Err(error) =
+        conclude(step, settings, &mut control, &identity, &before, added, &mut result)
+    {
+        result.failure.get_or_insert_with(|| error.to_string());
+    }
+    Ok(result)
+}
+
+/// Does the work and files what it measured. Returns the items it added.
+fn perform(
+    step: &Step,
+    subject: &Subject,
+    settings: &Settings,
+    control: &mut Control,
+    identity: &Identity,
+    result: &mut StepResult,
+) -> Result<u64, ControlError> {
+    match &step.work {
+        Work::Call { words, items } => {
+            let started = Instant::now();
+            // Populating hundreds of millions of keys takes minutes.
+            let patience = control.set_patience(Duration::from_hours(1));
+            patience.map_err(|cause| lost(&subject.endpoint, cause))?;
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            control.call(&words)?;
+            result.seconds = started.elapsed().as_secs_f64();
+            result.operations = *items;
+            result.connections = 1;
+            result.pipeline = 1;
+            result.throughput = *items as f64 / result.seconds.max(1e-9);
+            Ok(*items)
+        }
+        Work::Load { kinds, connections, pipeline, requests, duration, rate, source } => {
+            let load = Load {
+                endpoint: &subject.endpoint,
+                threads: settings.threads,
+                connections: *connections,
+                pipeline: *pipeline,
+                requests: *requests,
+                duration: *duration,
+                rate: *rate,
+                kinds: kinds.len(),
+                source: &**source,
+            };
+            result.connections = *connections;
+            result.pipeline = *pipeline;
+            result.rate = *rate;
+            let label = format!("{} {}", subject.name, step.name);
+            let progress = Progress::new(settings.progress, label, *requests, *duration);
+            let (outcome, series) = observe(&load, control, identity, &progress)?;
+            progress.finish();
+            result.series = series;
+            file_outcome(result, kinds, &outcome);
+            Ok(outcome.answered() - outcome.kinds.iter().map(|kind| kind.errors).sum::<u64>())
+        }
+    }
+}
+
+fn lost(endpoint: &Endpoint, cause: io::Error) -> ControlError {
+    ControlError::Lost { address: endpoint.address(), cause }
+}
+
+/// Runs a load on threads of its own and samples the server meanwhile.
+fn observe(
+    load: &Load<'_>,
+    control: &mut Control,
+    identity: &Identity,
+    progress: &Progress,
+) -> Result<(LoadOutcome, Vec<Sample>), ControlError> {
+    let live = Live::default();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| run_load(load, &live));
+        let started = Instant::now();
+        let mut series = Vec::new();
+        let mut used = 0;
+        let mut asked = None::<Instant>;
+        let mut next_sample = Duration::ZERO;
+        while !worker.is_finished() {
+            std::thread::sleep(Duration::from_millis(10));
+            if crate::interrupt::requested() {
+                live.stop.store(true, Ordering::Relaxed);
+            }
+            let elapsed = started.elapsed();
+            if elapsed < next_sample {
+                continue;
+            }
+            next_sample = elapsed + SAMPLE_EVERY;
+            if asked.is_none_or(|at| at.elapsed() >= INFO_EVERY) {
+                // A server that died is the load's failure to tell.
+                used = memory(control, identity.process).map_or(used, |reading| reading.used);
+                asked = Some(Instant::now());
+            }
+            let answered = live.answered.load(Ordering::Relaxed);
+            progress.set(answered, elapsed);
+            series.push(Sample {
+                seconds: elapsed.as_secs_f64(),
+                operations: answered,
+                used,
+                resident: identity.process.and_then(Process::resident_bytes).unwrap_or(0),
+            });
+        }
+        match worker.join() {
+            Ok(outcome) => Ok((outcome?, thin(series))),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Keeps at most [`SAMPLES_MAX`] samples, evenly, the last among them.
+fn thin(series: Vec<Sample>) -> Vec<Sample> {
+    let step = series.len().div_ceil(SAMPLES_MAX).max(1);
+    let last = series.len().saturating_sub(1);
+    series
+        .into_iter()
+        .enumerate()
+        .filter(|(index, _)| index % step == 0 || *index == last)
+        .map(|(_, sample)| sample)
+        .collect()
+}
+
+fn file_outcome(result: &mut StepResult, kinds: &[String], outcome: &LoadOutcome) {
+    let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
+    result.seconds = outcome.elapsed.as_secs_f64();
+    result.operations = outcome.answered();
+    result.throughput = result.operations as f64 / seconds;
+    result.sent_bytes = outcome.sent_bytes;
+    result.received_bytes = outcome.received_bytes;
+    result.failure.clone_from(&outcome.failure);
+    result.first_error.clone_from(&outcome.first_error);
+    result.kinds = kinds
+        .iter()
+        .zip(&outcome.kinds)
+        .map(|(name, kind)| KindResult {
+            name: name.clone(),
+            throughput: kind.latency.count() as f64 / seconds,
+            errors: kind.errors,
+            latency: kind.latency.summary(),
+        })
+        .collect();
+}
+
+/// The readings after the work: at its end, and once memory has come to rest.
+fn conclude(
+    step: &Step,
+    settings: &Settings,
+    control: &mut Control,
+    identity: &Identity,
+    before: &Reading,
+    added: u64,
+    result: &mut StepResult,
+) -> Result<(), ControlError> {
+    let ended = Reading::take(control, identity)?;
+    let mut rested = None;
+    if let Some(least) = step.rest {
+        wait_for_rest(control, identity, least, settings.rest_max.max(least))?;
+        rested = Some(Reading::take(control, identity)?);
+    }
+    let last = rested.as_ref().unwrap_or(&ended);
+    result.cpu = cpu_between(before, &ended, last, result.operations);
+    let items = match step.items {
+        Items::Requests => added,
+        Items::Keys => last.memory.keys.saturating_sub(before.memory.keys),
+        Items::Uncounted => 0,
+    };
+    let grown = last.memory.used as f64 - before.memory.used as f64;
+    result.memory = Some(Memory {
+        before: before.memory,
+        ended: ended.memory,
+        rested: last.memory,
+        items,
+        bytes_per_item: (items > 0).then(|| grown / items as f64),
+    });
+    result.packing = packing(control)?;
+    if let Some(inspect) = &step.inspect {
+        result.figures = inspect(control)?;
+    }
+    Ok(())
+}
+
+fn cpu_between(before: &Reading, ended: &Reading, last: &Reading, operations: u64) -> Option<Cpu> {
+    let between =
+        |from: &Reading, to: &Reading| Some(to.cpu.as_ref()?.seconds_since(from.cpu.as_ref()?));
+    let seconds = between(before, ended)?;
+    let client = ended.client.as_ref()?.seconds_since(before.client.as_ref()?);
+    Some(Cpu {
+        seconds,
+        rested_seconds: between(before, last)?,
+        per_million: (operations > 0).then(|| seconds / operations as f64 * 1e6),
+        client_seconds: client,
+    })
+}
+
+/// Waits until `used_memory` has stopped moving.
+fn wait_for_rest(
+    control: &mut Control,
+    identity: &Identity,
+    least: Duration,
+    most: Duration,
+) -> Result<(), ControlError> {
+    let started = Instant::now();
+    let mut anchor = memory(control, identity.process)?.used;
+    let mut since = Instant::now();
+    while started.elapsed() < most && !crate::interrupt::requested() {
+        std::thread::sleep(Duration::from_millis(100).min(most));
+        let used = memory(control, identity.process)?.used;
+        if (used as f64 - anchor as f64).abs() > anchor as f64 * REST_SHARE {
+            anchor = used;
+            since = Instant::now();
+        }
+        if since.elapsed() >= REST && started.elapsed() >= least {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_series_is_thinned_and_keeps_its_end() {
+        let series: Vec<Sample> =
+            (0..1001).map(|index| Sample { operations: index, ..Sample::default() }).collect();
+        let thinned = thin(series);
+        assert!(thinned.len() <= SAMPLES_MAX + 1);
+        assert_eq!(thinned[0].operations, 0);
+        assert_eq!(thinned.last().unwrap().operations, 1000);
+        assert!(thin(Vec::new()).is_empty());
+    }
+}

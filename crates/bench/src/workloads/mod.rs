@@ -1,0 +1,117 @@
+//! The workloads, by name. Each turns options into the steps to run; its file
+//! says what it sends and where its shape comes from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::keys::KeyDistribution;
+use crate::payload::Payload;
+use crate::run::Step;
+
+mod set_get;
+
+pub use set_get::TESTS;
+
+/// What the user asked for; `None` leaves a choice to the workload.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Share of the full size.
+    pub scale: f64,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Connections.
+    pub connections: Option<usize>,
+    /// Pipelines to run one after the other.
+    pub pipelines: Vec<usize>,
+    /// Payload sizes to run one after the other.
+    pub data_bytes: Vec<usize>,
+    /// Keyspaces to run one after the other.
+    pub keyspaces: Vec<u64>,
+    /// Requests instead of the scaled number.
+    pub requests: Option<u64>,
+    /// Time instead of a number of requests.
+    pub duration: Option<Duration>,
+    /// Requests a second.
+    pub rate: Option<f64>,
+    /// How keys are drawn.
+    pub keys: KeyDistribution,
+    /// Exponent of the Zipf distribution.
+    pub zipf_exponent: f64,
+    /// What `__data__` is made of.
+    pub payload: Payload,
+    /// `-t`: tests of `set-get`.
+    pub tests: Vec<String>,
+    /// `--command`: a template instead of tests.
+    pub command: Option<String>,
+    /// Where real data is kept once it was fetched or made.
+    pub data_dir: PathBuf,
+}
+
+/// Why a workload cannot be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// No such name.
+    #[error("no workload is called '{0}'; `snug bench list` names them")]
+    Unknown(String),
+    /// No such test.
+    #[error("no test is called '{0}'; there are {1}")]
+    UnknownTest(String, String),
+    /// A template that cannot be read.
+    #[error(transparent)]
+    Template(#[from] crate::request::TemplateError),
+    /// Real data that could not be had.
+    #[error("{what}: {cause}")]
+    Data {
+        /// What was wanted.
+        what: String,
+        /// Why it is not there.
+        cause: String,
+    },
+}
+
+/// A named workload.
+pub struct Workload {
+    /// Its name in WORKLOADS.
+    pub name: &'static str,
+    /// One line for `snug bench list`.
+    pub summary: &'static str,
+    /// Makes its steps.
+    pub plan: fn(&Options) -> Result<Vec<Step>, WorkloadError>,
+}
+
+/// All of them.
+pub const WORKLOADS: &[Workload] = &[Workload {
+    name: "set-get",
+    summary: "SET and GET, or any of -t, or --command, by -P, -d and -r",
+    plan: set_get::plan,
+}];
+
+/// Finds a workload by name.
+pub fn find(name: &str) -> Result<&'static Workload, WorkloadError> {
+    WORKLOADS
+        .iter()
+        .find(|workload| workload.name == name)
+        .ok_or_else(|| WorkloadError::Unknown(name.to_owned()))
+}
+
+impl Options {
+    /// `full` at this scale, at least 1.
+    pub fn scaled(&self, full: u64) -> u64 {
+        ((full as f64 * self.scale).round() as u64).max(1)
+    }
+
+    /// The number of requests: as asked, else the scaled full size, else none
+    /// where time limits the run.
+    pub fn requests_or(&self, full: u64) -> Option<u64> {
+        match (self.requests, self.duration) {
+            (Some(requests), _) => Some(requests),
+            (None, Some(_)) => None,
+            (None, None) => Some(self.scaled(full)),
+        }
+    }
+
+    /// The one pipeline of a workload that takes no list of them.
+    pub fn pipeline_or(&self, default: usize) -> usize {
+        self.pipelines.first().copied().unwrap_or(default)
+    }
+}
