@@ -1,5 +1,778 @@
-//! Commands on streams.
+//! Stream commands, without consumer groups.
+//!
+//! A command parses and checks all of its arguments before it looks at the key
+//! or after, as Redis does in each case: which of two errors a client is told
+//! depends on it.
 
-use crate::command::Command;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::config::Param;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::notify::Class;
+use crate::out::Out;
+use snug_resp::Protocol;
+use snug_store::types::stream::{
+    Fields, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,
+};
+use snug_store::{Found, Key, SlotGuard, Type};
+use std::cell::RefCell;
+use std::ops::ControlFlow;
 
-pub(crate) const COMMANDS: &[Command] = &[];
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("xadd", -5, xadd).flags(WRITE | DENYOOM | FAST).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
+        "Appends an entry to a stream, creating it if need be.",
+    ),
+    Command::new("xdel", -3, xdel).flags(WRITE | FAST).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1) for each single item to delete in the stream, regardless of the stream size.",
+        "Deletes entries of a stream by their IDs.",
+    ),
+    Command::new("xinfo", -2, super::container).subcommands(XINFO).about(
+        Group::Stream,
+        "5.0.0",
+        "Depends on subcommand.",
+        "A container for commands that describe streams.",
+    ),
+    Command::new("xlen", 2, xlen).flags(READONLY | FAST).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Counts the entries of a stream.",
+    ),
+    Command::new("xrange", -4, xrange).flags(READONLY).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N) with N being the number of elements being returned.",
+        "Returns the entries of a stream between two IDs.",
+    ),
+    Command::new("xread", -4, xread).flags(BLOCKING | READONLY).movable(xread_keys).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N) with N being the number of elements being returned.",
+        "Returns the entries of several streams after an ID each.",
+    ),
+    Command::new("xrevrange", -4, xrevrange).flags(READONLY).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N) with N being the number of elements returned.",
+        "Returns the entries of a stream between two IDs, last first.",
+    ),
+    Command::new("xsetid", -3, xsetid).flags(WRITE | DENYOOM | FAST).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Sets a stream's last ID; for replication.",
+    ),
+    Command::new("xtrim", -4, xtrim).flags(WRITE).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N), with N being the number of evicted entries.",
+        "Drops the oldest entries of a stream.",
+    ),
+];
+
+const XINFO: &[Command] = &[
+    Command::new("consumers", 4, xinfo_consumers).of("xinfo").flags(READONLY).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Lists the consumers of a consumer group.",
+    ),
+    Command::new("groups", 3, xinfo_groups).of("xinfo").flags(READONLY).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Lists the consumer groups of a stream.",
+    ),
+    Command::new("help", 2, xinfo_help).of("xinfo").flags(LOADING | STALE).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Lists the subcommands.",
+    ),
+    Command::new("stream", -3, xinfo_stream).of("xinfo").flags(READONLY).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Describes a stream.",
+    ),
+];
+
+const INVALID_ID: Error = Error::new("ERR Invalid stream ID specified as stream command argument");
+const NOT_GREATER: Error =
+    Error::new("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+const DAMAGED: Error = Error::new("ERR a packed block of the stream is damaged");
+
+impl From<StreamError> for Error {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::NotGreater => NOT_GREATER,
+            StreamError::TooLarge => Self::new("ERR Elements are too large to be stored"),
+            StreamError::Damaged => DAMAGED,
+        }
+    }
+}
+
+thread_local! {
+    /// What this worker unpacks blocks into.
+    static SCRATCH: RefCell<StreamScratch> = RefCell::default();
+}
+
+fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
+    SCRATCH.with_borrow_mut(work)
+}
+
+/// The sizes of blocks, and of the nodes that approximate trimming goes by.
+fn shape(cx: &Context<'_>) -> Shape {
+    let node_entries = cx.server.config.number(Param::StreamNodeMaxEntries);
+    Shape { node_entries: u32::try_from(node_entries).unwrap_or(u32::MAX), ..Shape::default() }
+}
+
+/// An ID as most commands take it: `ms` or `ms-seq`.
+fn parse_id(text: &[u8], default_seq: u64) -> Result<StreamId, Error> {
+    StreamId::parse(text, default_seq).ok_or(INVALID_ID)
+}
+
+/// One end of a range: an ID, `-` or `+`, or an ID after `(` that is not part
+/// of the range itself.
+struct Bound {
+    id: StreamId,
+    open: bool,
+}
+
+fn parse_bound(text: &[u8], default_seq: u64) -> Result<Bound, Error> {
+    let id = match text {
+        b"-" => StreamId::MIN,
+        b"+" => StreamId::MAX,
+        [b'(', id @ ..] if !id.is_empty() => {
+            return Ok(Bound { id: parse_id(id, default_seq)?, open: true });
+        }
+        id => parse_id(id, default_seq)?,
+    };
+    Ok(Bound { id, open: false })
+}
+
+/// The stream at a key, if the key exists.
+fn find(cx: &Context<'_>, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Result<Option<Found>, Error> {
+    cx.find_typed(slot, key, Type::Stream)
+}
+
+fn write_entry(out: &mut Out, id: StreamId, fields: Fields<'_>) {
+    let mut w = out.w();
+    w.array(2);
+    w.bulk_display(id);
+    w.array(fields.len() * 2);
+    for (name, value) in fields {
+        w.bulk(name);
+        w.bulk(value);
+    }
+}
+
+/// Writes up to `count` entries (0 for all) as one array. On an error nothing
+/// is left written.
+fn write_range(
+    stream: &Stream,
+    (start, end): (StreamId, StreamId),
+    reverse: bool,
+    count: u64,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let mark = out.mark();
+    let array = out.w().array_deferred();
+    let mut written = 0;
+    let result = with_scratch(|scratch| {
+        stream.range(start, end, reverse, scratch, |id, fields| {
+            write_entry(out, id, fields);
+            written += 1;
+            if written == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    if let Err(error) = result {
+        out.truncate(mark);
+        return Err(error.into());
+    }
+    out.w().set_array_len(array, written as usize);
+    Ok(())
+}
+
+/// The ID that `XADD` asks for.
+#[derive(Clone, Copy)]
+enum NewId {
+    /// `*`
+    Any,
+    /// `ms-*`
+    AnySeq(u64),
+    Given(StreamId),
+}
+
+impl NewId {
+    fn parse(text: &[u8]) -> Result<Self, Error> {
+        match text {
+            b"*" => Ok(Self::Any),
+            [ms @ .., b'-', b'*'] if !ms.contains(&b'-') => Ok(Self::AnySeq(parse_id(ms, 0)?.ms)),
+            _ => Ok(Self::Given(parse_id(text, 0)?)),
+        }
+    }
+
+    /// The ID after `last`, `now` milliseconds being the time; `None` when there
+    /// is none.
+    fn after(self, last: StreamId, now: u64) -> Option<StreamId> {
+        let id = match self {
+            Self::Any if now > last.ms => StreamId::new(now, 0),
+            Self::Any => last.next()?,
+            Self::AnySeq(ms) if ms == last.ms => StreamId::new(ms, last.seq.checked_add(1)?),
+            Self::AnySeq(ms) => StreamId::new(ms, 0),
+            Self::Given(id) => id,
+        };
+        (id > last).then_some(id)
+    }
+}
+
+/// How `XADD` and `XTRIM` are told to trim.
+#[derive(Default)]
+struct TrimOptions {
+    trim: Option<Trim>,
+    /// The limit of the `~` form, 0 for none.
+    approximate: Option<u64>,
+}
+
+impl TrimOptions {
+    /// The entries dropped.
+    fn apply(&self, stream: &mut Stream, shape: &Shape) -> Result<u64, Error> {
+        let Some(trim) = self.trim else { return Ok(0) };
+        Ok(with_scratch(|scratch| stream.trim(trim, self.approximate, shape, scratch))?)
+    }
+}
+
+/// The options of `XADD` and `XTRIM`, from argument 2 on.
+struct Options {
+    trim: TrimOptions,
+    no_mkstream: bool,
+    /// Of `XADD`: the ID, if the arguments get as far.
+    id: Option<NewId>,
+    /// The argument after the last one read.
+    next: usize,
+}
+
+fn parse_options(args: Args<'_>, xadd: bool, node_entries: i64) -> Result<Options, Error> {
+    let mut options =
+        Options { trim: TrimOptions::default(), no_mkstream: false, id: None, next: 2 };
+    let mut approximate = false;
+    let mut limit = None;
+    while let Some(option) = args.get(options.next) {
+        let more = args.len() - 1 - options.next;
+        let is = |word: &str| option.eq_ignore_ascii_case(word.as_bytes());
+        options.next += 1;
+        if xadd && option == b"*" {
+            options.id = Some(NewId::Any);
+            break;
+        } else if more > 0 && (is("maxlen") || is("minid")) {
+            if options.trim.trim.is_some() {
+                return Err(Error::new(
+                    "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
+                ));
+            }
+            let next = args.bytes(options.next);
+            approximate = more >= 2 && next == b"~";
+            if approximate || more >= 2 && next == b"=" {
+                options.next += 1;
+            }
+            options.trim.trim = Some(if is("maxlen") {
+                Trim::MaxLen(
+                    u64::try_from(args.int(options.next)?)
+                        .map_err(|_| Error::new("ERR The MAXLEN argument must be >= 0."))?,
+                )
+            } else {
+                Trim::MinId(parse_id(args.bytes(options.next), 0)?)
+            });
+            options.next += 1;
+        } else if more > 0 && is("limit") {
+            let number = u64::try_from(args.int(options.next)?)
+                .map_err(|_| Error::new("ERR The LIMIT argument must be >= 0."))?;
+            limit = Some(number);
+            options.next += 1;
+        } else if xadd && is("nomkstream") {
+            options.no_mkstream = true;
+        } else if xadd {
+            options.id = Some(NewId::parse(option)?);
+            break;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let trims = options.trim.trim.is_some();
+    if limit.is_some_and(|limit| limit > 0) && !trims {
+        return Err(Error::new(
+            "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy",
+        ));
+    }
+    if !xadd && !trims {
+        return Err(Error::new("ERR syntax error, XTRIM must be called with a trimming strategy"));
+    }
+    if limit.is_some() && !approximate {
+        return Err(Error::new(
+            "ERR syntax error, LIMIT cannot be used without the special ~ option",
+        ));
+    }
+    options.trim.approximate =
+        approximate.then(|| limit.unwrap_or_else(|| default_limit(node_entries)));
+    Ok(options)
+}
+
+/// The entries that `~` drops at most when no `LIMIT` is given: a hundred
+/// nodes, within reason.
+fn default_limit(node_entries: i64) -> u64 {
+    match node_entries.saturating_mul(100) {
+        ..=0 => 10_000,
+        limit => limit.min(1_000_000) as u64,
+    }
+}
+
+fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let node_entries = cx.server.config.number(Param::StreamNodeMaxEntries);
+    let options = parse_options(args, true, node_entries)?;
+    let first = options.next;
+    let count = args.len().saturating_sub(first);
+    let Some(new_id) = options.id.filter(|_| count >= 2 && count.is_multiple_of(2)) else {
+        return Err(Error::wrong_arity("xadd"));
+    };
+    if matches!(new_id, NewId::Given(StreamId::MIN)) {
+        return Err(Error::new("ERR The ID specified in XADD must be greater than 0-0"));
+    }
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?;
+    if found.is_none() && options.no_mkstream {
+        out.w().null();
+        return Ok(());
+    }
+    let last = found.and_then(|found| slot.stream(found)).map_or(StreamId::MIN, Stream::last_id);
+    if last == StreamId::MAX {
+        return Err(Error::new(
+            "ERR The stream has exhausted the last possible ID, unable to add more items",
+        ));
+    }
+    let id = new_id.after(last, slot.now()).ok_or(NOT_GREATER)?;
+    let place = found.unwrap_or_else(|| slot.insert_stream(&key));
+    let fields =
+        (first..args.len()).step_by(2).map(|name| (args.bytes(name), args.bytes(name + 1)));
+    let shape = shape(cx);
+    let appended = slot.with_stream(place, |stream| stream.append(id, fields, &shape));
+    if let Some(Err(error)) = appended {
+        if found.is_none() {
+            slot.remove(place);
+        }
+        return Err(error.into());
+    }
+    cx.changed(&slot, key.bytes, Class::STREAM, "xadd");
+    if options.trim.trim.is_some() {
+        let dropped = slot.with_stream(place, |stream| options.trim.apply(stream, &shape));
+        if dropped.transpose()?.is_some_and(|dropped| dropped > 0) {
+            cx.notify(Class::STREAM, "xtrim", key.bytes);
+        }
+    }
+    out.w().bulk_display(id);
+    Ok(())
+}
+
+fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let node_entries = cx.server.config.number(Param::StreamNodeMaxEntries);
+    let options = parse_options(args, false, node_entries)?;
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let Some(found) = find(cx, &mut slot, &key)? else {
+        out.w().integer(0);
+        return Ok(());
+    };
+    let shape = shape(cx);
+    let dropped = slot.with_stream(found, |stream| options.trim.apply(stream, &shape));
+    let dropped = dropped.transpose()?.unwrap_or(0);
+    if dropped > 0 {
+        cx.changed(&slot, key.bytes, Class::STREAM, "xtrim");
+    }
+    out.w().integer(dropped as i64);
+    Ok(())
+}
+
+fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let Some(found) = find(cx, &mut slot, &key)? else {
+        out.w().integer(0);
+        return Ok(());
+    };
+    let ids: Vec<StreamId> =
+        args.iter_from(2).map(|text| parse_id(text, 0)).collect::<Result<_, _>>()?;
+    let shape = shape(cx);
+    let deleted = slot.with_stream(found, |stream| {
+        with_scratch(|scratch| {
+            ids.iter().try_fold(0, |deleted, &id| {
+                Ok(deleted + i64::from(stream.delete(id, &shape, scratch)?))
+            })
+        })
+    });
+    let deleted = deleted.unwrap_or(Ok(0)).map_err(|error: StreamError| Error::from(error))?;
+    if deleted > 0 {
+        cx.changed(&slot, key.bytes, Class::STREAM, "xdel");
+    }
+    out.w().integer(deleted);
+    Ok(())
+}
+
+fn xlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?;
+    let len = found.and_then(|found| slot.stream(found)).map_or(0, Stream::len);
+    out.w().integer(len as i64);
+    Ok(())
+}
+
+fn xrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    range(cx, args, args.bytes(2), args.bytes(3), false, out)
+}
+
+fn xrevrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    range(cx, args, args.bytes(3), args.bytes(2), true, out)
+}
+
+fn range(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    start: &[u8],
+    end: &[u8],
+    reverse: bool,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let Bound { id, open } = parse_bound(start, 0)?;
+    let start = if open { id.next() } else { Some(id) }
+        .ok_or(Error::new("ERR invalid start ID for the interval"))?;
+    let Bound { id, open } = parse_bound(end, u64::MAX)?;
+    let end = if open { id.prev() } else { Some(id) }
+        .ok_or(Error::new("ERR invalid end ID for the interval"))?;
+    let mut count = None;
+    let mut at = 4;
+    while at < args.len() {
+        if !args.is(at, "count") || at + 1 == args.len() {
+            return Err(Error::SYNTAX);
+        }
+        count = Some(args.int(at + 1)?.max(0) as u64);
+        at += 2;
+    }
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?;
+    let Some(stream) = found.and_then(|found| slot.stream(found)) else {
+        out.w().array(0);
+        return Ok(());
+    };
+    if count == Some(0) {
+        out.w().null_array();
+        return Ok(());
+    }
+    write_range(stream, (start, end), reverse, count.unwrap_or(0), out)
+}
+
+/// Where `XREAD`'s keys are: the first of them, and how many.
+fn xread_streams(args: Args<'_>) -> Option<(usize, usize)> {
+    let mut at = 1;
+    while at < args.len() {
+        if args.is(at, "streams") {
+            let rest = args.len() - at - 1;
+            return (rest > 0 && rest.is_multiple_of(2)).then_some((at + 1, rest / 2));
+        }
+        at += if args.is(at, "block") || args.is(at, "count") { 2 } else { 1 };
+    }
+    None
+}
+
+fn xread_keys(args: Args<'_>) -> Result<Vec<usize>, Error> {
+    let (first, count) = xread_streams(args).ok_or(Error::SYNTAX)?;
+    Ok((first..first + count).collect())
+}
+
+/// What `XREAD` says before its streams.
+struct ReadOptions {
+    /// 0 for all.
+    count: u64,
+    /// The index of the first key.
+    first: usize,
+    /// The number of keys.
+    streams: usize,
+}
+
+fn parse_xread(args: Args<'_>) -> Result<ReadOptions, Error> {
+    let mut count = 0;
+    let mut at = 1;
+    while at < args.len() {
+        let more = args.len() - 1 - at;
+        if more > 0 && args.is(at, "block") {
+            let timeout = args
+                .int(at + 1)
+                .map_err(|_| Error::new("ERR timeout is not an integer or out of range"))?;
+            if timeout < 0 {
+                return Err(Error::new("ERR timeout is negative"));
+            }
+            at += 2;
+        } else if more > 0 && args.is(at, "count") {
+            count = args.int(at + 1)?.max(0) as u64;
+            at += 2;
+        } else if more > 0 && args.is(at, "streams") {
+            if !more.is_multiple_of(2) {
+                return Err(Error::new(
+                    "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.",
+                ));
+            }
+            return Ok(ReadOptions { count, first: at + 1, streams: more / 2 });
+        } else if more > 1 && args.is(at, "group") {
+            return Err(Error::new(
+                "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+            ));
+        } else if args.is(at, "noack") {
+            return Err(Error::new(
+                "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+            ));
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    Err(Error::SYNTAX)
+}
+
+/// `XREAD`. With `BLOCK` it answers at once, as if the time had passed: what a
+/// client sees inside `MULTI`.
+fn xread(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let ReadOptions { count, first, streams } = parse_xread(args)?;
+    let keys = first..first + streams;
+    let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))));
+    let mut after = Vec::with_capacity(streams);
+    for at in keys.clone() {
+        let key = cx.key(args.bytes(at));
+        let mut slot = cx.lock(&key);
+        let found = find(cx, &mut slot, &key)?;
+        after.push(match args.bytes(at + streams) {
+            b"$" => {
+                let stream = found.and_then(|found| slot.stream(found));
+                stream.map_or(StreamId::MIN, Stream::last_id)
+            }
+            b">" => {
+                return Err(Error::new(
+                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+                ));
+            }
+            id => parse_id(id, 0)?,
+        });
+    }
+    let mark = out.mark();
+    let map = out.w().array_deferred();
+    let mut answered = 0;
+    for (at, after) in keys.zip(after) {
+        let key = cx.key(args.bytes(at));
+        let mut slot = cx.lock(&key);
+        let found = slot.find_untouched(&key);
+        let Some(stream) = found.and_then(|found| slot.stream(found)) else { continue };
+        let written = write_after(stream, key.bytes, after, count, out);
+        if written.is_err() {
+            out.truncate(mark);
+        }
+        answered += usize::from(written?);
+    }
+    match (answered, out.protocol) {
+        (0, _) => out.w().null_array(),
+        (_, Protocol::Resp2) => out.w().set_array_len(map, answered),
+        (_, Protocol::Resp3) => out.w().set_map_len(map, answered),
+    }
+    Ok(())
+}
+
+/// Writes a stream's name and its entries after an ID, if there are any;
+/// whether there were.
+fn write_after(
+    stream: &Stream,
+    name: &[u8],
+    after: StreamId,
+    count: u64,
+    out: &mut Out,
+) -> Result<bool, Error> {
+    let last = with_scratch(|scratch| stream.last_live_id(scratch))?;
+    let (Some(start), true) = (after.next(), last > Some(after)) else { return Ok(false) };
+    if out.protocol == Protocol::Resp2 {
+        out.w().array(2);
+    }
+    out.w().bulk(name);
+    write_range(stream, (start, StreamId::MAX), false, count, out)?;
+    Ok(true)
+}
+
+fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let id = parse_id(args.bytes(2), 0)?;
+    let (mut entries_added, mut max_deleted) = (None, None);
+    let mut at = 3;
+    while at < args.len() {
+        let more = at + 1 < args.len();
+        if more && args.is(at, "entriesadded") {
+            let number = u64::try_from(args.int(at + 1)?)
+                .map_err(|_| Error::new("ERR entries_added must be positive"))?;
+            entries_added = Some(number);
+        } else if more && args.is(at, "maxdeletedid") {
+            let max = parse_id(args.bytes(at + 1), 0)?;
+            if id < max {
+                return Err(Error::new(
+                    "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
+                ));
+            }
+            max_deleted = (max != StreamId::MIN).then_some(max);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        at += 2;
+    }
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
+    if let Some(stream) = slot.stream(found) {
+        let top = with_scratch(|scratch| stream.last_live_id(scratch))?;
+        if top.is_some_and(|top| id < top) {
+            return Err(Error::new(
+                "ERR The ID specified in XSETID is smaller than the target stream top item",
+            ));
+        }
+        if !stream.is_empty() && entries_added.is_some_and(|added| added < stream.len()) {
+            return Err(Error::new(
+                "ERR The entries_added specified in XSETID is smaller than the target stream length",
+            ));
+        }
+    }
+    slot.with_stream(found, |stream| stream.set_id(id, entries_added, max_deleted));
+    cx.changed(&slot, key.bytes, Class::STREAM, "xsetid");
+    out.w().ok();
+    Ok(())
+}
+
+fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let lines = [
+        "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CONSUMERS <key> <groupname>",
+        "    Lists the consumers of a group.",
+        "GROUPS <key>",
+        "    Lists the groups of a stream.",
+        "STREAM <key> [FULL [COUNT <count>]]",
+        "    Describes a stream; FULL with entries and groups.",
+        "HELP",
+        "    Prints this help.",
+    ];
+    out.w().array(lines.len());
+    for line in lines {
+        out.w().simple(line);
+    }
+    Ok(())
+}
+
+/// No stream has groups yet.
+fn xinfo_groups(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
+    out.w().array(0);
+    Ok(())
+}
+
+/// No stream has groups yet, so no group is found.
+fn xinfo_consumers(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
+    Err(Error::from(format!(
+        "NOGROUP No such consumer group '{}' for key name '{}'",
+        String::from_utf8_lossy(args.bytes(3)),
+        String::from_utf8_lossy(args.bytes(2))
+    )))
+}
+
+/// How many entries `XINFO STREAM FULL` shows unless told.
+const FULL_COUNT: u64 = 10;
+
+fn xinfo_stream(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
+    let full = match args.len() {
+        3 => None,
+        4 if args.is(3, "full") => Some(FULL_COUNT),
+        6 if args.is(3, "full") && args.is(4, "count") => {
+            Some(u64::try_from(args.int(5)?).unwrap_or(FULL_COUNT))
+        }
+        _ => {
+            return Err(Error::from(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{}'. Try XINFO HELP.",
+                String::from_utf8_lossy(args.bytes(1))
+            )));
+        }
+    };
+    let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE) };
+    let mark = out.mark();
+    let written = write_info(stream, full, out);
+    if written.is_err() {
+        out.truncate(mark);
+    }
+    written
+}
+
+fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), Error> {
+    let first = with_scratch(|scratch| stream.first_id(scratch))?.unwrap_or(StreamId::MIN);
+    let memory = stream.memory();
+    let nodes = memory.blocks + usize::from(stream.tail_bytes() > 0);
+    let mut w = out.w();
+    w.map(if full.is_some() { 9 } else { 10 });
+    w.bulk(b"length");
+    w.integer(stream.len() as i64);
+    w.bulk(b"radix-tree-keys");
+    w.integer(nodes as i64);
+    w.bulk(b"radix-tree-nodes");
+    w.integer(nodes as i64 + 1);
+    w.bulk(b"last-generated-id");
+    w.bulk_display(stream.last_id());
+    w.bulk(b"max-deleted-entry-id");
+    w.bulk_display(stream.max_deleted_id());
+    w.bulk(b"entries-added");
+    w.integer(stream.entries_added() as i64);
+    w.bulk(b"recorded-first-entry-id");
+    w.bulk_display(first);
+    match full {
+        None => {
+            w.bulk(b"groups");
+            w.integer(0);
+            w.bulk(b"first-entry");
+            write_edge(stream, false, out)?;
+            out.w().bulk(b"last-entry");
+            write_edge(stream, true, out)
+        }
+        Some(count) => {
+            w.bulk(b"entries");
+            write_range(stream, (StreamId::MIN, StreamId::MAX), false, count, out)?;
+            out.w().bulk(b"groups");
+            out.w().array(0);
+            Ok(())
+        }
+    }
+}
+
+/// Writes the first or the last entry, or null.
+fn write_edge(stream: &Stream, last: bool, out: &mut Out) -> Result<(), Error> {
+    if stream.is_empty() {
+        out.w().null();
+        return Ok(());
+    }
+    with_scratch(|scratch| {
+        stream.range(StreamId::MIN, StreamId::MAX, last, scratch, |id, fields| {
+            write_entry(out, id, fields);
+            ControlFlow::Break(())
+        })
+    })?;
+    Ok(())
+}
