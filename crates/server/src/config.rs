@@ -351,6 +351,50 @@ impl Config {
         Ok(config)
     }
 
+    /// Writes the values in force into the configuration file: lines that
+    /// name a parameter are brought up to date, everything else stays as it
+    /// is, and what differs from its default is added at the end. The file is
+    /// replaced in one step or not at all.
+    pub(crate) fn rewrite(&self, file: &std::path::Path) -> std::io::Result<()> {
+        let old = std::fs::read_to_string(file).unwrap_or_default();
+        let mut written = Vec::new();
+        let mut new = String::new();
+        for line in old.lines() {
+            let name = line.split_ascii_whitespace().next().unwrap_or_default();
+            match find(name.as_bytes()) {
+                Some(id) if written.contains(&id) => continue,
+                Some(id) => {
+                    written.push(id);
+                    new += &self.line(id);
+                }
+                None => new += line,
+            }
+            new.push('\n');
+        }
+        for id in Param::all().filter(|id| !written.contains(id)) {
+            if self.text(id) != Self::default().text(id) {
+                new += &self.line(id);
+                new.push('\n');
+            }
+        }
+        let beside = file.with_extension("rewriting");
+        std::fs::write(&beside, new)?;
+        std::fs::rename(beside, file)
+    }
+
+    /// A parameter as a line of the configuration file.
+    fn line(&self, id: Param) -> String {
+        let (name, value) = (id.declaration().name, self.text(id));
+        let words = matches!(id.declaration().kind, Kind::OutputLimits) || id == Param::Bind;
+        let plain = !value.is_empty()
+            && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(&b));
+        if plain || (words && !value.is_empty()) {
+            return format!("{name} {value}");
+        }
+        let quoted: String = value.chars().flat_map(char::escape_default).collect();
+        format!("{name} \"{}\"", quoted.replace("\\'", "'"))
+    }
+
     fn set_named(&self, name: &str, value: &str, missing: bool) -> Result<(), String> {
         let id = find(name.as_bytes()).ok_or_else(|| format!("unknown parameter '{name}'"))?;
         // A flag alone turns a switch on.

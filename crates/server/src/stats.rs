@@ -9,9 +9,16 @@ macro_rules! counters {
         pub(crate) struct Stats(Sharded<{ [$(stringify!($name)),*].len() }>);
 
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
-        #[derive(Clone, Copy, Debug)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         /// A counter, named as `INFO` names it.
         pub(crate) enum Stat { $($(#[$doc])* $name),* }
+
+        impl Stat {
+            /// Every counter.
+            pub(crate) fn all() -> impl Iterator<Item = Self> {
+                [$(Self::$name),*].into_iter()
+            }
+        }
     };
 }
 

@@ -1,5 +1,146 @@
-//! The CONFIG command.
+//! `CONFIG`.
 
-use crate::command::Command;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands::container;
+use crate::config::{self, Param};
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::glob;
+use crate::out::Out;
+use crate::stats::Stat;
 
-pub(crate) const COMMANDS: &[Command] = &[];
+const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
+
+pub(crate) const COMMANDS: &[Command] = &[Command::new("config", -2, container)
+    .about(Group::Server, "2.0.0", "Depends on subcommand.", "Reads and changes the configuration.")
+    .subcommands(&[
+        Command::new("get", -3, get).of("config").flags(FLAGS).about(
+            Group::Server,
+            "2.0.0",
+            "O(N) when N is the number of configuration parameters provided",
+            "Returns the values of parameters.",
+        ),
+        Command::new("set", -4, set).of("config").flags(FLAGS).about(
+            Group::Server,
+            "2.0.0",
+            "O(N) when N is the number of configuration parameters provided",
+            "Sets parameters, all of them or none.",
+        ),
+        Command::new("resetstat", 2, reset_stat).of("config").flags(FLAGS).about(
+            Group::Server,
+            "2.0.0",
+            "O(1)",
+            "Sets the counters of INFO back to zero.",
+        ),
+        Command::new("rewrite", 2, rewrite).of("config").flags(FLAGS).about(
+            Group::Server,
+            "2.8.0",
+            "O(1)",
+            "Writes the configuration in force into the configuration file.",
+        ),
+        Command::new("help", 2, help).of("config").flags(LOADING | STALE).about(
+            Group::Server,
+            "5.0.0",
+            "O(1)",
+            "Says what the subcommands do.",
+        ),
+    ])];
+
+fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let asked = |param: &Param| {
+        let name = param.declaration().name.as_bytes();
+        args.iter_from(2).any(|pattern| glob::matches(pattern, name, true))
+    };
+    let found: Vec<Param> = Param::all().filter(asked).collect();
+    out.w().map(found.len());
+    for param in found {
+        out.w().bulk(param.declaration().name.as_bytes());
+        out.w().bulk(cx.server.config.text(param).as_bytes());
+    }
+    Ok(())
+}
+
+fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if !args.len().is_multiple_of(2) {
+        return Err(Error::wrong_arity("config|set"));
+    }
+    let failed = |name: &[u8], why: &str| {
+        let name = String::from_utf8_lossy(name).into_owned();
+        Error::from(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+        ))
+    };
+    let mut wanted: Vec<(Param, String)> = Vec::new();
+    for at in (2..args.len()).step_by(2) {
+        let name = args.bytes(at);
+        let param = config::find(name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(name);
+            Error::from(format!(
+                "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+            ))
+        })?;
+        if wanted.iter().any(|(other, _)| *other == param) {
+            return Err(failed(name, "duplicate parameter"));
+        }
+        if !param.declaration().mutable {
+            return Err(failed(name, "can't set immutable config"));
+        }
+        wanted.push((param, String::from_utf8_lossy(args.bytes(at + 1)).into_owned()));
+    }
+    // All are checked before the first is set.
+    for (param, value) in &wanted {
+        param.check(value).map_err(|why| failed(param.declaration().name.as_bytes(), &why))?;
+    }
+    for (param, value) in &wanted {
+        let name = param.declaration().name.as_bytes();
+        cx.server.config.set(*param, value).map_err(|why| failed(name, &why))?;
+        if *param == Param::Dir {
+            std::env::set_current_dir(value).map_err(|e| failed(name, &e.to_string()))?;
+        }
+    }
+    out.w().ok();
+    Ok(())
+}
+
+fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    for stat in Stat::all().filter(|stat| *stat != Stat::dirty) {
+        cx.server.stats.reset(stat);
+    }
+    cx.server.monitor.reset();
+    out.w().ok();
+    Ok(())
+}
+
+fn rewrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let config = &cx.server.config;
+    let Some(file) = &config.file else {
+        return Err(Error::new("ERR The server is running without a config file"));
+    };
+    config.rewrite(file).map_err(|e| {
+        tracing::warn!(error = %e, "CONFIG REWRITE failed");
+        Error::from(format!("ERR Rewriting config file: {e}"))
+    })?;
+    out.w().ok();
+    Ok(())
+}
+
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    super::help(
+        out,
+        "CONFIG",
+        &[
+            (
+                "GET <pattern> [<pattern> ...]",
+                "Return parameters that match the patterns and their values.",
+            ),
+            (
+                "SET <parameter> <value> [<parameter> <value> ...]",
+                "Set parameters, all of them or none.",
+            ),
+            ("RESETSTAT", "Set the counters reported by INFO back to zero."),
+            ("REWRITE", "Write the configuration in force into the configuration file."),
+        ],
+    );
+    Ok(())
+}

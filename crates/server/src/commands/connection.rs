@@ -1,12 +1,34 @@
-//! Connection commands: `PING`, `ECHO`, `SELECT`, `QUIT`, ...
+//! Connection commands: `HELLO`, `AUTH`, `PING`, `ECHO`, `SELECT`, `QUIT`,
+//! `RESET`.
 
+use crate::client::ReplyMode;
 use crate::command::flags::*;
 use crate::command::{Command, Group};
+use crate::commands::transactions;
+use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
+use snug_resp::{Protocol, parse_integer};
+
+const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
+
+/// The version of Redis whose behaviour this server has.
+pub(crate) const REDIS_VERSION: &str = "7.2.5";
 
 pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("hello", -1, hello).flags(ANYTIME | NO_AUTH).about(
+        Group::Connection,
+        "6.0.0",
+        "O(1)",
+        "Chooses the protocol, and authenticates and names the connection.",
+    ),
+    Command::new("auth", -2, auth).flags(ANYTIME | NO_AUTH).about(
+        Group::Connection,
+        "1.0.0",
+        "O(N) where N is the number of passwords defined for the user",
+        "Authenticates the connection.",
+    ),
     Command::new("ping", -1, ping).flags(FAST).about(
         Group::Connection,
         "1.0.0",
@@ -18,6 +40,24 @@ pub(crate) const COMMANDS: &[Command] = &[
         "1.0.0",
         "O(1)",
         "Returns its argument.",
+    ),
+    Command::new("select", 2, select).flags(LOADING | STALE | FAST).about(
+        Group::Connection,
+        "1.0.0",
+        "O(1)",
+        "Changes the connection's database.",
+    ),
+    Command::new("quit", -1, quit).flags(ANYTIME | NO_AUTH).about(
+        Group::Connection,
+        "1.0.0",
+        "O(1)",
+        "Ends the connection.",
+    ),
+    Command::new("reset", 1, reset).flags(ANYTIME | NO_AUTH).about(
+        Group::Connection,
+        "6.2.0",
+        "O(1)",
+        "Brings the connection back to the state of a new one.",
     ),
 ];
 
@@ -41,4 +81,148 @@ fn ping(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
 fn echo(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     out.w().bulk(args.bytes(1));
     Ok(())
+}
+
+fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let db = args.int(1).map_err(|_| Error::new("ERR invalid DB index"))?;
+    if cx.server.cluster.enabled && db != 0 {
+        return Err(Error::new("ERR SELECT is not allowed in cluster mode"));
+    }
+    cx.client.db = database(cx, db)?;
+    out.w().ok();
+    Ok(())
+}
+
+/// A database's number, checked.
+pub(crate) fn database(cx: &Context<'_>, number: i64) -> Result<usize, Error> {
+    let databases = cx.server.config.number(Param::Databases);
+    if (0..databases).contains(&number) {
+        Ok(number as usize)
+    } else {
+        Err(Error::new("ERR DB index is out of range"))
+    }
+}
+
+fn quit(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    cx.client.close = true;
+    out.w().ok();
+    Ok(())
+}
+
+fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let client = &mut *cx.client;
+    client.multi = None;
+    transactions::unwatch_all(cx.server, cx.store, client);
+    cx.server.pubsub.leave(client);
+    client.db = 0;
+    client.protocol = Protocol::Resp2;
+    client.reply = ReplyMode::On;
+    client.no_touch = false;
+    client.readonly = false;
+    client.authenticated = cx.server.config.text(Param::RequirePass).is_empty();
+    client.shared.names.lock().name.clear();
+    client.shared.figures.no_evict.store(false, std::sync::atomic::Ordering::Relaxed);
+    out.protocol = Protocol::Resp2;
+    out.w().simple("RESET");
+    Ok(())
+}
+
+fn auth(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    match args.len() {
+        2 => {
+            if cx.server.config.text(Param::RequirePass).is_empty() {
+                return Err(Error::new(
+                    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+                ));
+            }
+            authenticate(cx, b"default", args.bytes(1))?;
+        }
+        3 => authenticate(cx, args.bytes(1), args.bytes(2))?,
+        _ => return Err(Error::SYNTAX),
+    }
+    out.w().ok();
+    Ok(())
+}
+
+/// Checks a password in a time that does not tell how much of it is right.
+fn authenticate(cx: &mut Context<'_>, user: &[u8], password: &[u8]) -> Result<(), Error> {
+    let expected = cx.server.config.text(Param::RequirePass);
+    let expected = expected.as_bytes();
+    let differences = password.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
+    let right = expected.is_empty() || (differences == 0 && password.len() == expected.len());
+    if user != b"default" || !right {
+        cx.server.stats.add(crate::stats::Stat::acl_access_denied_auth, 1);
+        return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
+    }
+    cx.client.authenticated = true;
+    Ok(())
+}
+
+fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let mut protocol = cx.client.protocol;
+    if let Some(version) = args.get(1) {
+        protocol = match parse_integer(version) {
+            Some(2) => Protocol::Resp2,
+            Some(3) => Protocol::Resp3,
+            Some(_) => return Err(Error::new("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(Error::new("ERR Protocol version is not an integer or out of range"));
+            }
+        };
+    }
+    let (mut credentials, mut name) = (None, None);
+    let mut at = 2;
+    while at < args.len() {
+        let more = args.len() - at - 1;
+        if args.is(at, "auth") && more >= 2 {
+            credentials = Some((args.bytes(at + 1), args.bytes(at + 2)));
+            at += 3;
+        } else if args.is(at, "setname") && more >= 1 {
+            name = Some(valid_name(args.bytes(at + 1))?);
+            at += 2;
+        } else {
+            let option = String::from_utf8_lossy(args.bytes(at));
+            return Err(Error::from(format!("ERR Syntax error in HELLO option '{option}'")));
+        }
+    }
+    if let Some((user, password)) = credentials {
+        authenticate(cx, user, password)?;
+    }
+    if !cx.client.authenticated {
+        return Err(Error::new(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        cx.client.shared.names.lock().name = name.to_vec();
+    }
+    cx.client.protocol = protocol;
+    out.protocol = protocol;
+    let mode = if cx.server.cluster.enabled { "cluster" } else { "standalone" };
+    let mut w = out.w();
+    w.map(7);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        w.bulk(field.as_bytes());
+        w.bulk(value.as_bytes());
+    }
+    w.bulk(b"proto");
+    w.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    w.bulk(b"id");
+    w.integer(cx.client.id() as i64);
+    w.bulk(b"mode");
+    w.bulk(mode.as_bytes());
+    w.bulk(b"role");
+    w.bulk(b"master");
+    w.bulk(b"modules");
+    w.array(0);
+    Ok(())
+}
+
+/// A client's name: visible characters only, so that `CLIENT LIST` stays a list.
+pub(crate) fn valid_name(name: &[u8]) -> Result<&[u8], Error> {
+    if name.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        Ok(name)
+    } else {
+        Err(Error::new("ERR Client names cannot contain spaces, newlines or special characters."))
+    }
 }

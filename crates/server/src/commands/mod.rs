@@ -132,3 +132,16 @@ pub(crate) fn none() -> &'static Command {
 pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Result<(), Error> {
     Err(Error::wrong_arity(&cx.command.full_name()))
 }
+
+/// The reply of a container's `HELP`: each subcommand and what it does, in
+/// Redis's form.
+pub(crate) fn help(out: &mut Out, container: &str, subcommands: &[(&str, &str)]) {
+    let mut lines =
+        vec![format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
+    for (usage, text) in subcommands.iter().chain(&[("HELP", "Print this help.")]) {
+        lines.push((*usage).into());
+        lines.push(format!("    {text}"));
+    }
+    out.w().array(lines.len());
+    lines.iter().for_each(|line| out.w().simple(line));
+}
