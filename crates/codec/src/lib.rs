@@ -4,8 +4,12 @@
 //! Knows nothing of keys, sockets, clocks or threads.
 
 mod codec;
+pub mod columns;
 mod dictionary;
+pub mod estimate;
 pub mod packed;
+mod rans;
+mod recognise;
 pub mod segments;
 mod varint;
 mod workspace;

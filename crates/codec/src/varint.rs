@@ -2,8 +2,6 @@
 //! first, the top bit set on all but the last (LEB128): 1 byte below 128, 2
 //! below 16,384, at most 10.
 
-#![allow(dead_code)]
-
 /// Appends `value`.
 pub(crate) fn push(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

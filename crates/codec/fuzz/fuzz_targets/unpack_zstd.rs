@@ -1,0 +1,10 @@
+//! Any body under a zstd header unpacks or fails, within the bound asked for; and
+//! whatever bytes are packed with zstd come back.
+#![no_main]
+
+use snug_codec::Codec;
+
+#[path = "../unpack.rs"]
+mod unpack;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| unpack::check(Codec::Zstd, input));

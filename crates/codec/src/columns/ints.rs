@@ -1,0 +1,203 @@
+//! A run of integers: constant, run lengths, differences or as they are, and
+//! then byte by byte, lowest bytes together, each such plane coded on its own.
+//!
+//! ```text
+//!  meta: [tag] then
+//!    CONST:  varint zigzag value
+//!    RUNS:   varint runs, the values as a run of integers, the lengths likewise
+//!    PLANES: [transform | width << 2 | based << 6] [varint zigzag first values]
+//!            [varint zigzag base, if based], then `width` runs of bytes
+//! ```
+//!
+//! The transform is none, difference, or difference of differences; the one
+//! whose planes have the smallest order-0 entropy is taken. What it leaves is
+//! stored above the smallest (based) where that needs fewer planes, else with
+//! signs folded in.
+
+use super::{Decoder, Encoder, MALFORMED};
+use crate::varint::{unzigzag, zigzag};
+use crate::{UnpackError, rans, varint};
+
+const CONST: u8 = 0;
+const RUNS: u8 = 1;
+const PLANES: u8 = 2;
+
+/// How deep run lengths may themselves be run lengths.
+const DEPTH_MAX: u32 = 2;
+
+/// The planes of one transform, and what they would cost.
+struct Planes {
+    transform: u8,
+    base: Option<i64>,
+    width: u32,
+    cost: usize,
+    values: Vec<u64>,
+}
+
+/// `values` less what the transform predicts; the first `transform` of them
+/// are kept apart.
+fn residuals(values: &[i64], transform: u8) -> Vec<i64> {
+    match transform {
+        0 => values.to_vec(),
+        1 => values.windows(2).map(|w| w[1].wrapping_sub(w[0])).collect(),
+        _ => values
+            .windows(3)
+            .map(|w| w[2].wrapping_sub(w[1]).wrapping_sub(w[1].wrapping_sub(w[0])))
+            .collect(),
+    }
+}
+
+fn bytes_of(value: u64) -> u32 {
+    (64 - value.leading_zeros()).div_ceil(8)
+}
+
+impl Planes {
+    fn of(values: &[i64], transform: u8) -> Self {
+        let residuals = residuals(values, transform);
+        let min = residuals.iter().copied().min().unwrap_or(0);
+        let max = residuals.iter().copied().max().unwrap_or(0);
+        let span = (max as u64).wrapping_sub(min as u64);
+        let folded = zigzag(min).max(zigzag(max));
+        let base = (bytes_of(span) < bytes_of(folded)).then_some(min);
+        let values: Vec<u64> = match base {
+            Some(base) => residuals.iter().map(|v| (*v as u64).wrapping_sub(base as u64)).collect(),
+            None => residuals.iter().map(|&v| zigzag(v)).collect(),
+        };
+        let width = bytes_of(if base.is_some() { span } else { folded });
+        let mut cost = usize::from(transform) * 2 + base.map_or(0, |_| 3);
+        for plane in 0..width {
+            let mut counts = [0u32; 256];
+            for value in &values {
+                counts[(value >> (8 * plane)) as u8 as usize] += 1;
+            }
+            cost += rans::estimate(&counts).min(values.len() + 2);
+        }
+        Self { transform, base, width, cost, values }
+    }
+}
+
+impl Encoder<'_> {
+    /// Adds `values`; the reader must know their number.
+    pub(super) fn push_ints(&mut self, values: &[i64]) {
+        self.push_ints_at(values, 0);
+    }
+
+    fn push_ints_at(&mut self, values: &[i64], depth: u32) {
+        let Some(&first) = values.first() else { return };
+        let runs = 1 + values.windows(2).filter(|w| w[0] != w[1]).count();
+        if runs == 1 {
+            self.meta.push(CONST);
+            varint::push(&mut self.meta, zigzag(first));
+            return;
+        }
+        if runs <= values.len() / 4 && depth < DEPTH_MAX {
+            let mut kept = Vec::with_capacity(runs);
+            let mut lengths = Vec::with_capacity(runs);
+            for run in values.chunk_by(|a, b| a == b) {
+                kept.push(run[0]);
+                lengths.push(run.len() as i64);
+            }
+            self.meta.push(RUNS);
+            varint::push(&mut self.meta, runs as u64);
+            self.push_ints_at(&kept, depth + 1);
+            self.push_ints_at(&lengths, depth + 1);
+            return;
+        }
+        let transforms = values.len().min(3) as u8;
+        let best = (0..transforms).map(|t| Planes::of(values, t)).min_by_key(|p| p.cost);
+        let best = best.expect("the plain values are always a candidate");
+        self.meta.push(PLANES);
+        let based = u8::from(best.base.is_some());
+        self.meta.push(best.transform | (best.width as u8) << 2 | based << 6);
+        for &value in &values[..usize::from(best.transform)] {
+            varint::push(&mut self.meta, zigzag(value));
+        }
+        if let Some(base) = best.base {
+            varint::push(&mut self.meta, zigzag(base));
+        }
+        let mut plane_bytes = Vec::with_capacity(best.values.len());
+        for plane in 0..best.width {
+            plane_bytes.clear();
+            plane_bytes.extend(best.values.iter().map(|v| (v >> (8 * plane)) as u8));
+            self.push_bytes(&plane_bytes);
+        }
+    }
+}
+
+impl Decoder<'_> {
+    /// Takes the next run of integers, `count` of them.
+    pub(super) fn take_ints(&mut self, count: usize) -> Result<Vec<i64>, UnpackError> {
+        self.take_ints_at(count, 0)
+    }
+
+    fn take_ints_at(&mut self, count: usize, depth: u32) -> Result<Vec<i64>, UnpackError> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        self.spend(count.saturating_mul(8))?;
+        match self.take_byte()? {
+            CONST => Ok(vec![unzigzag(self.take_varint()?); count]),
+            RUNS if depth < DEPTH_MAX => {
+                let runs = self.take_len()?;
+                if runs > count {
+                    return Err(MALFORMED);
+                }
+                let kept = self.take_ints_at(runs, depth + 1)?;
+                let lengths = self.take_ints_at(runs, depth + 1)?;
+                let mut values = Vec::with_capacity(count);
+                for (&value, &length) in kept.iter().zip(&lengths) {
+                    let length = usize::try_from(length).map_err(|_| MALFORMED)?;
+                    if length > count - values.len() {
+                        return Err(MALFORMED);
+                    }
+                    values.resize(values.len() + length, value);
+                }
+                if values.len() == count { Ok(values) } else { Err(MALFORMED) }
+            }
+            PLANES => self.take_planes(count),
+            _ => Err(MALFORMED),
+        }
+    }
+
+    fn take_planes(&mut self, count: usize) -> Result<Vec<i64>, UnpackError> {
+        let how = self.take_byte()?;
+        let (transform, width, based) = (usize::from(how & 3), u32::from(how >> 2 & 15), how >> 6);
+        if transform > 2 || transform > count || width > 8 || based > 1 {
+            return Err(MALFORMED);
+        }
+        let mut values = Vec::with_capacity(count);
+        for _ in 0..transform {
+            values.push(unzigzag(self.take_varint()?));
+        }
+        let base = if based == 1 { Some(unzigzag(self.take_varint()?)) } else { None };
+        values.resize(count, 0);
+        let rest = &mut values[transform..];
+        for plane in 0..width {
+            let bytes = self.take_bytes(rest.len())?;
+            for (value, byte) in rest.iter_mut().zip(bytes) {
+                *value |= i64::from(byte) << (8 * plane);
+            }
+        }
+        for value in rest {
+            *value = match base {
+                Some(base) => base.wrapping_add(*value),
+                None => unzigzag(*value as u64),
+            };
+        }
+        match transform {
+            0 => {}
+            1 => {
+                for i in 1..count {
+                    values[i] = values[i].wrapping_add(values[i - 1]);
+                }
+            }
+            _ => {
+                for i in 2..count {
+                    let slope = values[i - 1].wrapping_sub(values[i - 2]);
+                    values[i] = values[i].wrapping_add(slope).wrapping_add(values[i - 1]);
+                }
+            }
+        }
+        Ok(values)
+    }
+}

@@ -1,0 +1,516 @@
+//! One column of byte strings: what the values are decides how they are kept.
+//!
+//! ```text
+//!  meta: [tag] then
+//!    CONST       varint length; the value in the text
+//!    NUMBER      [scale][pad] integers; varint exceptions, their rows as
+//!                integers and themselves as a column
+//!    DICTIONARY  varint distinct values, themselves as a column; codes as integers
+//!    HEX         [upper | even length known << 1] lengths, bytes
+//!    UUID        [upper | version 4 << 1] bytes (a version 4 one in 122 bits)
+//!    BASE64      [url | padded << 1] what they decode to, as a column
+//!    TEMPLATES   see `texts.rs`
+//!    PLAIN       lengths as integers; all bytes as one run
+//!    SHORT       lengths as integers; the bytes in the text
+//!    SAME        varint: the column before it in its group with equal values
+//! ```
+//!
+//! Tried in that order, the first that fits is taken: each test looks at the
+//! values once and stops at the first value that does not fit.
+
+use std::collections::HashMap;
+
+use super::texts::{self, Class, Templates};
+use super::{Decoder, Encoder, MALFORMED};
+use crate::recognise::{self, Base64, Base64Style, HexCase};
+use crate::{UnpackError, rans, varint};
+
+const CONST: u8 = 0;
+const NUMBER: u8 = 1;
+const DICTIONARY: u8 = 2;
+const HEX: u8 = 3;
+const UUID: u8 = 4;
+const BASE64: u8 = 5;
+const TEMPLATES: u8 = 6;
+const PLAIN: u8 = 7;
+const SHORT: u8 = 8;
+const SAME: u8 = 9;
+
+/// How deep columns may be made of columns.
+const DEPTH_MAX: u32 = 6;
+
+/// Plain columns of fewer bytes in all go to the block's text, where one zstd
+/// frame serves them all.
+const SHORT_BYTES: usize = 384;
+
+/// How a column is looked at: how deep it lies, and how finely a text column
+/// above it has cut already.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) depth: u32,
+    pub(super) class: Class,
+    /// Inside a trial on a sample: no trial of its own.
+    pub(super) trial: bool,
+}
+
+impl Place {
+    pub(super) const TOP: Self = Self { depth: 0, class: Class::Json, trial: false };
+
+    pub(super) fn below(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+}
+
+impl Encoder<'_> {
+    /// Adds columns of equal height, each value for value equal to an earlier
+    /// one only by reference.
+    pub(super) fn push_group(&mut self, columns: &[Vec<&[u8]>], place: Place) {
+        for (i, column) in columns.iter().enumerate() {
+            let constant = column.windows(2).all(|w| w[0] == w[1]);
+            let twin = (!constant && column.len() > 1)
+                .then(|| columns[..i].iter().position(|other| other == column))
+                .flatten();
+            match twin {
+                Some(twin) => {
+                    self.meta.push(SAME);
+                    varint::push(&mut self.meta, twin as u64);
+                }
+                None => self.push_column(column, place),
+            }
+        }
+    }
+
+    /// Adds one column; the reader must know its height.
+    pub(super) fn push_column(&mut self, values: &[&[u8]], place: Place) {
+        let Some(&first) = values.first() else { return };
+        if values.iter().all(|&value| value == first) {
+            self.meta.push(CONST);
+            self.push_to_text(first);
+            return;
+        }
+        let shallow = place.depth < DEPTH_MAX;
+        let done = self.push_numbers(values, place)
+            || shallow && self.push_dictionary(values, place)
+            || self.push_uuids(values)
+            || self.push_hex(values)
+            || shallow && self.push_base64(values, place)
+            || shallow && texts::push(self, TEMPLATES, values, place);
+        if !done {
+            self.push_plain(values);
+        }
+    }
+
+    fn push_to_text(&mut self, bytes: &[u8]) {
+        varint::push(&mut self.meta, bytes.len() as u64);
+        self.text.extend_from_slice(bytes);
+    }
+
+    fn push_lengths(&mut self, values: &[&[u8]]) {
+        let lengths: Vec<i64> = values.iter().map(|value| value.len() as i64).collect();
+        self.push_ints(&lengths);
+    }
+
+    pub(super) fn push_plain(&mut self, values: &[&[u8]]) {
+        let total: usize = values.iter().map(|value| value.len()).sum();
+        let short = total < SHORT_BYTES;
+        self.meta.push(if short { SHORT } else { PLAIN });
+        self.push_lengths(values);
+        if short {
+            for value in values {
+                self.text.extend_from_slice(value);
+            }
+        } else {
+            self.push_bytes(&values.concat());
+        }
+    }
+
+    fn push_numbers(&mut self, values: &[&[u8]], place: Place) -> bool {
+        let allowed = if place.depth < DEPTH_MAX { values.len() / 8 } else { 0 };
+        let Some((scale, pad)) = number_form(values) else { return false };
+        let mut numbers = Vec::with_capacity(values.len());
+        let mut rows = Vec::new();
+        let mut exceptions = Vec::new();
+        let mut last = 0;
+        for (row, &value) in values.iter().enumerate() {
+            let number = match pad {
+                0 => recognise::decimal(value).filter(|d| d.scale == scale).map(|d| d.mantissa),
+                _ if value.len() == usize::from(pad) => recognise::padded(value),
+                _ => None,
+            };
+            match number {
+                Some(number) => last = number,
+                None if exceptions.len() == allowed => return false,
+                None => {
+                    rows.push(row as i64);
+                    exceptions.push(value);
+                }
+            }
+            numbers.push(last);
+        }
+        self.meta.extend_from_slice(&[NUMBER, scale, pad]);
+        self.push_ints(&numbers);
+        varint::push(&mut self.meta, exceptions.len() as u64);
+        self.push_ints(&rows);
+        self.push_column(&exceptions, place.below());
+        true
+    }
+
+    fn push_dictionary(&mut self, values: &[&[u8]], place: Place) -> bool {
+        let distinct_max = values.len() / 2;
+        let mut codes = Vec::with_capacity(values.len());
+        let mut distinct: Vec<&[u8]> = Vec::new();
+        let mut seen: HashMap<&[u8], i64, foldhash::fast::FixedState> =
+            HashMap::with_capacity_and_hasher(64, foldhash::fast::FixedState::default());
+        for &value in values {
+            let next = distinct.len() as i64;
+            let code = *seen.entry(value).or_insert(next);
+            if code == next {
+                if distinct.len() == distinct_max {
+                    return false;
+                }
+                distinct.push(value);
+            }
+            codes.push(code);
+        }
+        self.meta.push(DICTIONARY);
+        varint::push(&mut self.meta, distinct.len() as u64);
+        self.push_column(&distinct, place.below());
+        self.push_ints(&codes);
+        true
+    }
+
+    fn push_uuids(&mut self, values: &[&[u8]]) -> bool {
+        let mut bytes = Vec::new();
+        let mut case = HexCase::Either;
+        for value in values {
+            match recognise::uuid(value, &mut bytes).and_then(|c| case.and(c)) {
+                Some(both) => case = both,
+                None => return false,
+            }
+        }
+        let ids = bytes.as_chunks::<16>().0;
+        let version_4 = ids.iter().all(|id| id[6] >> 4 == 4 && id[8] >> 6 == 2);
+        let upper = u8::from(case == HexCase::Upper);
+        self.meta.extend_from_slice(&[UUID, upper | u8::from(version_4) << 1]);
+        if !version_4 {
+            // Byte by byte: in those made from the time many are alike.
+            for at in 0..16 {
+                let plane: Vec<u8> = ids.iter().map(|id| id[at]).collect();
+                self.push_bytes(&plane);
+            }
+            return true;
+        }
+        let (mut random, mut rest) = (Vec::with_capacity(ids.len() * 15), Vec::new());
+        for (row, id) in ids.iter().enumerate() {
+            random.extend_from_slice(&id[..6]);
+            random.push(id[6] << 4 | id[8] & 15);
+            random.push(id[7]);
+            random.extend_from_slice(&id[9..]);
+            if row % 4 == 0 {
+                rest.push(0);
+            }
+            rest[row / 4] |= (id[8] >> 4 & 3) << (row % 4 * 2);
+        }
+        self.push_bytes(&random);
+        self.push_bytes(&rest);
+        true
+    }
+
+    fn push_hex(&mut self, values: &[&[u8]]) -> bool {
+        let total: usize = values.iter().map(|value| value.len()).sum();
+        if total < 8 * values.len() {
+            return false;
+        }
+        let mut bytes = Vec::new();
+        let mut lengths = Vec::with_capacity(values.len());
+        let mut case = HexCase::Either;
+        for value in values {
+            match recognise::hex(value, &mut bytes).and_then(|c| case.and(c)) {
+                Some(both) => case = both,
+                None => return false,
+            }
+            lengths.push(value.len() as i64 / 2);
+        }
+        self.meta.extend_from_slice(&[HEX, u8::from(case == HexCase::Upper)]);
+        self.push_ints(&lengths);
+        self.push_bytes(&bytes);
+        true
+    }
+
+    fn push_base64(&mut self, values: &[&[u8]], place: Place) -> bool {
+        let total: usize = values.iter().map(|value| value.len()).sum();
+        if total < 16 * values.len() {
+            return false;
+        }
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(values.len()));
+        let mut style = Base64Style::default();
+        for value in values {
+            if recognise::base64(value, &mut style, &mut bytes).is_none() {
+                return false;
+            }
+            ends.push(bytes.len());
+        }
+        if !worth_decoding(&bytes, values) {
+            return false;
+        }
+        let style = style.settle();
+        self.meta.extend_from_slice(&[BASE64, u8::from(style.url) | u8::from(style.padded) << 1]);
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let decoded: Vec<&[u8]> = starts.zip(&ends).map(|(from, &to)| &bytes[from..to]).collect();
+        self.push_column(&decoded, Place { class: Class::Json, ..place.below() });
+        true
+    }
+}
+
+/// Words can pass for base64. Decoding pays when text comes out, or when the
+/// digits are spread as evenly as those of random bytes.
+fn worth_decoding(decoded: &[u8], values: &[&[u8]]) -> bool {
+    let printable = decoded.iter().filter(|&&b| b == b'\n' || (b' '..0x7f).contains(&b)).count();
+    if printable * 20 >= decoded.len() * 19 {
+        return true;
+    }
+    let text = values.iter().take(64).copied().collect::<Vec<_>>().concat();
+    rans::estimate(&rans::histogram(&text)) * 16 >= text.len() * 11
+}
+
+/// The decimals and the padding that the first value that is a number has.
+fn number_form(values: &[&[u8]]) -> Option<(u8, u8)> {
+    let first = values
+        .iter()
+        .take(9)
+        .find(|v| v.first().is_some_and(u8::is_ascii_digit) || v.first() == Some(&b'-'))?;
+    match recognise::decimal(first) {
+        // All of one length and one of them with zeros in front: padded.
+        Some(d) if d.scale == 0 && d.mantissa >= 0 => {
+            let padded = values.iter().all(|v| v.len() == first.len())
+                && values.iter().any(|v| v.len() > 1 && v[0] == b'0');
+            Some((0, if padded { first.len() as u8 } else { 0 }))
+        }
+        Some(d) => Some((d.scale, 0)),
+        None => recognise::padded(first).map(|_| (0, first.len() as u8)),
+    }
+}
+
+/// A column taken from a block: gives each of its values as it was.
+pub(super) enum Column {
+    Const(Vec<u8>),
+    Number { values: Vec<i64>, scale: u8, pad: u8, exceptions: Option<Exceptions> },
+    Dictionary { codes: Vec<u32>, values: Strings },
+    Hex { strings: Strings, upper: bool },
+    Uuid { bytes: Vec<[u8; 16]>, upper: bool },
+    Base64 { inner: Box<Self>, style: Base64 },
+    Templates(Templates),
+    Plain(Strings),
+    Same(usize),
+}
+
+/// The rows of a number column that hold something else.
+pub(super) struct Exceptions {
+    rows: Vec<usize>,
+    values: Box<Column>,
+}
+
+/// Strings end to end.
+pub(super) struct Strings {
+    ends: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl Strings {
+    #[inline]
+    fn get(&self, row: usize) -> &[u8] {
+        let from = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.bytes[from..self.ends[row]]
+    }
+}
+
+impl Column {
+    /// Appends the value of `row`; `group` are the columns beside it.
+    #[inline]
+    pub(super) fn append(&self, row: usize, group: &[Self], out: &mut Vec<u8>) {
+        match self {
+            Self::Const(value) => out.extend_from_slice(value),
+            Self::Number { values, scale, pad, exceptions } => {
+                if let Some(exceptions) = exceptions
+                    && let Ok(at) = exceptions.rows.binary_search(&row)
+                {
+                    exceptions.values.append(at, &[], out);
+                    return;
+                }
+                recognise::push_decimal(out, values[row], *scale, *pad);
+            }
+            Self::Dictionary { codes, values } => {
+                out.extend_from_slice(values.get(codes[row] as usize));
+            }
+            Self::Hex { strings, upper } => recognise::push_hex(out, strings.get(row), *upper),
+            Self::Uuid { bytes, upper } => recognise::push_uuid(out, &bytes[row], *upper),
+            Self::Base64 { inner, style } => {
+                let mut decoded = Vec::new();
+                inner.append(row, &[], &mut decoded);
+                recognise::push_base64(out, &decoded, *style);
+            }
+            Self::Templates(templates) => templates.append(row, out),
+            Self::Plain(strings) => out.extend_from_slice(strings.get(row)),
+            Self::Same(twin) => group[*twin].append(row, group, out),
+        }
+    }
+}
+
+impl Decoder<'_> {
+    /// Takes a group of `count` columns, each `rows` high.
+    pub(super) fn take_group(
+        &mut self,
+        count: usize,
+        rows: usize,
+        depth: u32,
+    ) -> Result<Vec<Column>, UnpackError> {
+        let mut columns: Vec<Column> = Vec::new();
+        for i in 0..count {
+            if rows > 0 && self.peek_byte() == Some(SAME) {
+                self.take_byte()?;
+                let twin = self.take_len()?;
+                if twin >= i || matches!(columns[twin], Column::Same(_)) {
+                    return Err(MALFORMED);
+                }
+                columns.push(Column::Same(twin));
+            } else {
+                columns.push(self.take_column(rows, depth)?);
+            }
+        }
+        Ok(columns)
+    }
+
+    /// Takes one column of `rows` values.
+    pub(super) fn take_column(&mut self, rows: usize, depth: u32) -> Result<Column, UnpackError> {
+        if rows == 0 {
+            return Ok(Column::Const(Vec::new()));
+        }
+        if depth > DEPTH_MAX + 2 {
+            return Err(MALFORMED);
+        }
+        self.spend(64)?;
+        Ok(match self.take_byte()? {
+            CONST => {
+                let len = self.take_len()?;
+                Column::Const(self.take_text(len)?.to_vec())
+            }
+            NUMBER => {
+                let (scale, pad) = (self.take_byte()?, self.take_byte()?);
+                if scale > 18 || pad > 18 {
+                    return Err(MALFORMED);
+                }
+                let values = self.take_ints(rows)?;
+                Column::Number {
+                    values,
+                    scale,
+                    pad,
+                    exceptions: self.take_exceptions(rows, depth)?,
+                }
+            }
+            DICTIONARY => {
+                let distinct = self.take_len()?;
+                if distinct > rows {
+                    return Err(MALFORMED);
+                }
+                let column = self.take_column(distinct, depth + 1)?;
+                let values = self.gather(&column, distinct)?;
+                let codes = self.take_ints(rows)?;
+                if codes.iter().any(|&code| code < 0 || code as usize >= distinct) {
+                    return Err(MALFORMED);
+                }
+                Column::Dictionary { codes: codes.iter().map(|&c| c as u32).collect(), values }
+            }
+            HEX => {
+                let upper = self.take_byte()? & 1 != 0;
+                Column::Hex { strings: self.take_strings(rows)?, upper }
+            }
+            UUID => self.take_uuids(rows)?,
+            BASE64 => {
+                let style = self.take_byte()?;
+                let style = Base64 { url: style & 1 != 0, padded: style & 2 != 0 };
+                Column::Base64 { inner: Box::new(self.take_column(rows, depth + 1)?), style }
+            }
+            TEMPLATES => Column::Templates(texts::take(self, rows, depth)?),
+            PLAIN => Column::Plain(self.take_strings(rows)?),
+            SHORT => {
+                let (ends, total) = self.take_ends(rows)?;
+                Column::Plain(Strings { ends, bytes: self.take_text(total)?.to_vec() })
+            }
+            _ => return Err(MALFORMED),
+        })
+    }
+
+    fn take_exceptions(
+        &mut self,
+        rows: usize,
+        depth: u32,
+    ) -> Result<Option<Exceptions>, UnpackError> {
+        let count = self.take_len()?;
+        if count > rows {
+            return Err(MALFORMED);
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let at = self.take_ints(count)?;
+        if at.windows(2).any(|w| w[0] >= w[1]) || at[0] < 0 {
+            return Err(MALFORMED);
+        }
+        let values = Box::new(self.take_column(count, depth + 1)?);
+        Ok(Some(Exceptions { rows: at.iter().map(|&row| row as usize).collect(), values }))
+    }
+
+    /// All the values of a column, end to end.
+    fn gather(&mut self, column: &Column, rows: usize) -> Result<Strings, UnpackError> {
+        let (mut ends, mut bytes) = (Vec::with_capacity(rows), Vec::new());
+        for row in 0..rows {
+            let before = bytes.len();
+            column.append(row, &[], &mut bytes);
+            self.spend(bytes.len() - before)?;
+            ends.push(bytes.len());
+        }
+        Ok(Strings { ends, bytes })
+    }
+
+    fn take_ends(&mut self, rows: usize) -> Result<(Vec<usize>, usize), UnpackError> {
+        let mut total = 0usize;
+        let mut ends = Vec::with_capacity(rows.min(1 << 16));
+        for length in self.take_ints(rows)? {
+            let length = usize::try_from(length).map_err(|_| MALFORMED)?;
+            total = total.checked_add(length).ok_or(MALFORMED)?;
+            ends.push(total);
+        }
+        Ok((ends, total))
+    }
+
+    fn take_strings(&mut self, rows: usize) -> Result<Strings, UnpackError> {
+        let (ends, total) = self.take_ends(rows)?;
+        Ok(Strings { ends, bytes: self.take_bytes(total)? })
+    }
+
+    fn take_uuids(&mut self, rows: usize) -> Result<Column, UnpackError> {
+        let flags = self.take_byte()?;
+        let upper = flags & 1 != 0;
+        self.spend(rows.saturating_mul(16))?;
+        let mut ids = vec![[0u8; 16]; rows];
+        if flags & 2 == 0 {
+            for at in 0..16 {
+                let plane = self.take_bytes(rows)?;
+                for (id, byte) in ids.iter_mut().zip(plane) {
+                    id[at] = byte;
+                }
+            }
+            return Ok(Column::Uuid { bytes: ids, upper });
+        }
+        let random = self.take_bytes(rows.saturating_mul(15))?;
+        let rest = self.take_bytes(rows.div_ceil(4))?;
+        for (row, (id, r)) in ids.iter_mut().zip(random.as_chunks::<15>().0).enumerate() {
+            id[..6].copy_from_slice(&r[..6]);
+            id[6] = 0x40 | r[6] >> 4;
+            id[7] = r[7];
+            id[8] = 0x80 | (rest[row / 4] >> (row % 4 * 2) & 3) << 4 | r[6] & 15;
+            id[9..].copy_from_slice(&r[8..]);
+        }
+        Ok(Column::Uuid { bytes: ids, upper })
+    }
+}

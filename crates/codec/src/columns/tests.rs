@@ -1,0 +1,156 @@
+//! Whatever rows or texts go in come out, to the byte; whatever bytes are
+//! opened are rows or an error.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{NoDictionaries, WorkspaceConfig};
+
+const MAX: usize = 1 << 24;
+
+type Owned = (u64, u64, Vec<(Vec<u8>, Vec<u8>)>);
+
+fn block(rows: &[Owned]) -> RowBlock<'_> {
+    let mut block = RowBlock::new();
+    for (ms, seq, fields) in rows {
+        block.push(*ms, *seq, fields.iter().map(|(n, v)| (&n[..], &v[..])));
+    }
+    block
+}
+
+fn round_trip(rows: &[Owned]) -> Vec<u8> {
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let mut packed = Vec::new();
+    pack_rows(&mut ws, 3, None, &block(rows), &mut packed).unwrap();
+    assert_eq!(row_count(&packed), Ok(rows.len()));
+    let mut back: Vec<Owned> = Vec::new();
+    let mut reader = Reader::open(&mut ws, &packed, &NoDictionaries, MAX).unwrap();
+    reader
+        .visit(0..usize::MAX, |row| {
+            let fields = row.fields().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+            back.push((row.id_ms, row.id_seq, fields));
+        })
+        .unwrap();
+    assert_eq!(back, rows);
+    packed
+}
+
+/// A value of one of the kinds that columns know, and of those that look like one.
+fn value(kind: u8) -> BoxedStrategy<Vec<u8>> {
+    let text = |pattern: &'static str| pattern.prop_map(String::into_bytes).boxed();
+    match kind {
+        0 => any::<i64>().prop_map(|n| (n >> (n & 63)).to_string().into_bytes()).boxed(),
+        1 => text("-?[0-9]{1,9}\\.[0-9]{2}"),
+        2 => text("0[0-9]{3}"),
+        3 => text("(read|write|delete)"),
+        4 => text("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"),
+        5 => text("[0-9A-F]{8}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{4}-[0-9A-F]{12}"),
+        6 => text("([0-9a-f]{2}){0,12}"),
+        7 => text("([A-Za-z0-9+/]{4}){4,12}"),
+        8 => text(r#"\{"id": "[a-z0-9]{4}", "n": [0-9]{1,4}, "s": "[ a-z"\\]{0,9}"\}"#),
+        9 => text("GET /[a-z]{1,4}/[0-9]{1,3} took [0-9]\\.[0-9]{2} s"),
+        10 => prop::collection::vec(any::<u8>(), 0..30).boxed(),
+        _ => text("(NA|-|0|7|42|x)"),
+    }
+}
+
+fn column(rows: usize) -> impl Strategy<Value = Vec<Vec<u8>>> {
+    (0u8..12, 0u8..12).prop_flat_map(move |(kind, other)| {
+        let cell = prop_oneof![20 => value(kind), 1 => value(other)];
+        prop_oneof![
+            8 => prop::collection::vec(cell, rows).boxed(),
+            1 => value(kind).prop_map(move |v| vec![v; rows]).boxed(),
+        ]
+    })
+}
+
+fn table() -> impl Strategy<Value = Vec<Owned>> {
+    (0usize..80, 0usize..6).prop_flat_map(|(rows, columns)| {
+        let columns = prop::collection::vec(column(rows), columns);
+        let ids = prop::collection::vec((any::<u8>(), any::<(u64, u64)>(), 0usize..8), rows);
+        (columns, ids).prop_map(|(columns, ids)| {
+            let mut last = (1000u64, 0u64);
+            let row = |(i, (how, far, drop)): (usize, (u8, (u64, u64), usize))| {
+                last = match how {
+                    0..100 => (last.0, last.1.wrapping_add(1)),
+                    100..250 => (last.0.wrapping_add(u64::from(how - 99)), 0),
+                    _ => far,
+                };
+                // Some rows lack a field.
+                let fields =
+                    columns.iter().enumerate().filter(|(c, _)| how % 16 != 0 || *c != drop);
+                let fields =
+                    fields.map(|(c, column)| (format!("f{c}").into_bytes(), column[i].clone()));
+                (last.0, last.1, fields.collect())
+            };
+            ids.into_iter().enumerate().map(row).collect()
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn rows_come_back(rows in table()) {
+        round_trip(&rows);
+    }
+
+    #[test]
+    fn texts_come_back(texts in column(60)) {
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut packed = Vec::new();
+        let refs: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
+        pack_texts(&mut ws, 3, None, &refs, &mut packed).unwrap();
+        let reader = TextReader::open(&mut ws, &packed, &NoDictionaries, MAX).unwrap();
+        for (row, text) in texts.iter().enumerate() {
+            let mut out = Vec::new();
+            prop_assert!(reader.append(row, &mut out));
+            prop_assert_eq!(&out, text);
+        }
+        prop_assert!(!reader.append(texts.len(), &mut Vec::new()));
+    }
+
+    #[test]
+    fn damage_gives_an_error_or_other_rows(rows in table(), damage in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 1..4), cut: prop::sample::Index) {
+        let mut packed = round_trip(&rows);
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut open = |bytes: &[u8]| {
+            let mut reader = Reader::open(&mut ws, bytes, &NoDictionaries, MAX)?;
+            let mut longest = 0;
+            reader.visit(0..usize::MAX, |row| {
+                longest = longest.max(row.fields().map(|(n, v)| n.len() + v.len()).sum::<usize>());
+            })?;
+            assert!(longest <= MAX);
+            Ok::<_, UnpackError>(())
+        };
+        let _ = open(&packed[..cut.index(packed.len())]);
+        for (at, with) in damage {
+            let at = at.index(packed.len());
+            packed[at] ^= with;
+        }
+        let _ = open(&packed);
+    }
+}
+
+#[test]
+fn more_shapes_than_a_block_has_are_kept_verbatim() {
+    let row = |i: u64| (i, 0, vec![(format!("only{i}").into_bytes(), b"x".to_vec())]);
+    let rows: Vec<Owned> = (0..100).map(row).collect();
+    round_trip(&rows);
+    round_trip(&[]);
+    round_trip(&[(1, 1, vec![])]);
+}
+
+#[test]
+fn a_row_range_is_that_range() {
+    let rows: Vec<Owned> =
+        (0..50u64).map(|i| (i / 7, i, vec![(b"n".to_vec(), i.to_string().into_bytes())])).collect();
+    let packed = round_trip(&rows);
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let mut reader = Reader::open(&mut ws, &packed, &NoDictionaries, MAX).unwrap();
+    assert_eq!(reader.ids()[49], (7, 49));
+    let mut seen = Vec::new();
+    reader.visit(10..13, |row| seen.push(row.id_seq)).unwrap();
+    reader.visit(48..90, |row| seen.push(row.id_seq)).unwrap();
+    assert_eq!(seen, [10, 11, 12, 48, 49]);
+}

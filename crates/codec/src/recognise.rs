@@ -1,0 +1,378 @@
+//! Recognisers: text that stands for something shorter, with the exact way
+//! back. A number, a UUID, hexadecimal, base64. Each either gives a binary form
+//! from which it can rebuild the text to the byte, or nothing.
+
+/// A decimal number as an integer: `1234.50` is 123,450 with two decimals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decimal {
+    pub(crate) mantissa: i64,
+    /// Digits after the point; 0 for no point.
+    pub(crate) scale: u8,
+}
+
+/// Eighteen digits always fit an `i64`.
+const DIGITS_MAX: usize = 18;
+
+/// The number that prints as exactly `text`: no plus sign, no leading zeros, no
+/// negative zero, no empty side of the point.
+pub(crate) fn decimal(text: &[u8]) -> Option<Decimal> {
+    let (negative, digits) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        _ => (false, text),
+    };
+    if digits.is_empty() || digits.len() > DIGITS_MAX + 1 {
+        return None;
+    }
+    let mut mantissa = 0u64;
+    let mut point = None;
+    for (i, &byte) in digits.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => mantissa = mantissa * 10 + u64::from(byte - b'0'),
+            b'.' if point.is_none() => point = Some(i),
+            _ => return None,
+        }
+    }
+    let whole = point.unwrap_or(digits.len());
+    let scale = digits.len() - whole - usize::from(point.is_some());
+    let ok = whole > 0
+        && whole + scale <= DIGITS_MAX
+        && (digits[0] != b'0' || whole == 1)
+        && (point.is_none() || scale > 0)
+        && !(negative && mantissa == 0);
+    ok.then_some(Decimal {
+        mantissa: if negative { -(mantissa as i64) } else { mantissa as i64 },
+        scale: scale as u8,
+    })
+}
+
+/// Digits only, all of one length with zeros in front: `0042`.
+pub(crate) fn padded(text: &[u8]) -> Option<i64> {
+    if text.is_empty() || text.len() > DIGITS_MAX || !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    Some(text.iter().fold(0, |n, &digit| n * 10 + i64::from(digit - b'0')))
+}
+
+/// Appends a number as [`decimal`] read it, or with zeros in front up to `pad`
+/// digits as [`padded`] did.
+#[inline]
+pub(crate) fn push_decimal(out: &mut Vec<u8>, mantissa: i64, scale: u8, pad: u8) {
+    let mut buffer = itoa::Buffer::new();
+    let digits = buffer.format(mantissa.unsigned_abs()).as_bytes();
+    if mantissa < 0 {
+        out.push(b'-');
+    }
+    let scale = usize::from(scale);
+    let least = usize::from(pad).max(scale + 1);
+    if scale == 0 && digits.len() >= least {
+        out.extend_from_slice(digits);
+        return;
+    }
+    const ZEROS: [u8; 256] = [b'0'; 256];
+    let zeros = &ZEROS[..least.saturating_sub(digits.len())];
+    if scale == 0 {
+        out.extend_from_slice(zeros);
+        out.extend_from_slice(digits);
+        return;
+    }
+    if digits.len() > scale {
+        let (whole, fraction) = digits.split_at(digits.len() - scale);
+        out.extend_from_slice(whole);
+        out.push(b'.');
+        out.extend_from_slice(fraction);
+    } else {
+        out.extend_from_slice(b"0.");
+        out.extend_from_slice(&zeros[1..]);
+        out.extend_from_slice(digits);
+    }
+}
+
+const LOWER: &[u8; 16] = b"0123456789abcdef";
+const UPPER: &[u8; 16] = b"0123456789ABCDEF";
+
+/// What a byte stands for in hexadecimal; 0xff for nothing, bit 4 for an upper
+/// case letter, bit 5 for a lower case one.
+const HEX: [u8; 256] = {
+    let mut table = [0xff; 256];
+    let mut i = 0;
+    while i < 10 {
+        table[b'0' as usize + i] = i as u8;
+        i += 1;
+    }
+    let mut i = 0;
+    while i < 6 {
+        table[b'A' as usize + i] = (10 + i) as u8 | 0x10;
+        table[b'a' as usize + i] = (10 + i) as u8 | 0x20;
+        i += 1;
+    }
+    table
+};
+
+/// Appends the bytes of hexadecimal `text`, which must be of even length and
+/// one case; whether any letter was upper case. Nothing appended on `None`.
+pub(crate) fn hex(text: &[u8], out: &mut Vec<u8>) -> Option<HexCase> {
+    if !text.len().is_multiple_of(2) {
+        return None;
+    }
+    let before = out.len();
+    let mut seen = 0u8;
+    for pair in text.as_chunks::<2>().0 {
+        let (high, low) = (HEX[usize::from(pair[0])], HEX[usize::from(pair[1])]);
+        seen |= high | low;
+        out.push(high << 4 | low & 15);
+    }
+    if seen & 0x80 != 0 || seen & 0x30 == 0x30 {
+        out.truncate(before);
+        return None;
+    }
+    Some(match seen & 0x30 {
+        0 => HexCase::Either,
+        0x10 => HexCase::Upper,
+        _ => HexCase::Lower,
+    })
+}
+
+/// The letters of a hexadecimal text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HexCase {
+    Either,
+    Lower,
+    Upper,
+}
+
+impl HexCase {
+    /// The case that suits both, if one does.
+    pub(crate) fn and(self, other: Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Either, case) | (case, Self::Either) => Some(case),
+            (a, b) => (a == b).then_some(a),
+        }
+    }
+}
+
+/// Appends the hexadecimal text of `bytes`.
+pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8], upper: bool) {
+    let digits = if upper { UPPER } else { LOWER };
+    for &byte in bytes {
+        out.push(digits[usize::from(byte >> 4)]);
+        out.push(digits[usize::from(byte & 15)]);
+    }
+}
+
+/// Where a UUID's dashes are.
+const DASHES: [usize; 4] = [8, 13, 18, 23];
+
+/// Appends the 16 bytes of a UUID in its 36-character form.
+pub(crate) fn uuid(text: &[u8], out: &mut Vec<u8>) -> Option<HexCase> {
+    if text.len() != 36 || DASHES.iter().any(|&at| text[at] != b'-') {
+        return None;
+    }
+    let mut digits = [0u8; 32];
+    let mut at = 0;
+    for part in [0..8, 9..13, 14..18, 19..23, 24..36] {
+        let len = part.len();
+        digits[at..at + len].copy_from_slice(&text[part]);
+        at += len;
+    }
+    hex(&digits, out)
+}
+
+/// Appends a UUID's text.
+pub(crate) fn push_uuid(out: &mut Vec<u8>, bytes: &[u8; 16], upper: bool) {
+    for (i, part) in [0..4, 4..6, 6..8, 8..10, 10..16].into_iter().enumerate() {
+        if i > 0 {
+            out.push(b'-');
+        }
+        push_hex(out, &bytes[part], upper);
+    }
+}
+
+/// How a base64 text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base64 {
+    /// `-` and `_` instead of `+` and `/`.
+    pub(crate) url: bool,
+    /// Ends in `=` where the length asks for it.
+    pub(crate) padded: bool,
+}
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// The value of a base64 digit of either alphabet; 0xff for no digit.
+const DIGIT: [u8; 256] = {
+    let mut table = [0xff; 256];
+    let mut i = 0;
+    while i < 64 {
+        table[STANDARD[i] as usize] = i as u8;
+        table[URL[i] as usize] = i as u8;
+        i += 1;
+    }
+    table
+};
+
+/// Appends the bytes of base64 `text`, which must be what an encoder would
+/// write: one alphabet, no loose bits, padding complete or absent. `style` says
+/// what is known already; more may be known after. Nothing appended on `None`.
+pub(crate) fn base64(text: &[u8], style: &mut Base64Style, out: &mut Vec<u8>) -> Option<()> {
+    let padding = text.iter().rev().take(2).take_while(|&&b| b == b'=').count();
+    let digits = &text[..text.len() - padding];
+    let tail = digits.len() % 4;
+    if tail == 1 || (padding > 0 && padding + tail != 4) {
+        return None;
+    }
+    let mut now = *style;
+    if tail > 0 {
+        now.learn_padded(padding > 0)?;
+    }
+    for &byte in digits {
+        match byte {
+            b'+' | b'/' => now.learn_url(false)?,
+            b'-' | b'_' => now.learn_url(true)?,
+            _ => {}
+        }
+    }
+    let before = out.len();
+    let mut bad = 0u8;
+    for four in digits.as_chunks::<4>().0 {
+        let d: [u8; 4] = std::array::from_fn(|i| DIGIT[usize::from(four[i])]);
+        bad |= d[0] | d[1] | d[2] | d[3];
+        let n = d.iter().fold(0u32, |n, &digit| n << 6 | u32::from(digit));
+        out.extend_from_slice(&n.to_be_bytes()[1..]);
+    }
+    let rest = &digits[digits.len() - tail..];
+    let mut n = 0u32;
+    for &byte in rest {
+        let digit = DIGIT[usize::from(byte)];
+        bad |= digit;
+        n = n << 6 | u32::from(digit);
+    }
+    let loose = match tail {
+        2 => {
+            out.push((n >> 4) as u8);
+            n & 0xf
+        }
+        3 => {
+            out.extend_from_slice(&((n >> 2) as u16).to_be_bytes());
+            n & 3
+        }
+        _ => 0,
+    };
+    if bad & 0xc0 != 0 || loose != 0 {
+        out.truncate(before);
+        return None;
+    }
+    *style = now;
+    Some(())
+}
+
+/// What is known of how some base64 texts are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Base64Style {
+    url: Option<bool>,
+    padded: Option<bool>,
+}
+
+impl Base64Style {
+    fn learn_url(&mut self, url: bool) -> Option<()> {
+        (*self.url.get_or_insert(url) == url).then_some(())
+    }
+
+    fn learn_padded(&mut self, padded: bool) -> Option<()> {
+        (*self.padded.get_or_insert(padded) == padded).then_some(())
+    }
+
+    /// The style to write with: what no text showed does not matter.
+    pub(crate) fn settle(self) -> Base64 {
+        Base64 { url: self.url.unwrap_or(false), padded: self.padded.unwrap_or(true) }
+    }
+}
+
+/// Appends the base64 text of `bytes`.
+pub(crate) fn push_base64(out: &mut Vec<u8>, bytes: &[u8], style: Base64) {
+    let alphabet = if style.url { URL } else { STANDARD };
+    let digit = |n: u32| alphabet[(n & 63) as usize];
+    let (threes, rest) = bytes.as_chunks::<3>();
+    out.reserve(threes.len() * 4 + 4);
+    for three in threes {
+        let n = u32::from_be_bytes([0, three[0], three[1], three[2]]);
+        out.extend_from_slice(&[digit(n >> 18), digit(n >> 12), digit(n >> 6), digit(n)]);
+    }
+    let n = rest.iter().fold(0u32, |n, &byte| n << 8 | u32::from(byte));
+    match rest.len() {
+        1 => out.extend_from_slice(&[digit(n >> 2), digit(n << 4)]),
+        2 => out.extend_from_slice(&[digit(n >> 10), digit(n >> 4), digit(n << 2)]),
+        _ => return,
+    }
+    if style.padded {
+        out.resize(out.len() + 3 - rest.len(), b'=');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_decimal_prints_as_it_was(text in "-?[0-9]{0,20}(\\.[0-9]{0,20})?|-?(0|[1-9][0-9]{0,8})(\\.[0-9]{1,9})?") {
+            if let Some(d) = decimal(text.as_bytes()) {
+                let mut out = Vec::new();
+                push_decimal(&mut out, d.mantissa, d.scale, 0);
+                prop_assert_eq!(String::from_utf8(out).unwrap(), text);
+            }
+        }
+
+        #[test]
+        fn ordinary_numbers_are_decimals(n in -1_000_000_000_000i64..1_000_000_000_000, scale in 0u8..7) {
+            let mut text = Vec::new();
+            push_decimal(&mut text, n, scale, 0);
+            prop_assert_eq!(decimal(&text), Some(Decimal { mantissa: n, scale }));
+        }
+
+        #[test]
+        fn padded_numbers_print_as_they_were(text in "[0-9]{1,18}") {
+            let mut out = Vec::new();
+            push_decimal(&mut out, padded(text.as_bytes()).unwrap(), 0, text.len() as u8);
+            prop_assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+
+        #[test]
+        fn hex_and_uuids_come_back(bytes in prop::collection::vec(any::<u8>(), 0..40), id: [u8; 16], upper: bool) {
+            let (mut text, mut back) = (Vec::new(), Vec::new());
+            push_hex(&mut text, &bytes, upper);
+            let case = hex(&text, &mut back).unwrap();
+            prop_assert_eq!(&back, &bytes);
+            prop_assert!(case == HexCase::Either || (case == HexCase::Upper) == upper);
+            text.clear();
+            back.clear();
+            push_uuid(&mut text, &id, upper);
+            prop_assert!(uuid(&text, &mut back).is_some());
+            prop_assert_eq!(&back, &id);
+        }
+
+        #[test]
+        fn base64_comes_back(bytes in prop::collection::vec(any::<u8>(), 0..60), url: bool, padded: bool) {
+            let style = Base64 { url, padded };
+            let (mut text, mut back, mut again) = (Vec::new(), Vec::new(), Vec::new());
+            push_base64(&mut text, &bytes, style);
+            let mut learned = Base64Style::default();
+            prop_assert_eq!(base64(&text, &mut learned, &mut back), Some(()));
+            prop_assert_eq!(&back, &bytes);
+            push_base64(&mut again, &back, learned.settle());
+            prop_assert_eq!(text, again);
+        }
+
+        #[test]
+        fn what_decodes_encodes_to_the_same_text(text in "[A-Za-z0-9+/_=-]{0,24}") {
+            let (mut style, mut bytes, mut again) = (Base64Style::default(), Vec::new(), Vec::new());
+            if base64(text.as_bytes(), &mut style, &mut bytes).is_some() {
+                push_base64(&mut again, &bytes, style.settle());
+                prop_assert_eq!(String::from_utf8(again).unwrap(), text);
+            } else {
+                prop_assert!(bytes.is_empty());
+            }
+        }
+    }
+}
