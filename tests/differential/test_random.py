@@ -6,11 +6,13 @@
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 
 from conftest import VARIANTS
-from differential.generators import GROUPS, sequence
+from differential.generators import GROUPS, KEYS, sequence
+from harness.cases import parse_line
 from harness.shrink import shrink
 
 COMMANDS = int(os.environ.get("SNUG_RANDOM_COMMANDS", 4000))
@@ -33,10 +35,34 @@ def test_random_in_variant(pairs, group, variant):
     search(pairs.get(variant), group, 2, COMMANDS // 2)
 
 
-def search(pair, group, protocol, commands):
+@pytest.fixture(scope="module")
+def cluster_pair(pairs):
+    """Both in cluster mode, with all slots."""
+    pair = pairs.get(cluster=True)
+    cover = [parse_line("cluster addslotsrange 0 16383"), parse_line("until cluster_state:ok cluster info")]
+    found = pair.difference(cover)
+    assert not found, found
+    yield pair
+    pair.clean()
+    found = pair.difference([parse_line("cluster flushslots")])
+    assert not found, found
+
+
+@pytest.mark.parametrize("group", ["strings", "keys", "transactions", "streams"])
+def test_random_in_cluster_mode(cluster_pair, group):
+    search(cluster_pair, group, 2, COMMANDS // 2, tagged)
+
+
+def tagged(steps):
+    """Half of the keys moved into one slot, so that some commands cross slots."""
+    together = {key: "{t}" + key for key in KEYS[::2]}
+    return [replace(s, args=tuple(together.get(a, a) for a in s.args)) for s in steps]
+
+
+def search(pair, group, protocol, commands, change=lambda steps: steps):
     for number in range(max(1, commands // LENGTH)):
         seed = f"{group}-{SEED + number}"
-        steps = sequence(group, random.Random(seed), LENGTH)
+        steps = change(sequence(group, random.Random(seed), LENGTH))
         found = pair.difference(steps, protocol, batch=True)
         if found:
             pytest.fail(report(pair, seed, found, protocol), pytrace=False)

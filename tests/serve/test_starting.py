@@ -86,7 +86,7 @@ BAD_FLAGS = [
     ["--client-output-buffer-limit", "nosuch 1 1 1"], ["--hz"], ["--maxmemory"], ["--proto-max-bulk-len", "1"],
 ]  # fmt: skip
 OWN_BAD_FLAGS = [
-    ["--workers", "0"], ["--workers", "many"], ["--workers", "-1"], ["--pack", "maybe"], ["--pack-min-saving", "101"],
+    ["--workers", "65"], ["--workers", "many"], ["--workers", "-1"], ["--pack", "maybe"], ["--pack-min-saving", "101"],
     ["--pack-min-size", "-1"], ["--pack-level", "99"], ["--pack-nosuch", "1"], ["nosuch-file.conf"], ["--dir", "/nonexistent/folder"],
     ["--bind", "not an address"], ["--bind", "203.0.113.77"],
 ]  # fmt: skip
