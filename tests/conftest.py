@@ -103,7 +103,11 @@ class Pairs:
         reference = servers.redis(*flags, *both, *own)
         if self.target.is_redis:
             flags += own
-        return Pair(reference, self.target.start(*flags, *how["flags"], workers=how["workers"]))
+        try:
+            return Pair(reference, self.target.start(*flags, *how["flags"], workers=how["workers"]))
+        except BaseException:
+            reference.stop()
+            raise
 
     @staticmethod
     def stop(pair):

@@ -90,11 +90,17 @@ def _trim(rng):
     return [by, *rng.choice([[], ["="]]), edge]
 
 
+def _seconds(rng):
+    """A relative expiry, hardly ever the same twice: whether GT holds between
+    two equal ones depends on the millisecond in which each server looks."""
+    return rng.randint(100, 10_000_000)
+
+
 def _expiry(rng):
     return rng.choice([
-        ["ex", rng.choice([100, 200, 1000])], ["px", rng.choice([100000, 200000])],
+        ["ex", _seconds(rng)], ["px", _seconds(rng) * 1000 + 7],
         ["exat", rng.choice(FAR)], ["pxat", rng.choice(FAR) * 1000],
-        ["exat", 1], ["pxat", 1], ["ex", _integer(rng)], ["px", "abc"],
+        ["exat", 1], ["pxat", 1], ["ex", rng.choice([0, -1, "1.5", 2**63 - 1])], ["px", "abc"],
     ])
 
 
@@ -114,7 +120,8 @@ DRAW = {
     "TRIM": _trim,
     "EXPIRY": _expiry,
     "FAR": lambda r: r.choice(FAR),
-    "TTL": lambda r: r.choice([100, 200, 1000, 5000, 0, -1, _integer(r)]),
+    "TTL": lambda r: r.choice([_seconds(r), _seconds(r), _seconds(r), 0, -1, r.choice(ODD + INTEGERS[-2:])]),
+    "LATER": _seconds,
     "COND": lambda r: r.choice(["nx", "xx", "gt", "lt"]),
     "CH": lambda r: r.choice(CHANNELS),
     "PAT": lambda r: r.choice(["ch*", "ch?", "*", "c[h]1", "ch[12]", "none*"]),
@@ -159,7 +166,7 @@ getdel K
 getset K V
 setnx K V
 setex K TTL V
-psetex K 100000 V
+psetex K LATER V
 mget K+ K
 mset KV+
 msetnx KV+
@@ -222,7 +229,8 @@ flushdb
 expire K TTL
 expire K TTL COND
 expire K TTL COND COND
-pexpire K 100000 COND?
+pexpire K TTL
+pexpire K TTL COND?
 expireat K FAR COND?
 pexpireat K 9999999999123 COND?
 expireat K 1
@@ -236,7 +244,7 @@ object refcount K
 get K
 xlen K
 set K V EXPIRY?
-set K V ex 100
+set K V ex LATER
 scan 0 count 1000 match zzz
 """ + SETUP_TYPES
 
@@ -265,7 +273,7 @@ xsetid K NEWID
 xsetid K NEWID entriesadded S maxdeletedid ID
 rename K K
 copy K K replace
-expire K 100
+expire K LATER
 persist K
 """ + SETUP_TYPES
 
@@ -291,7 +299,7 @@ mget K+ K
 mset KV+
 xadd K NEWID FV
 xrange K - +
-expire K 100
+expire K LATER
 expire K -1
 swapdb 0 1
 select 0|1|2
@@ -408,7 +416,7 @@ def damage(args, rng):
     elif roll < 0.7:
         args.insert(at + 1, rng.choice(ODD + ["nx", "get", "count", "*"]))
     elif at:
-        args[at] = rng.choice(ODD)
+        args[at] = rng.choice([w for w in ODD if not w.strip("+-0 ").isdigit()])
     return args or ["ping"]
 
 

@@ -281,7 +281,8 @@ class _Run:
 
     def call(self, step):
         number = step.connection
-        many = step.name in MANY_FRAMES and not (number in self.queued and step.name not in ("exec", "reset"))
+        stays_queued = number in self.queued and not (step.name in ("exec", "reset") and len(step.args) == 1)
+        many = step.name in MANY_FRAMES and not stays_queued
         self.left.send(number, step.args)
         wanted = self.left.drain(number) if many else self.left.frames_of_reply(number)
         self.right.send(number, step.args)
@@ -347,7 +348,7 @@ class _Run:
         last, number = wanted[-1], step.connection
         if step.name == "multi" and last == ("+", b"OK"):
             self.queued[number] = []
-        elif step.name in ("exec", "discard", "reset") or last[0] == "x":
+        elif (step.name in ("exec", "discard", "reset") and len(step.args) == 1) or last[0] == "x":
             self.queued.pop(number, None)
         elif number in self.queued and last == ("+", b"QUEUED"):
             self.queued[number].append(self.left.fill_in(step.args))

@@ -4,6 +4,7 @@ Each server gets a free port, a directory of its own and a log file; it is
 stopped by its process id, and its log is shown when it does not start or died.
 """
 
+import ctypes
 import os
 import pathlib
 import random
@@ -20,6 +21,13 @@ from harness.resp import Closed, Connection, Silent
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REDIS_SERVER = shutil.which("redis-server") or "/usr/bin/redis-server"
 START_SECONDS = 30
+PR_SET_PDEATHSIG = 1
+PRCTL = ctypes.CDLL(None).prctl
+
+
+def end_with_parent():
+    """Asks the kernel to end this process when the tests die, however they do."""
+    PRCTL(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port():
@@ -58,12 +66,19 @@ class Server:
 
     def start(self):
         self.launch()
-        self.wait_until_ready()
+        try:
+            self.wait_until_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
         return self
 
     def launch(self):
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory)
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.directory, preexec_fn=end_with_parent
+            )
 
     def wait_until_ready(self):
         deadline = time.monotonic() + START_SECONDS
