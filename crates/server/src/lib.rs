@@ -24,6 +24,7 @@ mod serve;
 mod server;
 mod stats;
 mod sweeper;
+mod trainer;
 mod watch;
 mod worker;
 

@@ -8,12 +8,13 @@ use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
-use crate::stats::{Stat, Stats};
+use crate::stats::{Rates, Stat, Stats};
+use crate::trainer::Trainer;
 use crate::watch::Watches;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use snug_store::{Observer, SlotGuard, Store, StoreConfig};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
@@ -30,6 +31,14 @@ pub(crate) struct Server {
     pub monitor: Monitor,
     pub cluster: Cluster,
     pub pause: Pause,
+    pub trainer: Trainer,
+    /// Highest `used_memory` seen, and that of the start.
+    pub peak_memory: AtomicUsize,
+    pub startup_memory: AtomicUsize,
+    /// What was counted when statistics were last reset.
+    pub expired_base: AtomicU64,
+    pub rates: Mutex<Rates>,
+    pub started_unix: u64,
     /// `DEBUG SET-ACTIVE-EXPIRE`.
     pub active_expire: AtomicBool,
     pub started: Instant,
@@ -62,6 +71,12 @@ impl Server {
             cluster: Cluster::new(&config),
             monitor: Monitor::new(workers),
             pause: Pause::default(),
+            trainer: Trainer::default(),
+            peak_memory: AtomicUsize::new(0),
+            startup_memory: AtomicUsize::new(0),
+            expired_base: AtomicU64::new(0),
+            rates: Mutex::default(),
+            started_unix: unix_ms() / 1000,
             active_expire: AtomicBool::new(true),
             config,
             stats: Stats::default(),

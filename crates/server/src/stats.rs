@@ -1,6 +1,39 @@
 //! What the server counts: for `INFO` and, later, metrics.
 
 use snug_store::sharded::Sharded;
+use std::time::Instant;
+
+/// What goes on per second, as a mean over the last turn of the clock.
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    pub operations: u64,
+    pub input: u64,
+    pub output: u64,
+    last: Option<(Instant, [u64; 3])>,
+}
+
+impl Rates {
+    /// Brings the rates up to date, once a second or less often.
+    pub(crate) fn tick(&mut self, stats: &Stats) {
+        let now = Instant::now();
+        let totals = [
+            stats.get(Stat::total_commands_processed),
+            stats.get(Stat::total_net_input_bytes),
+            stats.get(Stat::total_net_output_bytes),
+        ];
+        let Some((then, before)) = self.last else {
+            self.last = Some((now, totals));
+            return;
+        };
+        let millis = (now - then).as_millis() as u64;
+        if millis < 1000 {
+            return;
+        }
+        let rate = |n: usize| totals[n].saturating_sub(before[n]) * 1000 / millis;
+        (self.operations, self.input, self.output) = (rate(0), rate(1), rate(2));
+        self.last = Some((now, totals));
+    }
+}
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -28,7 +61,7 @@ counters! {
     total_net_input_bytes,
     total_net_output_bytes,
     rejected_connections,
-    expire_cycle_microseconds,
+    expired_time_cap_reached,
     evicted_keys,
     keyspace_hits,
     keyspace_misses,

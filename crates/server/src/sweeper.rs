@@ -1,10 +1,18 @@
 //! The sweeper: each worker's background walk over the slots, in turns of
-//! bounded length. It removes expired keys and packs what has been sealed.
+//! bounded length (`sweep-budget-us`). It removes expired keys and packs the
+//! stream blocks that have been sealed.
+//!
+//! Packing takes a block out by reference, works on it with no lock held, and
+//! puts the result back only if the block is still the same: a codec never
+//! keeps a client waiting for a slot, and nobody waits for this worker longer
+//! than one block takes. Dictionaries are trained elsewhere (`trainer`).
 
 use crate::config::Param;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
+use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::Session;
+use snug_store::types::stream::{PackParams, StreamScratch};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -13,24 +21,108 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sweeper {
     worker: usize,
     workers: usize,
+    workspace: Workspace,
+    scratch: StreamScratch,
+    room: Vec<u8>,
 }
 
 impl Sweeper {
     pub(crate) fn new(worker: usize, workers: usize) -> Self {
-        Self { worker, workers }
+        Self {
+            worker,
+            workers,
+            workspace: Workspace::new(WorkspaceConfig::default()),
+            scratch: StreamScratch::new(),
+            room: Vec::new(),
+        }
     }
 
-    /// One turn, of `sweep-budget-us` at most; whether there is more to do
-    /// right now.
+    /// One turn; whether there is more to do right now.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
+        let began = Instant::now();
+        let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
+        let mut more = self.expire(server, session, began, budget);
+        if server.config.is_on(Param::Pack) {
+            more |= self.pack(server, session, began, budget);
+        }
+        server.stats.add(Stat::sweeper_microseconds, began.elapsed().as_micros() as u64);
+        more
+    }
+
+    fn expire(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        began: Instant,
+        budget: Duration,
+    ) -> bool {
         if !server.active_expire.load(Relaxed) {
             return false;
         }
-        let began = Instant::now();
-        let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
         let batch = session.enter(unix_ms());
         let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
-        server.stats.add(Stat::sweeper_microseconds, began.elapsed().as_micros() as u64);
+        server.stats.add(Stat::expired_time_cap_reached, u64::from(more));
         more
+    }
+
+    /// Packs sealed blocks until the budget is used up; one at least.
+    fn pack(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        began: Instant,
+        budget: Duration,
+    ) -> bool {
+        let params = PackParams {
+            min_saving_percent: server.config.number(Param::PackMinSaving) as u8,
+            level: server.config.number(Param::PackLevel) as i32,
+            dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,
+        };
+        loop {
+            let Some((db, key)) = session.enter(unix_ms()).next_unpacked(self.worker, self.workers)
+            else {
+                return false;
+            };
+            let started = Instant::now();
+            self.pack_one(server, session, &params, db, &key);
+            server.stats.add(Stat::pack_microseconds, started.elapsed().as_micros() as u64);
+            if began.elapsed() > budget {
+                return true;
+            }
+        }
+    }
+
+    /// Packs the oldest sealed block of a stream, and has a dictionary trained
+    /// when there is enough to train one on.
+    fn pack_one(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        params: &PackParams,
+        db: usize,
+        name: &[u8],
+    ) {
+        let job = {
+            let batch = session.enter(unix_ms());
+            let key = batch.key(name);
+            let mut slot = batch.lock(db, &key);
+            let found = slot.find_untouched(&key);
+            let Some(stream) = found.and_then(|found| slot.stream(found)) else { return };
+            if stream.wants_dictionary() && params.dictionary_bytes > 0 {
+                server.trainer.ask(stream, &mut self.scratch, *params, db, name);
+            }
+            stream.pack_job()
+        };
+        let Some(job) = job else { return };
+        // No lock is held, nor the gate: this takes a good part of a millisecond.
+        let outcome = job.run(&mut self.workspace, params, &mut self.room);
+        let stat = if outcome.is_packed() { Stat::packed_blocks } else { Stat::pack_rejected };
+        let batch = session.enter(unix_ms());
+        let key = batch.key(name);
+        let mut slot = batch.lock(db, &key);
+        let Some(found) = slot.find_untouched(&key) else { return };
+        if slot.with_stream(found, |stream| stream.install(outcome)) == Some(true) {
+            server.stats.add(stat, 1);
+        }
     }
 }

@@ -172,6 +172,8 @@ async fn clock(server: Arc<Server>, worker: usize) {
         let now = crate::server::unix_ms();
         if worker == 0 {
             server.pause.tick(now);
+            server.rates.lock().tick(&server.stats);
+            server.peak_memory.fetch_max(snug_store::memory::used(), Relaxed);
             disconnect_idle(&server, now);
         }
         while with(|scratch| sweeper.turn(&server, &mut scratch.session)) {

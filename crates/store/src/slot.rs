@@ -117,12 +117,14 @@ pub struct Anatomy {
     pub raw: usize,
     /// Of those, the bytes that are packed, and what they are packed into.
     pub packed: Option<Packed>,
+    /// Bytes of the dictionary that it is packed with, if there is one.
+    pub dictionary: Option<usize>,
     /// How lately it was read: 3 just now, 0 not for long.
     pub access: u8,
 }
 
 /// The packed part of a value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Packed {
     /// Bytes before packing.
     pub raw: usize,
@@ -496,17 +498,17 @@ impl<'a> SlotGuard<'a> {
         if self.cell(found).kind() != Kind::Stream {
             return None;
         }
-        let before = self.cell(found).stream().memory();
         let stream = self.cell_mut(found).stream_mut();
+        let (before, pending_before) = (stream.memory(), stream.pending_work());
         let result = change(stream);
-        let pending = stream.pending_work() > 0;
-        let after = self.cell(found).stream().memory();
+        let (after, pending) = (stream.memory(), stream.pending_work());
         let delta = |a: usize, b: usize| b as i64 - a as i64;
         self.count(Counter::Bytes(Type::Stream), delta(before.allocated, after.allocated));
         self.count(Counter::Raw(Type::Stream), delta(before.raw, after.raw));
         self.count(Counter::PackedFrom(Type::Stream), delta(before.packed_from, after.packed_from));
         self.count(Counter::Packed(Type::Stream), delta(before.packed, after.packed));
-        if pending {
+        self.count(Counter::Pending, delta(pending_before, pending));
+        if pending > 0 {
             self.note(UNPACKED, true);
         }
         Some(result)
@@ -534,7 +536,11 @@ impl<'a> SlotGuard<'a> {
             }
         };
         let allocated = cell.allocated() + size_of::<Cell>();
-        Anatomy { encoding, allocated, raw, packed, access: cell.access() }
+        let dictionary = match cell.kind() {
+            Kind::Stream => cell.stream().dictionary().map(|d| d.bytes().len()),
+            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large => None,
+        };
+        Anatomy { encoding, allocated, raw, packed, dictionary, access: cell.access() }
     }
 
     /// Visits live keys from `mark` on, `count` of them or a few more; where
@@ -627,6 +633,9 @@ impl<'a> SlotGuard<'a> {
 
     fn insert(&mut self, key: &Key<'_>, cell: Cell) -> Found {
         self.weigh(&cell, 1);
+        if cell.kind() == Kind::Stream && cell.stream().pending_work() > 0 {
+            self.note(UNPACKED, true);
+        }
         self.count(Counter::Keys(self.keyspace), 1);
         if let Some(expiry) = cell.expiry() {
             self.count(Counter::Expiring(self.keyspace), 1);
@@ -696,6 +705,7 @@ pub(crate) fn weigh(store: &Store, cell: &Cell, sign: i64) {
         store.count(Counter::Raw(kind), sign * memory.raw as i64);
         store.count(Counter::PackedFrom(kind), sign * memory.packed_from as i64);
         store.count(Counter::Packed(kind), sign * memory.packed as i64);
+        store.count(Counter::Pending, sign * cell.stream().pending_work() as i64);
     }
 }
 

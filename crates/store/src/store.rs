@@ -74,10 +74,11 @@ pub(crate) enum Counter {
     PackedFrom(Type),
     Packed(Type),
     Expired,
+    Pending,
 }
 
 const TYPES: usize = 8;
-const COUNTERS: usize = 2 * DATABASES + 4 * TYPES + 1;
+const COUNTERS: usize = 2 * DATABASES + 4 * TYPES + 2;
 
 impl Counter {
     #[inline]
@@ -89,7 +90,8 @@ impl Counter {
             Self::Raw(kind) => 2 * DATABASES + TYPES + kind as usize,
             Self::PackedFrom(kind) => 2 * DATABASES + 2 * TYPES + kind as usize,
             Self::Packed(kind) => 2 * DATABASES + 3 * TYPES + kind as usize,
-            Self::Expired => COUNTERS - 1,
+            Self::Expired => COUNTERS - 2,
+            Self::Pending => COUNTERS - 1,
         }
     }
 }
@@ -206,6 +208,11 @@ impl Store {
     /// Keys removed because their time had come, since the start.
     pub fn expired(&self) -> u64 {
         self.sum(Counter::Expired)
+    }
+
+    /// Sealed blocks that await packing.
+    pub fn pending_blocks(&self) -> u64 {
+        self.sum(Counter::Pending)
     }
 
     /// Keys in a slot of a database. O(1), takes no lock.
@@ -514,6 +521,21 @@ impl<'s> Batch<'s> {
             }
         }
         false
+    }
+
+    /// A stream with sealed blocks to pack in one of every `of`-th slot,
+    /// beginning with `first`: its database and key. O(slots), one load each.
+    pub fn next_unpacked(&self, first: usize, of: usize) -> Option<(usize, Vec<u8>)> {
+        for db in 0..DATABASES {
+            let Some(slots) = self.store().slots(db) else { continue };
+            for slot in (first..SLOTS).step_by(of).filter(|&slot| slots[slot].unpacked()) {
+                let mut guard = self.lock_slot(db, slot);
+                if let Some(found) = guard.unpacked_stream() {
+                    return Some((db, guard.key(found).to_vec()));
+                }
+            }
+        }
+        None
     }
 
     /// Mean remaining milliseconds of the keys of a database that expire,

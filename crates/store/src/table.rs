@@ -295,12 +295,6 @@ impl Cells {
         self.tables().flat_map(|table| &table.cells)
     }
 
-    /// Every cell, to be changed but not added or removed.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Cell> {
-        let more = self.directory.iter_mut().flat_map(|d| d.more.iter_mut().map(|b| &mut b.table));
-        std::iter::once(&mut self.first).chain(more).flat_map(|table| &mut table.cells)
-    }
-
     /// The `n`-th cell's place, for any `n` below `len`: each equally likely
     /// when `n` is random. O(tables).
     pub(crate) fn nth(&self, n: usize) -> Option<Place> {

@@ -1,5 +1,384 @@
-//! The INFO command.
+//! `INFO`: Redis's sections and formats, and `# Packing` beside them.
 
-use crate::command::Command;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands;
+use crate::commands::connection::REDIS_VERSION;
+use crate::config::Param;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::out::Out;
+use crate::stats::Stat;
+use snug_store::{DATABASES, Type, memory};
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
 
-pub(crate) const COMMANDS: &[Command] = &[];
+pub(crate) const COMMANDS: &[Command] = &[Command::new("info", -1, info)
+    .flags(LOADING | STALE)
+    .about(Group::Server, "1.0.0", "O(1)", "Returns figures and facts about the server.")];
+
+type Section = (&'static str, fn(&Context<'_>, &mut String));
+
+/// The sections in Redis's order; those before `commandstats` are the default.
+const SECTIONS: &[Section] = &[
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory_section),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("CPU", cpu),
+    ("Modules", |_, _| {}),
+    ("Commandstats", command_stats),
+    ("Errorstats", error_stats),
+    ("Latencystats", latency_stats),
+    ("Cluster", cluster),
+    ("Keyspace", keyspace),
+    ("Packing", packing),
+];
+
+/// Sections shown only when asked for, by name, `all` or `everything`.
+const ASKED_FOR: [&str; 2] = ["Commandstats", "Latencystats"];
+
+fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let asked = |name: &str| args.iter_from(1).any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
+    let everything = asked("all") || asked("everything");
+    let default = args.len() == 1 || asked("default");
+    let mut text = String::with_capacity(4096);
+    for &(name, write) in SECTIONS {
+        let by_default = default && !ASKED_FOR.contains(&name);
+        if !(everything || by_default || asked(name)) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        line(&mut text, format_args!("# {name}"));
+        write(cx, &mut text);
+    }
+    out.w().verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    let _ = text.write_fmt(line);
+    text.push_str("\r\n");
+}
+
+macro_rules! fields {
+    ($text:ident, $($name:literal: $value:expr),* $(,)?) => {
+        $(line($text, format_args!("{}:{}", $name, $value));)*
+    };
+}
+
+fn server(cx: &Context<'_>, text: &mut String) {
+    let server = cx.server;
+    let uptime = server.uptime_ms() / 1000;
+    let mode = if server.cluster.enabled { "cluster" } else { "standalone" };
+    let os = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let executable = std::env::current_exe().unwrap_or_default();
+    let file = server.config.file.as_ref().map(|file| file.display().to_string());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    fields!(text,
+        "redis_version": REDIS_VERSION,
+        "snug_version": env!("CARGO_PKG_VERSION"),
+        "redis_git_sha1": "00000000",
+        "redis_git_dirty": 0,
+        "redis_build_id": "snug",
+        "redis_mode": mode,
+        "os": format_args!("Linux {} {}", os.trim(), std::env::consts::ARCH),
+        "arch_bits": usize::BITS,
+        "monotonic_clock": "POSIX clock_gettime",
+        "multiplexing_api": "epoll",
+        "atomicvar_api": "rust-atomics",
+        "process_id": std::process::id(),
+        "process_supervised": "no",
+        "run_id": server.run_id,
+        "tcp_port": server.config.number(Param::Port),
+        "server_time_usec": now.map_or(0, |now| now.as_micros()),
+        "uptime_in_seconds": uptime,
+        "uptime_in_days": uptime / 86_400,
+        "hz": server.config.number(Param::Hz),
+        "configured_hz": server.config.number(Param::Hz),
+        "lru_clock": cx.store.now() / 1000 & 0xff_ffff,
+        "executable": executable.display(),
+        "config_file": file.unwrap_or_default(),
+        "io_threads_active": i32::from(server.workers > 1),
+        "workers": server.workers,
+    );
+}
+
+fn clients(cx: &Context<'_>, text: &mut String) {
+    let clients = cx.server.clients.read();
+    let pubsub = clients.values().filter(|client| {
+        let figures = &client.figures;
+        figures.channels.load(Relaxed) + figures.patterns.load(Relaxed) > 0
+    });
+    let most = |of: fn(&crate::client::Figures) -> usize| {
+        clients.values().map(|client| of(&client.figures)).max().unwrap_or(0)
+    };
+    fields!(text,
+        "connected_clients": clients.len(),
+        "cluster_connections": 0,
+        "maxclients": cx.server.config.number(Param::MaxClients),
+        "client_recent_max_input_buffer": most(|f| f.query_bytes.load(Relaxed)),
+        "client_recent_max_output_buffer": most(|f| f.output_bytes.load(Relaxed)),
+        "blocked_clients": 0,
+        "tracking_clients": 0,
+        "pubsub_clients": pubsub.count(),
+        "clients_in_timeout_table": 0,
+        "total_blocking_keys": 0,
+    );
+}
+
+/// Bytes as people read them: `1.50M`.
+pub(crate) fn human(bytes: usize) -> String {
+    let (n, unit) = match bytes as f64 {
+        b if b < 1024.0 => return format!("{bytes}B"),
+        b if b < 1024.0 * 1024.0 => (b / 1024.0, "K"),
+        b if b < 1024.0 * 1024.0 * 1024.0 => (b / 1024.0 / 1024.0, "M"),
+        b => (b / 1024.0 / 1024.0 / 1024.0, "G"),
+    };
+    format!("{n:.2}{unit}")
+}
+
+/// Resident bytes of this process.
+pub(crate) fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|statm| statm.split(' ').nth(1)?.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+/// Memory of the machine, in bytes.
+fn system_memory() -> usize {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.split_ascii_whitespace().next()?.parse::<usize>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+fn memory_section(cx: &Context<'_>, text: &mut String) {
+    let used = memory::used();
+    let resident = resident();
+    let peak = cx.server.peak_memory.fetch_max(used, Relaxed).max(used);
+    let system = system_memory();
+    let limit = cx.server.config.number(Param::MaxMemory) as usize;
+    let tables: usize = (0..DATABASES).map(|db| cx.store.table_bytes(db)).sum();
+    let values: u64 =
+        Type::ALL.iter().map(|&kind| cx.store.store().type_memory(kind).allocated).sum();
+    let dataset = tables + values as usize;
+    let overhead = used.saturating_sub(dataset);
+    let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
+    fields!(text,
+        "used_memory": used,
+        "used_memory_human": human(used),
+        "used_memory_rss": resident,
+        "used_memory_rss_human": human(resident),
+        "used_memory_peak": peak,
+        "used_memory_peak_human": human(peak),
+        "used_memory_peak_perc": format_args!("{:.2}%", percent(used, peak)),
+        "used_memory_overhead": overhead,
+        "used_memory_startup": cx.server.startup_memory.load(Relaxed),
+        "used_memory_dataset": dataset,
+        "used_memory_dataset_perc": format_args!("{:.2}%", percent(dataset, used)),
+        "allocator_allocated": used,
+        "allocator_active": resident,
+        "allocator_resident": resident,
+        "total_system_memory": system,
+        "total_system_memory_human": human(system),
+        "used_memory_lua": 0,
+        "used_memory_vm_eval": 0,
+        "used_memory_scripts": 0,
+        "maxmemory": limit,
+        "maxmemory_human": human(limit),
+        "maxmemory_policy": cx.server.config.text(Param::MaxMemoryPolicy),
+        "allocator_frag_ratio": format_args!("{:.2}", resident as f64 / used.max(1) as f64),
+        "allocator_frag_bytes": resident.saturating_sub(used),
+        "mem_fragmentation_ratio": format_args!("{:.2}", resident as f64 / used.max(1) as f64),
+        "mem_fragmentation_bytes": resident.saturating_sub(used),
+        "mem_not_counted_for_evict": 0,
+        "mem_replication_backlog": 0,
+        "mem_clients_slaves": 0,
+        "mem_clients_normal": overhead,
+        "mem_aof_buffer": 0,
+        "mem_allocator": "mimalloc",
+        "active_defrag_running": 0,
+        "lazyfree_pending_objects": 0,
+    );
+    for kind in Type::ALL {
+        let allocated = cx.store.store().type_memory(kind).allocated;
+        line(text, format_args!("type_used_memory_{}:{allocated}", kind.name()));
+    }
+}
+
+fn persistence(cx: &Context<'_>, text: &mut String) {
+    fields!(text,
+        "loading": 0,
+        "async_loading": 0,
+        "rdb_changes_since_last_save": cx.server.stats.get(Stat::dirty),
+        "rdb_bgsave_in_progress": 0,
+        "rdb_last_save_time": cx.server.started_unix,
+        "rdb_last_bgsave_status": "ok",
+        "rdb_last_bgsave_time_sec": -1,
+        "rdb_current_bgsave_time_sec": -1,
+        "aof_enabled": 0,
+        "aof_rewrite_in_progress": 0,
+        "aof_rewrite_scheduled": 0,
+        "aof_last_rewrite_time_sec": -1,
+        "aof_current_rewrite_time_sec": -1,
+        "aof_last_bgrewrite_status": "ok",
+        "aof_last_write_status": "ok",
+    );
+}
+
+fn stats(cx: &Context<'_>, text: &mut String) {
+    let stats = &cx.server.stats;
+    let rates = cx.server.rates.lock();
+    fields!(text,
+        "total_connections_received": stats.get(Stat::total_connections_received),
+        "total_commands_processed": stats.get(Stat::total_commands_processed),
+        "instantaneous_ops_per_sec": rates.operations,
+        "total_net_input_bytes": stats.get(Stat::total_net_input_bytes),
+        "total_net_output_bytes": stats.get(Stat::total_net_output_bytes),
+        "instantaneous_input_kbps": format_args!("{:.2}", rates.input as f64 / 1024.0),
+        "instantaneous_output_kbps": format_args!("{:.2}", rates.output as f64 / 1024.0),
+        "rejected_connections": stats.get(Stat::rejected_connections),
+        "sync_full": 0,
+        "sync_partial_ok": 0,
+        "sync_partial_err": 0,
+        "expired_keys": cx.store.store().expired().saturating_sub(cx.server.expired_base.load(Relaxed)),
+        "expired_stale_perc": "0.00",
+        "expired_time_cap_reached_count": stats.get(Stat::expired_time_cap_reached),
+        "expire_cycle_cpu_milliseconds": stats.get(Stat::sweeper_microseconds) / 1000,
+        "evicted_keys": stats.get(Stat::evicted_keys),
+        "keyspace_hits": stats.get(Stat::keyspace_hits),
+        "keyspace_misses": stats.get(Stat::keyspace_misses),
+        "pubsub_channels": cx.server.pubsub.names(false, |_| true).len(),
+        "pubsub_patterns": cx.server.pubsub.patterns(),
+        "pubsubshard_channels": cx.server.pubsub.names(true, |_| true).len(),
+        "latest_fork_usec": 0,
+        "total_forks": 0,
+        "unexpected_error_replies": stats.get(Stat::unexpected_error_replies),
+        "total_error_replies": stats.get(Stat::total_error_replies),
+        "total_reads_processed": stats.get(Stat::total_reads_processed),
+        "total_writes_processed": stats.get(Stat::total_writes_processed),
+        "acl_access_denied_auth": stats.get(Stat::acl_access_denied_auth),
+        "client_query_buffer_limit_disconnections": stats.get(Stat::client_query_buffer_limit_disconnections),
+        "client_output_buffer_limit_disconnections": stats.get(Stat::client_output_buffer_limit_disconnections),
+    );
+}
+
+fn replication(cx: &Context<'_>, text: &mut String) {
+    fields!(text,
+        "role": "master",
+        "connected_slaves": 0,
+        "master_failover_state": "no-failover",
+        "master_replid": cx.server.run_id,
+        "master_replid2": "0".repeat(40),
+        "master_repl_offset": 0,
+        "second_repl_offset": -1,
+        "repl_backlog_active": 0,
+        "repl_backlog_size": 1_048_576,
+        "repl_backlog_first_byte_offset": 0,
+        "repl_backlog_histlen": 0,
+    );
+}
+
+/// CPU seconds of this process: in the kernel and out of it.
+fn cpu_seconds() -> (f64, f64) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold spaces and ends with the last `)`.
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let ticks: Vec<f64> =
+        fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse().ok()).collect();
+    match ticks[..] {
+        [user, system] => (system / 100.0, user / 100.0),
+        _ => (0.0, 0.0),
+    }
+}
+
+fn cpu(_: &Context<'_>, text: &mut String) {
+    let (system, user) = cpu_seconds();
+    fields!(text,
+        "used_cpu_sys": format_args!("{system:.6}"),
+        "used_cpu_user": format_args!("{user:.6}"),
+        "used_cpu_sys_children": "0.000000",
+        "used_cpu_user_children": "0.000000",
+    );
+}
+
+fn command_stats(cx: &Context<'_>, text: &mut String) {
+    for command in commands::all() {
+        let figures = cx.server.monitor.figures(command);
+        if figures.calls + figures.rejected == 0 {
+            continue;
+        }
+        let per_call = figures.microseconds as f64 / figures.calls.max(1) as f64;
+        let name = command.full_name();
+        line(
+            text,
+            format_args!(
+                "cmdstat_{name}:calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+                figures.calls, figures.microseconds, figures.rejected, figures.failed
+            ),
+        );
+    }
+}
+
+fn error_stats(cx: &Context<'_>, text: &mut String) {
+    for (code, count) in cx.server.monitor.errors() {
+        line(text, format_args!("errorstat_{code}:count={count}"));
+    }
+}
+
+fn latency_stats(_: &Context<'_>, _: &mut String) {}
+
+fn cluster(cx: &Context<'_>, text: &mut String) {
+    fields!(text, "cluster_enabled": i32::from(cx.server.cluster.enabled));
+}
+
+fn keyspace(cx: &Context<'_>, text: &mut String) {
+    let store = cx.store.store();
+    for db in (0..DATABASES).filter(|&db| store.keys(db) > 0) {
+        line(
+            text,
+            format_args!(
+                "db{db}:keys={},expires={},avg_ttl={}",
+                store.keys(db),
+                store.expiring(db),
+                cx.store.average_ttl(db)
+            ),
+        );
+    }
+}
+
+fn packing(cx: &Context<'_>, text: &mut String) {
+    let (config, stats) = (&cx.server.config, &cx.server.stats);
+    fields!(text, "pack": if config.is_on(Param::Pack) { "yes" } else { "no" });
+    let (mut from, mut into, mut raw) = (0, 0, 0);
+    for kind in [Type::Stream] {
+        let memory = cx.store.store().type_memory(kind);
+        let name = kind.name();
+        line(text, format_args!("raw_bytes_{name}:{}", memory.raw));
+        line(text, format_args!("packed_from_bytes_{name}:{}", memory.packed_from));
+        line(text, format_args!("packed_bytes_{name}:{}", memory.packed));
+        from += memory.packed_from;
+        into += memory.packed;
+        raw += memory.raw;
+    }
+    fields!(text,
+        "raw_bytes": raw,
+        "packed_from_bytes": from,
+        "packed_bytes": into,
+        "packed_ratio": format_args!("{:.2}", from as f64 / into.max(1) as f64),
+        "saved_bytes": from.saturating_sub(into),
+        "blocks_pending": cx.store.store().pending_blocks(),
+        "blocks_packed": stats.get(Stat::packed_blocks),
+        "blocks_left_raw": stats.get(Stat::pack_rejected),
+        "dictionaries_trained": stats.get(Stat::dictionaries_trained),
+        "dictionaries_rejected": stats.get(Stat::dictionaries_rejected),
+        "pack_cpu_milliseconds": stats.get(Stat::pack_microseconds) / 1000,
+        "sweeper_cpu_milliseconds": stats.get(Stat::sweeper_microseconds) / 1000,
+    );
+}

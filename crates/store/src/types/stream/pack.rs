@@ -221,6 +221,11 @@ impl Sealed {
 }
 
 impl Stream {
+    /// The dictionary that new blocks are packed with.
+    pub fn dictionary(&self) -> Option<&Dictionary> {
+        self.sealed.as_ref()?.family().dictionary.as_deref()
+    }
+
     /// Sealed blocks that packing was not tried on yet.
     pub fn pending_work(&self) -> usize {
         self.sealed.as_ref().map_or(0, |sealed| sealed.pending_blocks())

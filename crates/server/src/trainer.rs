@@ -1,0 +1,95 @@
+//! The trainer: one thread that trains dictionaries, so that no worker does.
+//! Training takes tens of milliseconds for each megabyte of samples.
+
+use crate::server::{Server, unix_ms};
+use crate::stats::Stat;
+use foldhash::HashSet;
+use parking_lot::Mutex;
+use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::types::stream::{DictionarySamples, PackParams, Stream, StreamScratch};
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+
+/// Requests that may wait; beyond it, a stream asks again later.
+const WAITING_MAX: usize = 4;
+
+#[derive(Debug)]
+struct Request {
+    samples: DictionarySamples,
+    params: PackParams,
+    db: usize,
+    key: Vec<u8>,
+}
+
+/// Where training is asked for.
+#[derive(Debug)]
+pub(crate) struct Trainer {
+    requests: SyncSender<Request>,
+    waiting: Mutex<Option<Receiver<Request>>>,
+    /// Streams whose dictionary is being trained or waits to be.
+    asked: Mutex<HashSet<(usize, Vec<u8>)>>,
+}
+
+impl Default for Trainer {
+    fn default() -> Self {
+        let (requests, waiting) = sync_channel(WAITING_MAX);
+        Self { requests, waiting: Mutex::new(Some(waiting)), asked: Mutex::default() }
+    }
+}
+
+impl Trainer {
+    /// Asks for a dictionary for this stream, unless it was asked for already
+    /// or too many wait. Copies about a megabyte of samples.
+    pub(crate) fn ask(
+        &self,
+        stream: &Stream,
+        scratch: &mut StreamScratch,
+        params: PackParams,
+        db: usize,
+        key: &[u8],
+    ) {
+        let mut asked = self.asked.lock();
+        let id = (db, key.to_vec());
+        if asked.len() >= WAITING_MAX || asked.contains(&id) {
+            return;
+        }
+        let Ok(Some(samples)) = stream.dictionary_samples(scratch) else { return };
+        let request = Request { samples, params, db, key: key.to_vec() };
+        if self.requests.try_send(request).is_ok() {
+            asked.insert(id);
+        }
+    }
+}
+
+/// Starts the trainer's thread. It ends with the server.
+pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
+    let Some(waiting) = server.trainer.waiting.lock().take() else { return Ok(()) };
+    let server = Arc::downgrade(server);
+    let run = move || {
+        for request in waiting {
+            let Some(server) = Weak::upgrade(&server) else { return };
+            train(&server, request);
+        }
+    };
+    std::thread::Builder::new().name("trainer".into()).spawn(run).map(drop)
+}
+
+fn train(server: &Arc<Server>, request: Request) {
+    let Request { samples, params, db, key: name } = request;
+    let mut workspace = Workspace::new(WorkspaceConfig::default());
+    let dictionary = samples.train(&mut workspace, &params);
+    let stat = match dictionary {
+        Some(_) => Stat::dictionaries_trained,
+        None => Stat::dictionaries_rejected,
+    };
+    server.stats.add(stat, 1);
+    let mut session = server.store.session();
+    let batch = session.enter(unix_ms());
+    let key = batch.key(&name);
+    let mut slot = batch.lock(db, &key);
+    if let Some(found) = slot.find_untouched(&key) {
+        slot.with_stream(found, |stream| stream.adopt_dictionary(dictionary));
+    }
+    server.trainer.asked.lock().remove(&(db, name.clone()));
+}
