@@ -4,7 +4,7 @@ CARGO ?= cargo
 PYTHON := .venv/bin/python
 
 # Where Cargo builds: its own default, unless the caller moved it.
-TARGET := $(or $(CARGO_TARGET_DIR),target)
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 
 # Tests, lints and the binary under test share one profile, so that nothing is
 # compiled twice: release without link-time optimisation, with assertions.
