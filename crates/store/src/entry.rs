@@ -536,3 +536,89 @@ impl Drop for Cell {
         self.free_entry();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn long(n: usize) -> Vec<u8> {
+        (0..n).map(|i| i as u8).collect()
+    }
+
+    /// Every kind of value, with every width of length, with and without an
+    /// expiry, becomes every other and is read back.
+    #[test]
+    fn any_entry_can_become_any_other() {
+        let keys = [b"k".to_vec(), long(254), long(255), long(1000)];
+        let strings = [Vec::new(), long(5), long(254), long(255), long(4000)];
+        let ints = [0, 1, -1, 127, 128, -128, -129, 65_535, i64::MAX, i64::MIN];
+        for key in &keys {
+            for expiry in [None, Some(1), Some(u64::MAX)] {
+                let mut cell = Cell::new(0xabc, key, expiry, Payload::Int(7));
+                cell.set_access(2);
+                for int in ints {
+                    cell.replace(expiry, Payload::Int(int));
+                    assert_eq!((cell.kind(), cell.int()), (Kind::Int, int));
+                    for string in &strings {
+                        cell.replace(expiry, Payload::Str(string));
+                        assert_eq!((cell.kind(), cell.bytes()), (Kind::Str, &string[..]));
+                    }
+                }
+                for from in &strings {
+                    for to in &strings {
+                        cell.replace(expiry, Payload::Str(from));
+                        cell.resize_bytes(to.len());
+                        let mut expected = from.clone();
+                        expected.resize(to.len(), 0);
+                        assert_eq!((cell.kind(), cell.bytes()), (Kind::StrChanged, &expected[..]));
+                        cell.bytes_mut().fill(9);
+                        assert!(cell.bytes().iter().all(|&b| b == 9));
+                    }
+                }
+                let chain = Segments::from(&long(200_000)[..]);
+                cell.replace(expiry, Payload::Large(Box::new(chain.clone())));
+                assert!(*cell.large() == chain);
+                cell.large_mut().append(b"more");
+                assert_eq!(cell.large().len(), 200_004);
+                assert_eq!((cell.key(), cell.expiry()), (&key[..], expiry));
+                assert_eq!((cell.tag(), cell.access()), (0xabc, 2));
+            }
+        }
+    }
+
+    #[test]
+    fn expiry_and_key_change_and_the_value_stays() {
+        let values: [fn() -> Payload<'static>; 5] = [
+            || Payload::Int(-300),
+            || Payload::Str(b"text"),
+            || Payload::StrChanged(b"text"),
+            || Payload::Large(Box::new(Segments::from(&[5; 70_000][..]))),
+            || Payload::Stream(Box::new(Stream::new())),
+        ];
+        for value in values {
+            let mut cell = Cell::new(1, b"old", None, value());
+            let kind = cell.kind();
+            for expiry in [Some(5), Some(6), None, None, Some(7)] {
+                cell.set_expiry(expiry);
+                assert_eq!((cell.expiry(), cell.kind(), cell.key()), (expiry, kind, &b"old"[..]));
+            }
+            cell.rename(2, b"a longer name");
+            assert_eq!(
+                (cell.tag(), cell.key(), cell.expiry()),
+                (2, &b"a longer name"[..], Some(7))
+            );
+            match kind {
+                Kind::Int => assert_eq!(cell.int(), -300),
+                Kind::Str | Kind::StrChanged => assert_eq!(cell.bytes(), b"text"),
+                Kind::Large => assert_eq!(cell.large().len(), 70_000),
+                Kind::Stream => assert!(cell.stream().is_empty()),
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_entry_is_two_bytes_more_than_its_data() {
+        let cell = Cell::new(0, b"key:123456", None, Payload::Str(b"value:123456"));
+        assert_eq!(cell.allocated(), 24);
+    }
+}

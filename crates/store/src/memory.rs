@@ -50,6 +50,9 @@ const CLASSED_MAX: usize = 64 * 1024;
 #[inline]
 pub fn usable(size: usize) -> usize {
     if size > CLASSED_MAX {
+        if cfg!(miri) {
+            return size;
+        }
         // SAFETY: no preconditions.
         return unsafe { libmimalloc_sys::mi_good_size(size) };
     }

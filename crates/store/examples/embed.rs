@@ -1,0 +1,64 @@
+//! The keyspace without a server: `cargo run -p snug-store --example embed`.
+
+use snug_store::types::stream::{Shape, StreamId};
+use snug_store::{NewStr, SetExpiry, Store, StoreConfig, Str, Type, Unobserved};
+
+#[global_allocator]
+static ALLOCATOR: snug_store::memory::Allocator = snug_store::memory::Allocator;
+
+fn main() {
+    let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+    let mut session = store.session();
+    let now = 1_700_000_000_000;
+
+    // A million short strings, in batches: a batch is to be short.
+    let before = snug_store::memory::used();
+    for thousand in 0..1000 {
+        let batch = session.enter(now);
+        for n in thousand * 1000..(thousand + 1) * 1000 {
+            let (name, value) = (format!("key:{n}"), format!("value:{n}"));
+            let key = batch.key(name.as_bytes());
+            let mut slot = batch.lock(0, &key);
+            let found = slot.find(&key);
+            slot.set_string(&key, found, NewStr::Bytes(value.as_bytes()), SetExpiry::Clear);
+        }
+    }
+    let bytes = snug_store::memory::used() - before;
+    println!("{} keys, {:.1} bytes each", store.keys(0), bytes as f64 / 1e6);
+
+    // A key that lives for a second.
+    let batch = session.enter(now);
+    let key = batch.key(b"session:1");
+    let expiry = SetExpiry::At(now + 1000);
+    batch.lock(0, &key).set_string(&key, None, NewStr::Bytes(b"ann"), expiry);
+    batch.set_now(now + 999);
+    assert!(batch.lock(0, &key).find(&key).is_some());
+    batch.set_now(now + 1000);
+    assert!(batch.lock(0, &key).find(&key).is_none());
+
+    // Two keys changed in one atomic step.
+    let (a, b) = (batch.key(b"a"), batch.key(b"b"));
+    {
+        let _held = batch.hold([(0, a), (0, b)]);
+        batch.lock(0, &a).set_string(&a, None, NewStr::Int(1), SetExpiry::Clear);
+        batch.lock(0, &b).set_string(&b, None, NewStr::Int(2), SetExpiry::Clear);
+    }
+    let mut slot = batch.lock(0, &b);
+    let found = slot.find(&b).expect("it was just set");
+    assert!(matches!(slot.string(found), Some(Str::Int(2))));
+    drop(slot);
+
+    // A stream.
+    let key = batch.key(b"events");
+    let mut slot = batch.lock(0, &key);
+    let found = slot.insert_stream(&key);
+    for n in 1..=1000 {
+        let fields: [(&[u8], &[u8]); 2] = [(b"kind", b"read"), (b"region", b"eu-west")];
+        let id = StreamId { ms: now + n, seq: 0 };
+        let added = slot
+            .with_stream(found, |stream| stream.append(id, fields.into_iter(), &Shape::default()));
+        assert!(matches!(added, Some(Ok(_))));
+    }
+    drop(slot);
+    println!("streams take {} bytes", store.type_memory(Type::Stream).allocated);
+}
