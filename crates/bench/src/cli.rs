@@ -12,8 +12,9 @@ use crate::endpoint::Endpoint;
 use crate::interrupt;
 use crate::keys::KeyDistribution;
 use crate::payload::Payload;
-use crate::report::{Report, csv, table, write_to};
+use crate::report::{Report, csv, html, table, write_to};
 use crate::run::{Settings, Step, Subject, run_step};
+use crate::suite::SCENARIOS;
 use crate::workloads::{Options, TESTS, WORKLOADS, find};
 
 /// Exit code of a run in which something failed; clap's own for wrong flags is 2.
@@ -125,6 +126,9 @@ pub struct LoadArgs {
     /// Send this template instead of tests
     #[arg(long, value_name = "TEMPLATE")]
     command: Option<String>,
+    /// Write every key once before the tests of set-get
+    #[arg(long)]
+    fill: bool,
     /// Load threads
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
@@ -165,6 +169,9 @@ pub struct OutputArgs {
     /// Write the whole report as JSON; - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a report with plots as one HTML file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// No table, no progress
     #[arg(short = 'q', long)]
     quiet: bool,
@@ -248,6 +255,7 @@ impl LoadArgs {
             payload: self.payload,
             tests: self.tests.clone(),
             command: self.command.clone(),
+            fill: self.fill,
             data_dir: self.data_dir.clone().unwrap_or_else(default_data_dir),
         }
     }
@@ -274,8 +282,11 @@ impl OutputArgs {
             print!("{shown}");
         }
         let mut failed = false;
-        let files =
-            [(&self.csv, csv::render as fn(&Report) -> String), (&self.json, Report::to_json)];
+        let files = [
+            (&self.csv, csv::render as fn(&Report) -> String),
+            (&self.json, Report::to_json),
+            (&self.html, html::render),
+        ];
         for (path, render) in files {
             let Some(path) = path else { continue };
             if let Err(error) = write_to(path, &render(report)) {
@@ -383,6 +394,9 @@ fn list() {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for workload in WORKLOADS {
         rows.push(vec![format!("{:<16}  {}", workload.name, workload.summary)]);
+    }
+    for scenario in SCENARIOS {
+        rows.push(vec![format!("{:<16}  compare: {}", scenario.name, scenario.summary)]);
     }
     let tests: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
     rows.push(vec![format!("\ntests of -t: {}", tests.join(", "))]);

@@ -15,7 +15,9 @@
 //!
 //! It knows nothing of any server's insides.
 
+pub mod affinity;
 pub mod cli;
+pub mod compare;
 pub mod endpoint;
 pub mod interrupt;
 pub mod keys;
@@ -30,5 +32,8 @@ pub mod report;
 pub mod request;
 pub mod run;
 pub mod server_facts;
+pub mod side_by_side;
 pub mod source;
+pub mod suite;
+pub mod target;
 pub mod workloads;

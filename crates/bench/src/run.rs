@@ -288,6 +288,11 @@ fn file_outcome(result: &mut StepResult, kinds: &[String], outcome: &LoadOutcome
             latency: kind.latency.summary(),
         })
         .collect();
+    let errors: u64 = outcome.kinds.iter().map(|kind| kind.errors).sum();
+    // Errors alone are quickly answered: no figure of theirs means anything.
+    if errors > 0 && errors == result.operations {
+        result.failure = result.failure.take().or_else(|| outcome.first_error.clone());
+    }
 }
 
 /// The readings after the work: at its end, and once memory has come to rest.

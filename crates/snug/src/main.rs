@@ -21,7 +21,9 @@ enum Command {
     /// Run the server
     Serve(ServeArgs),
     /// Drive a server with a workload and measure it
-    Bench(snug_bench::cli::BenchArgs),
+    Bench(Box<snug_bench::cli::BenchArgs>),
+    /// Compare servers on the same work, or two reports
+    Compare(Box<snug_bench::side_by_side::CompareArgs>),
 }
 
 /// The server reads its own flags, as redis-server does: they are its
@@ -38,5 +40,6 @@ fn main() -> ExitCode {
     match Program::parse().command {
         Command::Serve(args) => snug_server::serve(&args.flags),
         Command::Bench(args) => snug_bench::cli::bench(&args),
+        Command::Compare(args) => snug_bench::side_by_side::compare(&args),
     }
 }

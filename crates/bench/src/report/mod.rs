@@ -14,6 +14,9 @@ use crate::latency::LatencySummary;
 use crate::server_facts::MemoryReading;
 
 pub mod csv;
+pub mod html;
+pub mod markdown;
+pub mod plot;
 pub mod table;
 
 /// Everything of one invocation.

@@ -1,6 +1,9 @@
 //! The workloads, by name. Each turns options into the steps to run; its file
 //! says what it sends and where its shape comes from.
 
+// All plans have one signature, those that cannot fail too.
+#![allow(clippy::unnecessary_wraps)]
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +11,13 @@ use crate::keys::KeyDistribution;
 use crate::payload::Payload;
 use crate::run::Step;
 
+mod capture;
+mod json_zipf;
+mod mixed;
+mod populate;
+mod real;
 mod set_get;
+mod streams;
 
 pub use set_get::TESTS;
 
@@ -41,6 +50,8 @@ pub struct Options {
     pub payload: Payload,
     /// `-t`: tests of `set-get`.
     pub tests: Vec<String>,
+    /// Write every key once before the tests of `set-get`.
+    pub fill: bool,
     /// `--command`: a template instead of tests.
     pub command: Option<String>,
     /// Where real data is kept once it was fetched or made.
@@ -80,11 +91,58 @@ pub struct Workload {
 }
 
 /// All of them.
-pub const WORKLOADS: &[Workload] = &[Workload {
-    name: "set-get",
-    summary: "SET and GET, or any of -t, or --command, by -P, -d and -r",
-    plan: set_get::plan,
-}];
+pub const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "set-get",
+        summary: "SET and GET, or any of -t, or --command, by -P, -d and -r",
+        plan: set_get::plan,
+    },
+    Workload {
+        name: "populate",
+        summary: "DEBUG POPULATE of 1 M keys: what an entry costs",
+        plan: populate::plan,
+    },
+    Workload {
+        name: "stream-events",
+        summary: "1 M entries of seven fields into one stream",
+        plan: streams::plan_events,
+    },
+    Workload {
+        name: "stream-identical",
+        summary: "16 M entries of one and the same 64-byte value into ten streams",
+        plan: streams::plan_identical,
+    },
+    Workload {
+        name: "stream-celery",
+        summary: "200,000 messages of a real Celery in ten streams (needs Python, redis-server)",
+        plan: real::plan_stream_celery,
+    },
+    Workload {
+        name: "list-celery",
+        summary: "the same messages in ten lists",
+        plan: real::plan_list_celery,
+    },
+    Workload {
+        name: "stream-flights",
+        summary: "336,776 real flights, one entry each (needs Python)",
+        plan: real::plan_flights,
+    },
+    Workload {
+        name: "stream-mixed",
+        summary: "XADD, XREADGROUP, XACK and XRANGE at once",
+        plan: mixed::plan,
+    },
+    Workload {
+        name: "json-zipf",
+        summary: "1 M JSON documents, left to cool, then 90 % Zipf reads",
+        plan: json_zipf::plan,
+    },
+    Workload {
+        name: "capture",
+        summary: "a packet-capture pipeline at 10,500 writes a second, with expiry",
+        plan: capture::plan,
+    },
+];
 
 /// Finds a workload by name.
 pub fn find(name: &str) -> Result<&'static Workload, WorkloadError> {
