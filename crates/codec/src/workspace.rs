@@ -82,8 +82,10 @@ pub enum UnpackError {
 /// from a pool.
 pub struct Workspace {
     checksum: bool,
-    compressor: Compressor,
-    decompressor: Decompressor,
+    pub(crate) compressor: Compressor,
+    pub(crate) decompressor: Decompressor,
+    /// A buffer that streams work in.
+    pub(crate) scratch: Vec<u8>,
     /// The zstd numbers last used for each size class, and their level.
     fitted: [Option<(i32, Parameters)>; SIZE_CLASSES],
     lz4: Option<lz4_flex::block::CompressTable>,
@@ -108,6 +110,7 @@ impl Workspace {
             checksum: config.checksum,
             compressor: Compressor::reserve(config.pack_bytes),
             decompressor: Decompressor::reserve(),
+            scratch: Vec::new(),
             fitted: [None; SIZE_CLASSES],
             lz4: None,
             snappy: None,
@@ -345,8 +348,11 @@ impl Workspace {
                 fill(out, raw_len, |to| snap::raw::Decoder::new().decompress(body, to).ok())?;
             }
             Codec::Gzip => {
-                let body = body.strip_prefix(&GZIP_HEADER)?;
-                let (deflated, trailer) = body.split_last_chunk::<8>()?;
+                let (head, rest) = body.split_first_chunk::<10>()?;
+                if head[..4] != GZIP_HEADER[..4] {
+                    return None;
+                }
+                let (deflated, trailer) = rest.split_last_chunk::<8>()?;
                 let before = out.len();
                 self.inflate(false, deflated, raw_len, out)?;
                 let mut expected = [0; 8];
@@ -379,8 +385,9 @@ impl Workspace {
     }
 }
 
-/// A gzip member's header: deflate, no flags, no time, unknown system.
-pub(crate) const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+/// A gzip member's header: deflate, no flags, no time, unknown system. Only
+/// the first four bytes say how to read on.
+const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
 /// Grows `out` by what `write` makes in `room` zeroed bytes.
 fn fill(

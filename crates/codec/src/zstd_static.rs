@@ -5,10 +5,9 @@
 //! that it is counted with everything else and no call allocates. What needs
 //! more than was reserved gets an error from zstd, never memory.
 //!
-//! The only unsafe module of this crate: everything it gives out is safe to
-//! use. The invariant behind most blocks: `ctx` points into `memory`, which is
+//! All of this crate's unsafe code but two calls in `stream.rs` is here. The invariant behind most blocks: `ctx` points into `memory`, which is
 //! neither moved (it is boxed) nor freed while the struct lives.
-#![allow(unsafe_code, dead_code)]
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

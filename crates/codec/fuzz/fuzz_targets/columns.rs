@@ -1,0 +1,66 @@
+//! Any bytes are a block of rows, a block of texts, or an error; and the lines
+//! of the input, as texts and as rows, come back.
+#![no_main]
+
+use std::cell::RefCell;
+
+use snug_codec::columns::{Reader, RowBlock, TextReader, pack_rows, pack_texts};
+use snug_codec::{NoDictionaries, Workspace, WorkspaceConfig};
+
+const RAW_LEN_MAX: usize = 1 << 18;
+
+thread_local! {
+    static WS: RefCell<Workspace> = RefCell::new(Workspace::new(WorkspaceConfig::default()));
+}
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| WS.with_borrow_mut(|ws| {
+    read(ws, input);
+    write(ws, input);
+}));
+
+fn read(ws: &mut Workspace, input: &[u8]) {
+    for kind in 0..2 {
+        // text and meta stored, so that what is fuzzed is the columns.
+        let mut block = vec![7, kind];
+        block.extend_from_slice(input);
+        if let Ok(mut reader) = Reader::open(ws, &block, &NoDictionaries, RAW_LEN_MAX) {
+            let _ = reader.visit(0..64, |row| assert!(row.fields().count() == row.len()));
+        }
+        if let Ok(reader) = TextReader::open(ws, &block, &NoDictionaries, RAW_LEN_MAX) {
+            let mut out = Vec::new();
+            for row in 0..reader.len().min(64) {
+                out.clear();
+                reader.append(row, &mut out);
+            }
+        }
+    }
+}
+
+fn write(ws: &mut Workspace, input: &[u8]) {
+    let lines: Vec<&[u8]> = input.split(|&b| b == b'\n').collect();
+    let mut packed = Vec::new();
+    pack_texts(ws, 3, None, &lines, &mut packed).expect("packs");
+    let reader = TextReader::open(ws, &packed, &NoDictionaries, RAW_LEN_MAX).expect("opens");
+    let mut out = Vec::new();
+    for (row, line) in lines.iter().enumerate() {
+        out.clear();
+        assert!(reader.append(row, &mut out));
+        assert_eq!(out, *line);
+    }
+    let mut block = RowBlock::new();
+    for (i, line) in lines.iter().enumerate() {
+        let fields = line.chunks(9).enumerate().map(|(j, value)| (&b"abcdefgh"[j % 8..][..1], value));
+        block.push(i as u64 / 3, i as u64 % 3, fields);
+    }
+    packed.clear();
+    pack_rows(ws, 3, None, &block, &mut packed).expect("packs");
+    let mut reader = Reader::open(ws, &packed, &NoDictionaries, RAW_LEN_MAX).expect("opens");
+    let mut row = 0;
+    reader
+        .visit(0..lines.len(), |seen| {
+            assert!(seen.fields().map(|(_, value)| value).eq(lines[row].chunks(9)));
+            row += 1;
+        })
+        .expect("reads");
+    assert_eq!(row, lines.len());
+}

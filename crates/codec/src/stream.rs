@@ -1,0 +1,542 @@
+//! Packing and unpacking of large values in slices, over chains of segments.
+//!
+//! ```text
+//!  raw segments   [ piece ][ piece ] ... [ piece ]     each within one segment
+//!                     |        |             |
+//!                  a slice:  pieces until the slice's time is up, then a pause
+//!                     v        v             v
+//!  packed         [header, shape 3][block][block] ...  appended to segments
+//! ```
+//!
+//! With zstd nothing is copied: it looks back into the segment before where it
+//! lies, both ways, for the window is one segment. A piece never crosses into
+//! the next segment, hence neither does a block, hence every block unpacks into
+//! the segment it belongs to.
+//!
+//! The pieces grow and shrink with the time that the last one took, so that a
+//! slice keeps to its time at any level and on any data; the least piece is
+//! [`PIECE_BYTES_MIN`]. What is dropped half way leaves nothing behind.
+//!
+//! In steady state a stream allocates its output's segments only; lz4, snappy,
+//! gzip, zlib and brotli keep working memory of their own while they run.
+
+use std::future::Future;
+use std::io::{Read, Write};
+
+use crate::packed::Header;
+use crate::zstd_static::{MAGIC_BYTES, Parameters};
+use crate::{
+    Codec, DictionarySource, PackError, SEGMENT_BYTES, Segments, SegmentsFiller, UnpackError,
+    Workspace,
+};
+
+/// The smallest piece that is given to a codec at once.
+pub const PIECE_BYTES_MIN: usize = 4096;
+
+/// What a stream asks of the runtime that drives it.
+pub trait Pace {
+    /// A clock that never goes back, in nanoseconds.
+    fn now_ns(&self) -> u64;
+
+    /// Lets others have their turn.
+    fn pause(&self) -> impl Future<Output = ()>;
+
+    /// Told how long each slice took, for those who keep count.
+    fn sliced(&self, _took_ns: u64) {}
+}
+
+/// Packs `raw` in slices of about `slice_ns`. No dictionary: what a dictionary
+/// holds, a value this large holds itself.
+pub async fn pack(
+    ws: &mut Workspace,
+    codec: Codec,
+    level: i32,
+    raw: &Segments,
+    pace: &impl Pace,
+    slice_ns: u64,
+) -> Result<Segments, PackError> {
+    let mut stream = PackStream::new(ws, codec, level, raw)?;
+    let mut pieces = Pieces::new(pace, slice_ns);
+    while stream.step(pieces.bytes)? {
+        pieces.stepped().await;
+    }
+    pieces.finished();
+    Ok(std::mem::take(&mut stream.out))
+}
+
+/// Unpacks `packed` in slices of about `slice_ns`.
+///
+/// A packed form made by [`Workspace::pack`] is unpacked too, in one slice.
+pub async fn unpack(
+    ws: &mut Workspace,
+    packed: &Segments,
+    dictionaries: &dyn DictionarySource,
+    raw_len_max: usize,
+    pace: &impl Pace,
+    slice_ns: u64,
+) -> Result<Segments, UnpackError> {
+    let (header, header_len) = read_header(packed)?;
+    if !header.streamed {
+        let mut out = Vec::new();
+        ws.unpack(&packed.to_vec(), dictionaries, &mut out, raw_len_max)?;
+        return Ok(Segments::from(&out[..]));
+    }
+    let mut stream = UnpackStream::new(ws, packed, &header, header_len, raw_len_max)?;
+    let mut pieces = Pieces::new(pace, slice_ns);
+    while stream.step(pieces.bytes)? {
+        pieces.stepped().await;
+    }
+    pieces.finished();
+    Ok(stream.out.finish())
+}
+
+fn read_header(packed: &Segments) -> Result<(Header, usize), UnpackError> {
+    let front: Vec<u8> = packed.range(0, 32).flatten().copied().collect();
+    let (header, rest) = Header::read(&front)?;
+    Ok((header, front.len() - rest.len()))
+}
+
+/// Keeps slices to their time.
+struct Pieces<'p, P> {
+    pace: &'p P,
+    slice_ns: u64,
+    /// The next piece's size.
+    bytes: usize,
+    slice_began: u64,
+    piece_began: u64,
+}
+
+impl<'p, P: Pace> Pieces<'p, P> {
+    fn new(pace: &'p P, slice_ns: u64) -> Self {
+        let now = pace.now_ns();
+        let bytes = 4 * PIECE_BYTES_MIN;
+        Self { pace, slice_ns, bytes, slice_began: now, piece_began: now }
+    }
+
+    /// After each piece: pauses if the next one might not fit the slice.
+    async fn stepped(&mut self) {
+        let now = self.pace.now_ns();
+        let took = now.saturating_sub(self.piece_began);
+        // Half a slice a piece at most; doubled when four would fit.
+        if took > self.slice_ns / 2 {
+            self.bytes = (self.bytes / 2).max(PIECE_BYTES_MIN);
+        } else if took < self.slice_ns / 8 {
+            self.bytes = (self.bytes * 2).min(SEGMENT_BYTES);
+        }
+        self.piece_began = now;
+        if now.saturating_sub(self.slice_began) + 2 * took > self.slice_ns {
+            self.pace.sliced(now.saturating_sub(self.slice_began));
+            self.pace.pause().await;
+            self.slice_began = self.pace.now_ns();
+            self.piece_began = self.slice_began;
+        }
+    }
+
+    fn finished(&self) {
+        self.pace.sliced(self.pace.now_ns().saturating_sub(self.slice_began));
+    }
+}
+
+/// Packing, one piece at a time.
+struct PackStream<'a> {
+    ws: &'a mut Workspace,
+    codec: Codec,
+    raw: Segments,
+    at: usize,
+    /// What the codec made and is not yet in `out`.
+    made: Made,
+    out: Segments,
+}
+
+/// The codecs' own streams, each writing into a buffer.
+enum Made {
+    /// zstd, deflate and none write through the workspace.
+    Workspace(Vec<u8>),
+    Deflate(flate2::write::ZlibEncoder<Vec<u8>>),
+    Gzip(flate2::write::GzEncoder<Vec<u8>>),
+    Lz4(Box<lz4_flex::frame::FrameEncoder<Vec<u8>>>),
+    Snappy(Box<snap::write::FrameEncoder<Vec<u8>>>),
+    Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
+}
+
+impl Made {
+    fn new(codec: Codec, level: i32, scratch: Vec<u8>) -> Self {
+        let level = codec.nearest_level(level);
+        let deflate = flate2::Compression::new(level.clamp(0, 9) as u32);
+        match codec {
+            Codec::None | Codec::Zstd => Self::Workspace(scratch),
+            Codec::Lz4 => Self::Lz4(Box::new(lz4_flex::frame::FrameEncoder::new(scratch))),
+            Codec::Snappy => Self::Snappy(Box::new(snap::write::FrameEncoder::new(scratch))),
+            Codec::Gzip => Self::Gzip(flate2::write::GzEncoder::new(scratch, deflate)),
+            Codec::Zlib => Self::Deflate(flate2::write::ZlibEncoder::new(scratch, deflate)),
+            Codec::Brotli => Self::Brotli(Box::new(brotli::CompressorWriter::new(
+                scratch,
+                PIECE_BYTES_MIN,
+                level as u32,
+                20,
+            ))),
+        }
+    }
+
+    fn buffer(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Workspace(buffer) => buffer,
+            Self::Deflate(w) => w.get_mut(),
+            Self::Gzip(w) => w.get_mut(),
+            Self::Lz4(w) => w.get_mut(),
+            Self::Snappy(w) => w.get_mut(),
+            Self::Brotli(w) => w.get_mut(),
+        }
+    }
+
+    fn write(&mut self, piece: &[u8], last: bool) -> std::io::Result<()> {
+        match self {
+            Self::Workspace(buffer) => buffer.write_all(piece),
+            Self::Deflate(w) => {
+                w.write_all(piece).and_then(|()| if last { w.try_finish() } else { Ok(()) })
+            }
+            Self::Gzip(w) => {
+                w.write_all(piece).and_then(|()| if last { w.try_finish() } else { Ok(()) })
+            }
+            Self::Lz4(w) => {
+                w.write_all(piece)?;
+                if last { w.try_finish().map_err(std::io::Error::other) } else { Ok(()) }
+            }
+            Self::Snappy(w) => {
+                w.write_all(piece).and_then(|()| if last { w.flush() } else { Ok(()) })
+            }
+            Self::Brotli(w) => w.write_all(piece),
+        }
+    }
+}
+
+impl<'a> PackStream<'a> {
+    fn new(
+        ws: &'a mut Workspace,
+        codec: Codec,
+        level: i32,
+        raw: &Segments,
+    ) -> Result<Self, PackError> {
+        let header = Header {
+            codec,
+            dictionary_id: None,
+            raw_len: raw.len(),
+            checksum: None,
+            streamed: true,
+        };
+        let mut scratch = std::mem::take(&mut ws.scratch);
+        scratch.clear();
+        let mut head = Vec::with_capacity(16);
+        header.push(&mut head);
+        if codec == Codec::Zstd {
+            let budget = ws.compressor.bytes();
+            let level = codec.nearest_level(level);
+            let parameters = Parameters::fit(level, raw.len().min(SEGMENT_BYTES), 0, budget);
+            ws.compressor.begin(&parameters)?;
+        }
+        let made = Made::new(codec, level, scratch);
+        Ok(Self { ws, codec, raw: raw.clone(), at: 0, made, out: Segments::from(&head[..]) })
+    }
+
+    /// Packs the next piece; whether there is more to do.
+    fn step(&mut self, bytes: usize) -> Result<bool, PackError> {
+        let room = SEGMENT_BYTES - self.at % SEGMENT_BYTES;
+        let end = self.at + bytes.min(room);
+        let piece = self.raw.range(self.at, end).next().unwrap_or(&[]);
+        let first = self.at == 0;
+        self.at += piece.len();
+        let last = self.at >= self.raw.len();
+        if self.codec == Codec::Zstd {
+            let buffer = self.made.buffer();
+            zstd_piece::pack(&mut self.ws.compressor, &self.raw, piece, last, buffer)?;
+            let skip = if first { MAGIC_BYTES } else { 0 };
+            self.out.append(&buffer[skip..]);
+        } else {
+            self.made.write(piece, last).map_err(|_| PackError::Codec(self.codec))?;
+            if last && let Made::Brotli(writer) = &mut self.made {
+                // The end of a brotli stream is only written by giving it up.
+                let empty = brotli::CompressorWriter::new(Vec::new(), 64, 0, 10);
+                let done = std::mem::replace(&mut **writer, empty).into_inner();
+                self.out.append(&done);
+            }
+            let buffer = self.made.buffer();
+            self.out.append(buffer);
+        }
+        self.made.buffer().clear();
+        Ok(!last)
+    }
+}
+
+impl Drop for PackStream<'_> {
+    fn drop(&mut self) {
+        if let Made::Workspace(buffer) = &mut self.made {
+            self.ws.scratch = std::mem::take(buffer);
+        }
+    }
+}
+
+/// Unpacking, one piece at a time.
+struct UnpackStream<'a> {
+    codec: Codec,
+    from: From<'a>,
+    out: SegmentsFiller,
+}
+
+enum From<'a> {
+    Zstd { ws: &'a mut Workspace, packed: SegmentsReader },
+    None(SegmentsReader),
+    Lz4(Box<lz4_flex::frame::FrameDecoder<SegmentsReader>>),
+    Snappy(Box<snap::read::FrameDecoder<SegmentsReader>>),
+    Gzip(Box<flate2::read::GzDecoder<SegmentsReader>>),
+    Zlib(Box<flate2::read::ZlibDecoder<SegmentsReader>>),
+    Brotli(Box<brotli::Decompressor<SegmentsReader>>),
+}
+
+impl<'a> UnpackStream<'a> {
+    fn new(
+        ws: &'a mut Workspace,
+        packed: &Segments,
+        header: &Header,
+        at: usize,
+        raw_len_max: usize,
+    ) -> Result<Self, UnpackError> {
+        let (codec, raw_len) = (header.codec, header.raw_len);
+        if raw_len > raw_len_max || raw_len > codec.raw_len_possible(packed.len() - at) {
+            return Err(UnpackError::TooLong(raw_len));
+        }
+        let packed = SegmentsReader { chain: packed.clone(), at };
+        let from = match codec {
+            Codec::Zstd => {
+                ws.decompressor.begin().map_err(|_| UnpackError::Corrupt(codec))?;
+                From::Zstd { ws, packed }
+            }
+            Codec::None => From::None(packed),
+            Codec::Lz4 => From::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(packed))),
+            Codec::Snappy => From::Snappy(Box::new(snap::read::FrameDecoder::new(packed))),
+            Codec::Gzip => From::Gzip(Box::new(flate2::read::GzDecoder::new(packed))),
+            Codec::Zlib => From::Zlib(Box::new(flate2::read::ZlibDecoder::new(packed))),
+            Codec::Brotli => {
+                From::Brotli(Box::new(brotli::Decompressor::new(packed, PIECE_BYTES_MIN)))
+            }
+        };
+        Ok(Self { codec, from, out: SegmentsFiller::new(raw_len) })
+    }
+
+    /// Unpacks the next piece; whether there is more to do.
+    fn step(&mut self, bytes: usize) -> Result<bool, UnpackError> {
+        let corrupt = UnpackError::Corrupt(self.codec);
+        let read = match &mut self.from {
+            From::Zstd { ws, packed } => {
+                return zstd_piece::unpack(ws, packed, &mut self.out).ok_or(corrupt);
+            }
+            From::None(reader) => read_piece(reader, bytes, &mut self.out),
+            From::Lz4(reader) => read_piece(reader, bytes, &mut self.out),
+            From::Snappy(reader) => read_piece(reader, bytes, &mut self.out),
+            From::Gzip(reader) => read_piece(reader, bytes, &mut self.out),
+            From::Zlib(reader) => read_piece(reader, bytes, &mut self.out),
+            From::Brotli(reader) => read_piece(reader, bytes, &mut self.out),
+        };
+        read.ok_or(corrupt)
+    }
+}
+
+/// Reads at most `bytes`; whether there is more to do. `None` when the stream
+/// fails, ends early or goes on after its length.
+fn read_piece(reader: &mut impl Read, bytes: usize, out: &mut SegmentsFiller) -> Option<bool> {
+    if out.remaining() == 0 {
+        return matches!(reader.read(&mut [0]), Ok(0)).then_some(false);
+    }
+    let room = out.spare();
+    let len = bytes.min(room.len());
+    match reader.read(&mut room[..len]) {
+        Ok(0) | Err(_) => None,
+        Ok(read) => {
+            out.advance(read);
+            Some(true)
+        }
+    }
+}
+
+/// Reads a chain from the front.
+struct SegmentsReader {
+    chain: Segments,
+    at: usize,
+}
+
+impl SegmentsReader {
+    /// The next bytes, at most `len` of them, as far as they lie together.
+    fn next(&self, len: usize) -> &[u8] {
+        self.chain.range(self.at, self.at.saturating_add(len)).next().unwrap_or(&[])
+    }
+}
+
+impl Read for SegmentsReader {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        let piece = self.next(to.len());
+        let len = piece.len();
+        to[..len].copy_from_slice(piece);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+/// The two places where zstd is promised that memory stays where it is.
+#[allow(unsafe_code)]
+mod zstd_piece {
+    use super::*;
+    use crate::ZstdError;
+    use crate::zstd_static::Compressor;
+
+    /// Packs a piece of `raw`, which the caller keeps whole until the frame ends.
+    pub(super) fn pack(
+        compressor: &mut Compressor,
+        raw: &Segments,
+        piece: &[u8],
+        last: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ZstdError> {
+        debug_assert!(
+            piece.is_empty()
+                || raw.parts().iter().any(|p| p.as_ptr_range().contains(&piece.as_ptr()))
+        );
+        // SAFETY: the pieces lie in reference-counted segments, which nobody
+        // can change or free while the stream's own clone of the chain lives;
+        // a context whose stream was dropped is reset before its next use.
+        unsafe { compressor.pack_piece(piece, last, out) }
+    }
+
+    /// Unpacks one block; whether there is more to do.
+    pub(super) fn unpack(
+        ws: &mut Workspace,
+        packed: &mut SegmentsReader,
+        out: &mut SegmentsFiller,
+    ) -> Option<bool> {
+        let wanted = ws.decompressor.wants();
+        if wanted == 0 {
+            let ended = out.remaining() == 0 && packed.at == packed.chain.len();
+            return ended.then_some(false);
+        }
+        let mut block = packed.next(wanted);
+        if block.len() < wanted {
+            // The block lies across segments of the packed chain.
+            ws.scratch.clear();
+            for part in packed.chain.range(packed.at, packed.at.saturating_add(wanted)) {
+                ws.scratch.extend_from_slice(part);
+            }
+            block = &ws.scratch;
+        }
+        if block.len() != wanted {
+            return None;
+        }
+        let room = if out.remaining() == 0 { &mut [][..] } else { out.spare() };
+        // SAFETY: zstd looks back at most one window, which is one segment, and
+        // at no more than two runs of memory: the segment being filled and the
+        // one before. The filler keeps both where they are: a filled segment is
+        // only moved by its handle. Where a crafted frame claims a larger
+        // window, zstd still bounds every look back by those two runs.
+        let written = unsafe { ws.decompressor.step(block, room) }.ok()?;
+        packed.at += wanted;
+        if written > 0 {
+            out.advance(written);
+        }
+        Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NoDictionaries, WorkspaceConfig};
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    /// A clock that counts its askings, and a pause that is one.
+    #[derive(Default)]
+    struct Ticks {
+        now: Cell<u64>,
+        tick: u64,
+        pauses: Cell<u32>,
+    }
+
+    impl Pace for Ticks {
+        fn now_ns(&self) -> u64 {
+            self.now.set(self.now.get() + self.tick);
+            self.now.get()
+        }
+
+        async fn pause(&self) {
+            self.pauses.set(self.pauses.get() + 1);
+            let mut paused = false;
+            std::future::poll_fn(|_| {
+                if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+    }
+
+    /// Drives a future, at most `polls` times.
+    fn drive<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+        let mut future = pin!(future);
+        let mut context = Context::from_waker(Waker::noop());
+        (0..polls).find_map(|_| match future.as_mut().poll(&mut context) {
+            Poll::Ready(out) => Some(out),
+            Poll::Pending => None,
+        })
+    }
+
+    fn some_value() -> impl Strategy<Value = Vec<u8>> {
+        (0usize..500_000, 1usize..3000, any::<u64>(), 0u8..8).prop_map(
+            |(len, period, seed, squeeze)| {
+                let mut x = seed | 1;
+                (0..len)
+                    .map(|i| {
+                        x ^= x << 13;
+                        x ^= x >> 7;
+                        x ^= x << 17;
+                        if i % 3 == 0 { (x as u8) >> squeeze } else { (i % period) as u8 }
+                    })
+                    .collect()
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn streams_come_back(raw in some_value(), number in 0u8..7, level in 1i32..8, tick in 0u64..200, abandon in 0usize..6) {
+            let codec = Codec::from_number(number).unwrap();
+            let mut ws = Workspace::new(WorkspaceConfig::default());
+            let chain = Segments::from(&raw[..]);
+            let pace = Ticks { tick, ..Default::default() };
+            // One abandoned half way leaves a workspace as good as new.
+            let _ = drive(pack(&mut ws, codec, level, &chain, &pace, 100), abandon);
+            let packed = drive(pack(&mut ws, codec, level, &chain, &pace, 100), usize::MAX).unwrap().unwrap();
+            let _ = drive(unpack(&mut ws, &packed, &NoDictionaries, raw.len(), &pace, 100), abandon);
+            let back = drive(unpack(&mut ws, &packed, &NoDictionaries, raw.len(), &pace, 100), usize::MAX).unwrap().unwrap();
+            prop_assert!(back == chain);
+            prop_assert!(tick < 50 || raw.len() < 100_000 || pace.pauses.get() > 0);
+            let mut whole = Vec::new();
+            ws.unpack(&packed.to_vec(), &NoDictionaries, &mut whole, raw.len()).unwrap();
+            prop_assert!(whole == raw);
+        }
+
+        #[test]
+        fn damaged_streams_fail_or_give_other_bytes(raw in some_value(), number in 0u8..7, at: prop::sample::Index, with: u8, cut: prop::sample::Index) {
+            let codec = Codec::from_number(number).unwrap();
+            let mut ws = Workspace::new(WorkspaceConfig::default());
+            let pace = Ticks::default();
+            let packed = drive(pack(&mut ws, codec, 1, &Segments::from(&raw[..]), &pace, 100), usize::MAX).unwrap().unwrap();
+            let mut bytes = packed.to_vec();
+            let short = Segments::from(&bytes[..cut.index(bytes.len())]);
+            prop_assert!(drive(unpack(&mut ws, &short, &NoDictionaries, 1 << 20, &pace, 100), usize::MAX).unwrap().is_err());
+            let at = at.index(bytes.len());
+            bytes[at] ^= with;
+            let damaged = Segments::from(&bytes[..]);
+            if let Ok(out) = drive(unpack(&mut ws, &damaged, &NoDictionaries, 1 << 20, &pace, 100), usize::MAX).unwrap() {
+                prop_assert!(out.len() <= 1 << 20);
+            }
+        }
+    }
+}
