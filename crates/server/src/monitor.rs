@@ -1,14 +1,16 @@
 //! What is known of executed commands: calls and time by command, errors by
-//! code, and the slow log.
+//! code, the slow log, and the clients that `MONITOR` them.
 
+use crate::client::Shared;
 use crate::command::{Command, flags};
 use crate::commands;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Figures of one command on one worker, which alone writes them.
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ pub(crate) struct Monitor {
     rows: Vec<Vec<Row>>,
     errors: Mutex<BTreeMap<String, u64>>,
     slow: Mutex<SlowLog>,
+    followed: AtomicBool,
+    followers: Mutex<Vec<Weak<Shared>>>,
 }
 
 /// Codes counted apart; what is beyond counts as one, for codes can be forged.
@@ -69,7 +73,45 @@ impl Monitor {
             rows: (0..workers).map(|_| row()).collect(),
             errors: Mutex::default(),
             slow: Mutex::default(),
+            followed: AtomicBool::new(false),
+            followers: Mutex::default(),
         }
+    }
+
+    /// Shows a client every command from now on, until it is gone or
+    /// [`unfollow`](Self::unfollow) is called.
+    pub(crate) fn follow(&self, client: &Arc<Shared>) {
+        let mut followers = self.followers.lock();
+        if !followers.iter().any(|other| other.as_ptr() == Arc::as_ptr(client)) {
+            followers.push(Arc::downgrade(client));
+        }
+        self.followed.store(true, Relaxed);
+    }
+
+    /// Shows a client no more commands.
+    pub(crate) fn unfollow(&self, client: &Arc<Shared>) {
+        let mut followers = self.followers.lock();
+        followers.retain(|other| other.as_ptr() != Arc::as_ptr(client));
+        self.followed.store(!followers.is_empty(), Relaxed);
+    }
+
+    /// Shows a command to all who follow. One that does not read is cut off.
+    #[cold]
+    fn show(&self, cx: &Context<'_>, args: Args<'_>) {
+        let line = shown(cx, args);
+        let limit = cx.server.config.output_limits().replica.hard as usize;
+        let mut followers = self.followers.lock();
+        followers.retain(|follower| {
+            let Some(client) = follower.upgrade() else { return false };
+            if client.id != cx.client.id() {
+                let waiting = client.push(&line) + client.figures.output_bytes.load(Relaxed);
+                if limit > 0 && waiting > limit {
+                    client.kill();
+                }
+            }
+            !client.is_killed()
+        });
+        self.followed.store(!followers.is_empty(), Relaxed);
     }
 
     /// A command was executed.
@@ -80,6 +122,10 @@ impl Monitor {
         bump(&row.nanoseconds, took.as_nanos() as u64);
         if failed {
             bump(&row.failed, 1);
+        }
+        cx.client.shared.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
+        if self.followed.load(Relaxed) && !cx.command.has(flags::ADMIN | flags::SKIP_MONITOR) {
+            self.show(cx, args);
         }
         let limit = cx.server.config.number(Param::SlowlogLogSlowerThan);
         if limit >= 0
@@ -168,6 +214,42 @@ impl Monitor {
             }
         }
         self.errors.lock().clear();
+    }
+}
+
+/// A command as `MONITOR` shows it: time, database, address, quoted arguments.
+fn shown(cx: &Context<'_>, args: Args<'_>) -> Vec<u8> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (seconds, micros) = (now.as_secs(), now.subsec_micros());
+    let peer = cx.client.shared.peer;
+    let mut line = format!("+{seconds}.{micros:06} [{} {peer}]", cx.db()).into_bytes();
+    let secret = matches!(cx.command.name, "auth" | "hello") && cx.command.container.is_none();
+    for (index, arg) in args.iter_from(0).enumerate() {
+        line.extend_from_slice(b" \"");
+        if secret && index > 0 {
+            line.extend_from_slice(b"(redacted)");
+        } else {
+            quote(arg, &mut line);
+        }
+        line.push(b'"');
+    }
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+/// Appends bytes as they read within double quotes.
+fn quote(bytes: &[u8], line: &mut Vec<u8>) {
+    for &byte in bytes {
+        match byte {
+            b'"' | b'\\' => line.extend([b'\\', byte]),
+            b'\n' => line.extend(b"\\n"),
+            b'\r' => line.extend(b"\\r"),
+            b'\t' => line.extend(b"\\t"),
+            7 => line.extend(b"\\a"),
+            8 => line.extend(b"\\b"),
+            b' '..=b'~' => line.push(byte),
+            _ => line.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
     }
 }
 

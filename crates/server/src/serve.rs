@@ -1,6 +1,7 @@
 //! `snug serve`: reads the configuration, starts the workers, and ends them.
 
 use crate::config::{Config, PARAMETERS, Param};
+use crate::log;
 use crate::server::Server;
 use crate::worker;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn help() -> String {
 
 fn start(flags: &[String]) -> Result<(), String> {
     let config = Config::from_flags(flags)?;
+    log::begin(&config)?;
     let dir = config.text(Param::Dir);
     std::env::set_current_dir(&dir).map_err(|e| format!("can't chdir to '{dir}': {e}"))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -417,6 +417,32 @@ impl<'s> Batch<'s> {
         Exclusive { session: Some((self.session, gates)) }
     }
 
+    /// Does something that takes a while and needs no key, and lets whole-database
+    /// operations of others in meanwhile. Within a scope it only does it.
+    ///
+    /// # Panics
+    /// With a slot guard in use, which would outlive the batch it belongs to.
+    pub fn outside<R>(&self, work: impl FnOnce() -> R) -> R {
+        /// Enters again, also when `work` panics: the batch will be left.
+        struct Enter<'g>(&'g Gate);
+        impl Drop for Enter<'_> {
+            fn drop(&mut self) {
+                self.0.0.lock_shared();
+            }
+        }
+        if self.session.mode.get() != Mode::Single {
+            return work();
+        }
+        assert_eq!(self.session.guards.get(), 0, "leaving the gate with a guard in use");
+        // SAFETY: this batch holds its gate, and holds it again on return.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.session.gate.0.unlock_shared();
+        }
+        let _enter = Enter(&self.session.gate);
+        work()
+    }
+
     /// Swaps two databases.
     pub fn swap(&self, a: usize, b: usize) {
         let _alone = self.exclusive();

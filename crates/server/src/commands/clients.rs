@@ -1,5 +1,488 @@
-//! The CLIENT command.
+//! The CLIENT command: what connections are there, what they are called, and
+//! how to pause, silence and end them.
+//!
+//! What `LIST` shows of another worker's client is what that worker last
+//! published (see [`crate::client::Figures`]): a batch old at most.
 
-use crate::command::Command;
+use crate::client::{ReplyMode, Shared};
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands::connection::valid_name;
+use crate::commands::{self, container};
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::out::Out;
+use crate::server::unix_ms;
+use snug_resp::parse_integer;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
-pub(crate) const COMMANDS: &[Command] = &[];
+const PLAIN: u32 = NOSCRIPT | LOADING | STALE;
+const ADMINS: u32 = PLAIN | ADMIN;
+
+const fn sub(
+    name: &'static str,
+    arity: i32,
+    flags: u32,
+    handler: crate::command::Handler,
+    since: &'static str,
+    complexity: &'static str,
+    summary: &'static str,
+) -> Command {
+    Command::new(name, arity, handler).of("client").flags(flags).about(
+        Group::Connection,
+        since,
+        complexity,
+        summary,
+    )
+}
+
+const ALL_CLIENTS: &str = "O(N) where N is the number of client connections";
+
+pub(crate) const COMMANDS: &[Command] = &[Command::new("client", -2, container)
+    .about(
+        Group::Connection,
+        "2.4.0",
+        "Depends on subcommand.",
+        "Lists, names, pauses and ends connections.",
+    )
+    .subcommands(&[
+        sub("id", 2, PLAIN, id, "5.0.0", "O(1)", "Returns the connection's id."),
+        sub("info", 2, PLAIN, info, "6.2.0", "O(1)", "Describes the connection."),
+        sub("list", -2, ADMINS, list, "2.4.0", ALL_CLIENTS, "Describes connections."),
+        sub("getname", 2, PLAIN, getname, "2.6.9", "O(1)", "Returns the connection's name."),
+        sub("setname", 3, PLAIN, setname, "2.6.9", "O(1)", "Names the connection."),
+        sub("setinfo", 4, PLAIN, setinfo, "7.2.0", "O(1)", "Tells the client library's name."),
+        sub("kill", -3, ADMINS, kill, "2.4.0", ALL_CLIENTS, "Ends connections."),
+        sub("reply", 3, PLAIN, reply, "3.2.0", "O(1)", "Chooses whether commands are answered."),
+        sub("pause", -3, ADMINS, pause, "2.9.50", "O(1)", "Leaves requests waiting for a time."),
+        sub(
+            "unpause",
+            2,
+            ADMINS,
+            unpause,
+            "6.2.0",
+            "O(N) Where N is the number of paused clients",
+            "Ends a pause.",
+        ),
+        sub(
+            "unblock",
+            -3,
+            ADMINS,
+            unblock,
+            "5.0.0",
+            "O(log N) where N is the number of client connections",
+            "Ends the waiting of a blocked connection.",
+        ),
+        sub("no-evict", 3, ADMINS, no_evict, "7.0.0", "O(1)", "Protects from client eviction."),
+        sub(
+            "no-touch",
+            3,
+            PLAIN,
+            no_touch,
+            "7.2.0",
+            "O(1)",
+            "Chooses whether the connection's reads count as accesses.",
+        ),
+        sub("getredir", 2, PLAIN, getredir, "6.0.0", "O(1)", "Returns where tracking is sent."),
+        sub("trackinginfo", 2, PLAIN, tracking_info, "6.2.0", "O(1)", "Describes tracking."),
+        sub("help", 2, LOADING | STALE, help, "5.0.0", "O(1)", "Says what the subcommands do."),
+    ])];
+
+fn id(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().integer(cx.client.id() as i64);
+    Ok(())
+}
+
+fn getname(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let names = cx.client.shared.names.lock();
+    if names.name.is_empty() {
+        out.w().null();
+    } else {
+        out.w().bulk(&names.name);
+    }
+    Ok(())
+}
+
+fn setname(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let name = valid_name(args.bytes(2))?;
+    cx.client.shared.names.lock().name = name.to_vec();
+    out.w().ok();
+    Ok(())
+}
+
+fn setinfo(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let (option, value) = (args.bytes(2), args.bytes(3));
+    let option = String::from_utf8_lossy(option);
+    let lower = option.to_ascii_lowercase();
+    if !matches!(lower.as_str(), "lib-name" | "lib-ver") {
+        return Err(Error::from(format!("ERR Unrecognized option '{option}'")));
+    }
+    let value = valid_name(value).map_err(|_| {
+        Error::from(format!("ERR {lower} cannot contain spaces, newlines or special characters."))
+    })?;
+    let mut names = cx.client.shared.names.lock();
+    let place = if lower == "lib-name" { &mut names.lib_name } else { &mut names.lib_version };
+    *place = value.to_vec();
+    out.w().ok();
+    Ok(())
+}
+
+/// What a client is, in the words of `TYPE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Normal,
+    PubSub,
+    /// Links of replication: there are none.
+    Replication,
+}
+
+impl Kind {
+    fn named(name: &[u8]) -> Result<Self, Error> {
+        match name.to_ascii_lowercase().as_slice() {
+            b"normal" => Ok(Self::Normal),
+            b"pubsub" => Ok(Self::PubSub),
+            b"master" | b"replica" | b"slave" => Ok(Self::Replication),
+            _ => {
+                let name = String::from_utf8_lossy(name);
+                Err(Error::from(format!("ERR Unknown client type '{name}'")))
+            }
+        }
+    }
+
+    fn of(client: &Shared) -> Self {
+        let figures = &client.figures;
+        let subscribed = [&figures.channels, &figures.patterns, &figures.shard_channels];
+        let subscribed = subscribed.iter().any(|count| count.load(Relaxed) > 0);
+        if subscribed { Self::PubSub } else { Self::Normal }
+    }
+}
+
+/// One line of `CLIENT LIST`.
+fn describe(client: &Shared, command: &str, now: u64) -> Vec<u8> {
+    let figures = &client.figures;
+    let number = |counter: &std::sync::atomic::AtomicUsize| counter.load(Relaxed);
+    let seconds = |since: u64| now.saturating_sub(since) / 1000;
+    let mut flags = String::new();
+    let flag = |on: bool, letter: char, flags: &mut String| {
+        if on {
+            flags.push(letter);
+        }
+    };
+    let multi = figures.multi.load(Relaxed);
+    flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
+    flag(multi >= 0, 'x', &mut flags);
+    flag(figures.readonly.load(Relaxed), 'r', &mut flags);
+    flag(figures.no_evict.load(Relaxed), 'e', &mut flags);
+    flag(figures.no_touch.load(Relaxed), 'T', &mut flags);
+    flag(flags.is_empty(), 'N', &mut flags);
+    let (queries, capacity) = (number(&figures.query_bytes), number(&figures.query_capacity));
+    let (multi_bytes, output) = (number(&figures.multi_bytes), number(&figures.output_bytes));
+    let memory = size_of::<Shared>() + capacity.max(queries) + multi_bytes + output;
+    let names = client.names.lock().clone();
+    let mut line = Vec::with_capacity(384);
+    let mut text = String::with_capacity(384);
+    // Writing to a string does not fail.
+    let _ = write!(
+        text,
+        "id={} addr={} laddr={} fd={} name=",
+        client.id, client.peer, client.local, client.fd
+    );
+    line.extend_from_slice(text.as_bytes());
+    line.extend_from_slice(&names.name);
+    text.clear();
+    let _ = write!(
+        text,
+        " age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} \
+         qbuf={queries} qbuf-free={} argv-mem=0 multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 \
+         oll={} omem={output} tot-mem={memory} events={} cmd={command} user=default redir=-1 \
+         resp={}",
+        seconds(client.connected),
+        seconds(figures.last_active.load(Relaxed)),
+        figures.db.load(Relaxed),
+        number(&figures.channels),
+        number(&figures.patterns),
+        number(&figures.shard_channels),
+        capacity.saturating_sub(queries),
+        usize::from(output > 0),
+        if output > 0 { "rw" } else { "r" },
+        figures.resp.load(Relaxed),
+    );
+    line.extend_from_slice(text.as_bytes());
+    line.extend_from_slice(b" lib-name=");
+    line.extend_from_slice(&names.lib_name);
+    line.extend_from_slice(b" lib-ver=");
+    line.extend_from_slice(&names.lib_version);
+    line.push(b'\n');
+    line
+}
+
+/// The name of the command that a client called last.
+fn last_command(client: &Shared) -> String {
+    let last = client.figures.last_command.load(Relaxed) as usize;
+    let command = last.checked_sub(1).and_then(|index| commands::all().get(index));
+    command.map_or_else(|| "NULL".into(), |command| command.full_name())
+}
+
+/// The lines of these clients; the caller's own with the command it is in.
+fn lines(cx: &Context<'_>, clients: &[Arc<Shared>]) -> Vec<u8> {
+    cx.client.publish_figures();
+    let now = unix_ms();
+    let one = |client: &Arc<Shared>| {
+        let me = client.id == cx.client.id();
+        let command = if me { cx.command.full_name() } else { last_command(client) };
+        describe(client, &command, now)
+    };
+    clients.iter().flat_map(one).collect()
+}
+
+fn info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let mine = [Arc::clone(&cx.client.shared)];
+    out.w().verbatim("txt", &lines(cx, &mine));
+    Ok(())
+}
+
+/// Connected clients that have not been killed, in the order they came.
+fn connected(cx: &Context<'_>, wanted: impl Fn(&Shared) -> bool) -> Vec<Arc<Shared>> {
+    let clients = cx.server.clients.read();
+    clients.values().filter(|c| !c.is_killed() && wanted(c)).map(Arc::clone).collect()
+}
+
+fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    cx.client.publish_figures();
+    let clients = if args.len() == 4 && args.is(2, "type") {
+        let kind = Kind::named(args.bytes(3))?;
+        connected(cx, |client| Kind::of(client) == kind)
+    } else if args.len() > 3 && args.is(2, "id") {
+        let ids = args.iter_from(3).map(|id| {
+            let id = parse_integer(id).and_then(|id| u64::try_from(id).ok());
+            id.ok_or(Error::new("ERR Invalid client ID"))
+        });
+        let ids = ids.collect::<Result<Vec<u64>, Error>>()?;
+        let clients = cx.server.clients.read();
+        let found = ids.iter().filter_map(|id| clients.get(id));
+        found.filter(|client| !client.is_killed()).map(Arc::clone).collect()
+    } else if args.len() == 2 {
+        connected(cx, |_| true)
+    } else {
+        return Err(Error::SYNTAX);
+    };
+    out.w().verbatim("txt", &lines(cx, &clients));
+    Ok(())
+}
+
+/// Whom `CLIENT KILL` is to end: whoever fits all that is given.
+#[derive(Debug, Default)]
+struct Victims<'a> {
+    id: Option<u64>,
+    kind: Option<Kind>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    age_seconds_min: Option<u64>,
+    spare_me: bool,
+}
+
+impl Victims<'_> {
+    fn fits(&self, client: &Shared, me: u64, now: u64) -> bool {
+        let is =
+            |address: std::net::SocketAddr, wanted: &[u8]| address.to_string().as_bytes() == wanted;
+        let age = now.saturating_sub(client.connected) / 1000;
+        self.id.is_none_or(|id| id == client.id)
+            && self.kind.is_none_or(|kind| kind == Kind::of(client))
+            && self.address.is_none_or(|address| is(client.peer, address))
+            && self.local_address.is_none_or(|address| is(client.local, address))
+            && self.age_seconds_min.is_none_or(|min| age >= min)
+            && !(self.spare_me && client.id == me)
+    }
+}
+
+fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let old_form = args.len() == 3;
+    let victims = if old_form {
+        Victims { address: Some(args.bytes(2)), ..Victims::default() }
+    } else {
+        victims(args)?
+    };
+    cx.client.publish_figures();
+    let (me, now) = (cx.client.id(), unix_ms());
+    let killed = connected(cx, |client| victims.fits(client, me, now));
+    for client in &killed {
+        if client.id == me {
+            // It is still told how many were ended.
+            cx.client.close = true;
+        } else {
+            client.kill();
+        }
+    }
+    match (old_form, killed.is_empty()) {
+        (true, true) => return Err(Error::new("ERR No such client")),
+        (true, false) => out.w().ok(),
+        (false, _) => out.w().integer(killed.len() as i64),
+    }
+    Ok(())
+}
+
+fn victims(args: Args<'_>) -> Result<Victims<'_>, Error> {
+    let mut victims = Victims { spare_me: true, ..Victims::default() };
+    let mut at = 2;
+    while at < args.len() {
+        let Some(value) = args.get(at + 1) else { return Err(Error::SYNTAX) };
+        let positive = |error| {
+            let number = parse_integer(value).and_then(|n| u64::try_from(n).ok());
+            number.filter(|&n| n > 0).ok_or(Error::new(error))
+        };
+        if args.is(at, "id") {
+            victims.id = Some(positive("ERR client-id should be greater than 0")?);
+        } else if args.is(at, "maxage") {
+            if parse_integer(value).is_none() {
+                return Err(Error::new("ERR maxage is not an integer or out of range"));
+            }
+            victims.age_seconds_min = Some(positive("ERR maxage should be greater than 0")?);
+        } else if args.is(at, "type") {
+            victims.kind = Some(Kind::named(value)?);
+        } else if args.is(at, "addr") {
+            victims.address = Some(value);
+        } else if args.is(at, "laddr") {
+            victims.local_address = Some(value);
+        } else if args.is(at, "user") {
+            if value != b"default" {
+                let user = String::from_utf8_lossy(value);
+                return Err(Error::from(format!("ERR No such user '{user}'")));
+            }
+        } else if args.is(at, "skipme") {
+            victims.spare_me = match value.to_ascii_lowercase().as_slice() {
+                b"yes" => true,
+                b"no" => false,
+                _ => return Err(Error::SYNTAX),
+            };
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        at += 2;
+    }
+    Ok(victims)
+}
+
+fn on_off(word: &[u8]) -> Result<bool, Error> {
+    match word.to_ascii_lowercase().as_slice() {
+        b"on" => Ok(true),
+        b"off" => Ok(false),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+fn no_evict(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    cx.client.shared.figures.no_evict.store(on_off(args.bytes(2))?, Relaxed);
+    out.w().ok();
+    Ok(())
+}
+
+fn no_touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    cx.client.no_touch = on_off(args.bytes(2))?;
+    out.w().ok();
+    Ok(())
+}
+
+/// Writes a reply only for `ON`: the others leave even this command unanswered.
+fn reply(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if args.is(2, "on") {
+        cx.client.reply = ReplyMode::On;
+        out.w().ok();
+    } else if args.is(2, "off") {
+        cx.client.reply = ReplyMode::Off;
+    } else if args.is(2, "skip") {
+        if cx.client.reply != ReplyMode::Off {
+            cx.client.reply = ReplyMode::SkipNext;
+        }
+    } else {
+        return Err(Error::SYNTAX);
+    }
+    Ok(())
+}
+
+fn pause(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if args.len() > 4 {
+        return Err(Error::wrong_arity("client|pause"));
+    }
+    let writes_only = match args.get(3) {
+        None => false,
+        Some(mode) if mode.eq_ignore_ascii_case(b"all") => false,
+        Some(mode) if mode.eq_ignore_ascii_case(b"write") => true,
+        Some(_) => return Err(Error::new("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+    };
+    let timeout = timeout_ms(args.bytes(2))?;
+    cx.server.pause.pause(unix_ms().saturating_add(timeout), writes_only);
+    out.w().ok();
+    Ok(())
+}
+
+/// A time to wait, in milliseconds.
+pub(crate) fn timeout_ms(bytes: &[u8]) -> Result<u64, Error> {
+    let timeout =
+        parse_integer(bytes).ok_or(Error::new("ERR timeout is not an integer or out of range"))?;
+    u64::try_from(timeout).map_err(|_| Error::new("ERR timeout is negative"))
+}
+
+fn unpause(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    cx.server.pause.unpause();
+    out.w().ok();
+    Ok(())
+}
+
+/// No command blocks yet, so none is unblocked.
+fn unblock(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if args.len() > 4 {
+        return Err(Error::wrong_arity("client|unblock"));
+    }
+    if args.len() == 4 && !args.is(3, "timeout") && !args.is(3, "error") {
+        return Err(Error::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+    }
+    args.int(2)?;
+    out.w().integer(0);
+    Ok(())
+}
+
+fn getredir(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().integer(-1);
+    Ok(())
+}
+
+fn tracking_info(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let mut w = out.w();
+    w.map(3);
+    w.bulk(b"flags");
+    w.set(1);
+    w.bulk(b"off");
+    w.bulk(b"redirect");
+    w.integer(-1);
+    w.bulk(b"prefixes");
+    w.array(0);
+    Ok(())
+}
+
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let lines = [
+        ("GETREDIR", "Return the client id that tracking is redirected to."),
+        ("GETNAME", "Return the name of this connection."),
+        ("ID", "Return the id of this connection."),
+        ("INFO", "Describe this connection."),
+        ("KILL <ip:port>", "End the connection from <ip:port>."),
+        (
+            "KILL <option> <value> [<option> <value> [...]]",
+            "End the connections that fit all of ID, TYPE, USER, ADDR, LADDR, MAXAGE; SKIPME.",
+        ),
+        ("LIST [TYPE <type> | ID <id> [<id> ...]]", "Describe connections."),
+        ("NO-EVICT (ON|OFF)", "Protect this connection from client eviction."),
+        ("NO-TOUCH (ON|OFF)", "Have this connection's reads not count as accesses."),
+        ("PAUSE <timeout> [WRITE|ALL]", "Leave requests waiting for <timeout> milliseconds."),
+        ("REPLY (ON|OFF|SKIP)", "Choose whether commands are answered."),
+        ("SETINFO (LIB-NAME|LIB-VER) <value>", "Tell the client library's name or version."),
+        ("SETNAME <name>", "Name this connection."),
+        ("TRACKINGINFO", "Describe this connection's tracking."),
+        ("UNBLOCK <clientid> [TIMEOUT|ERROR]", "End the waiting of a blocked connection."),
+        ("UNPAUSE", "End a pause."),
+    ];
+    commands::help(out, "CLIENT", &lines);
+    Ok(())
+}

@@ -1,5 +1,567 @@
-//! The COMMAND command.
+//! COMMAND: the command table as clients read it.
+//!
+//! Name, arity, flags, keys, group and summary come from each command's
+//! declaration; ACL categories are derived from them by Redis's rules. What a
+//! declaration does not say and client libraries want all the same (how a key
+//! is used, tips for cluster clients, what replaces a command) is in the small
+//! tables at the end of this file.
 
-use crate::command::Command;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::glob;
+use crate::out::Out;
 
-pub(crate) const COMMANDS: &[Command] = &[];
+const FLAGS: u32 = LOADING | STALE;
+
+pub(crate) const COMMANDS: &[Command] = &[Command::new("command", -1, info_all)
+    .flags(FLAGS)
+    .about(
+        Group::Server,
+        "2.8.13",
+        "O(N) where N is the total number of Redis commands",
+        "Describes all commands.",
+    )
+    .subcommands(&[
+        Command::new("count", 2, count).of("command").flags(FLAGS).about(
+            Group::Server,
+            "2.8.13",
+            "O(1)",
+            "Returns how many commands there are.",
+        ),
+        Command::new("docs", -2, docs).of("command").flags(FLAGS).about(
+            Group::Server,
+            "7.0.0",
+            "O(N) where N is the number of commands to look up",
+            "Says what commands do.",
+        ),
+        Command::new("info", -2, info).of("command").flags(FLAGS).about(
+            Group::Server,
+            "2.8.13",
+            "O(N) where N is the number of commands to look up",
+            "Describes commands: arity, flags, keys, categories.",
+        ),
+        Command::new("list", -2, list).of("command").flags(FLAGS).about(
+            Group::Server,
+            "7.0.0",
+            "O(N) where N is the total number of Redis commands",
+            "Returns the names of commands.",
+        ),
+        Command::new("getkeys", -4, get_keys).of("command").flags(FLAGS).about(
+            Group::Server,
+            "2.8.13",
+            "O(N) where N is the number of arguments to the command",
+            "Returns the keys among the arguments of a command.",
+        ),
+        Command::new("getkeysandflags", -4, get_keys_and_flags).of("command").flags(FLAGS).about(
+            Group::Server,
+            "7.0.0",
+            "O(N) where N is the number of arguments to the command",
+            "Returns the keys among the arguments of a command, and how each is used.",
+        ),
+        Command::new("help", 2, help).of("command").flags(FLAGS).about(
+            Group::Server,
+            "5.0.0",
+            "O(1)",
+            "Says what the subcommands do.",
+        ),
+    ])];
+
+/// The commands that are not subcommands.
+fn top() -> impl Iterator<Item = &'static Command> + Clone {
+    commands::all().iter().copied().filter(|command| command.container.is_none())
+}
+
+fn count(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().integer(top().count() as i64);
+    Ok(())
+}
+
+/// A command by the name clients give it: `get`, `config|set`.
+fn by_full_name(name: &[u8]) -> Option<&'static Command> {
+    let mut parts = name.splitn(2, |&byte| byte == b'|');
+    let command = commands::named(parts.next()?)?;
+    match parts.next() {
+        None => Some(command),
+        Some(sub) => {
+            command.subcommands.iter().find(|c| c.name.as_bytes().eq_ignore_ascii_case(sub))
+        }
+    }
+}
+
+fn info_all(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().array(top().count());
+    top().for_each(|command| describe(command, out));
+    Ok(())
+}
+
+fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if args.len() == 2 {
+        return info_all(cx, args, out);
+    }
+    out.w().array(args.len() - 2);
+    for name in args.iter_from(2) {
+        match by_full_name(name) {
+            Some(command) => describe(command, out),
+            None => out.w().null_array(),
+        }
+    }
+    Ok(())
+}
+
+/// Writes a command as `COMMAND INFO` shows it.
+fn describe(command: &Command, out: &mut Out) {
+    let mut w = out.w();
+    w.array(10);
+    w.bulk(command.full_name().as_bytes());
+    w.integer(i64::from(command.arity));
+    let flags: Vec<&str> =
+        FLAG_NAMES.iter().filter(|(flag, _)| command.has(*flag)).map(|(_, name)| *name).collect();
+    w.set(flags.len());
+    flags.iter().for_each(|flag| w.simple(flag));
+    for number in [command.keys.first, command.keys.last, command.keys.step] {
+        w.integer(i64::from(number));
+    }
+    let categories = categories(command);
+    w.set(categories.len());
+    categories.iter().for_each(|category| w.simple(&format!("@{category}")));
+    let tips = tips(command);
+    w.set(tips.len());
+    tips.iter().for_each(|tip| w.bulk(tip.as_bytes()));
+    let uses = key_uses(command);
+    w.set(uses.len());
+    uses.iter().for_each(|key_use| describe_use(key_use, out));
+    out.w().set(command.subcommands.len());
+    command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
+}
+
+fn describe_use(key_use: &Use, out: &mut Out) {
+    let mut w = out.w();
+    let flags = key_use.flags.split(' ');
+    w.map(3);
+    w.bulk(b"flags");
+    w.set(flags.clone().count());
+    flags.for_each(|flag| w.simple(flag));
+    w.bulk(b"begin_search");
+    w.map(2);
+    w.bulk(b"type");
+    match key_use.begin {
+        Begin::Index(index) => {
+            w.bulk(b"index");
+            w.bulk(b"spec");
+            w.map(1);
+            w.bulk(b"index");
+            w.integer(i64::from(index));
+        }
+        Begin::Keyword(keyword, from) => {
+            w.bulk(b"keyword");
+            w.bulk(b"spec");
+            w.map(2);
+            w.bulk(b"keyword");
+            w.bulk(keyword.as_bytes());
+            w.bulk(b"startfrom");
+            w.integer(i64::from(from));
+        }
+    }
+    w.bulk(b"find_keys");
+    w.map(2);
+    w.bulk(b"type");
+    w.bulk(b"range");
+    w.bulk(b"spec");
+    w.map(3);
+    w.bulk(b"lastkey");
+    w.integer(i64::from(key_use.last));
+    w.bulk(b"keystep");
+    w.integer(i64::from(key_use.step));
+    w.bulk(b"limit");
+    w.integer(i64::from(key_use.limit));
+}
+
+fn docs(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let wanted: Vec<&Command> = if args.len() == 2 {
+        top().collect()
+    } else {
+        args.iter_from(2).filter_map(by_full_name).collect()
+    };
+    out.w().map(wanted.len());
+    wanted.iter().for_each(|command| document(command, out));
+    Ok(())
+}
+
+/// Writes a command's name and what there is to read about it.
+fn document(command: &Command, out: &mut Out) {
+    let mut w = out.w();
+    w.bulk(command.full_name().as_bytes());
+    let mut pairs = vec![
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", group_name(command.group)),
+    ];
+    if !command.complexity.is_empty() {
+        pairs.push(("complexity", command.complexity));
+    }
+    let full_name = command.full_name();
+    let deprecated = DEPRECATED.iter().find(|(name, ..)| *name == full_name);
+    let flag = match deprecated {
+        Some(_) => Some("deprecated"),
+        None => (full_name == "debug").then_some("syscmd"),
+    };
+    let more = [flag.is_some(), deprecated.is_some(), deprecated.is_some()];
+    let nested = !command.subcommands.is_empty();
+    w.map(pairs.len() + more.iter().filter(|&&more| more).count() + usize::from(nested));
+    for (field, value) in pairs {
+        w.bulk(field.as_bytes());
+        w.bulk(value.as_bytes());
+    }
+    if let Some(flag) = flag {
+        w.bulk(b"doc_flags");
+        w.set(1);
+        w.simple(flag);
+    }
+    if let Some((_, since, by)) = deprecated {
+        w.bulk(b"deprecated_since");
+        w.bulk(since.as_bytes());
+        w.bulk(b"replaced_by");
+        w.bulk(by.as_bytes());
+    }
+    if nested {
+        w.bulk(b"subcommands");
+        w.map(command.subcommands.len());
+        command.subcommands.iter().for_each(|subcommand| document(subcommand, out));
+    }
+}
+
+fn list(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let names: Vec<String> = match args.len() {
+        2 => commands::all().iter().map(|command| command.full_name()).collect(),
+        5 if args.is(2, "filterby") => {
+            let wanted = filter(args)?;
+            let found = commands::all().iter().filter(|command| wanted(command));
+            found.map(|command| command.full_name()).collect()
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    out.w().set(names.len());
+    names.iter().for_each(|name| out.w().bulk(name.as_bytes()));
+    Ok(())
+}
+
+type Filter<'a> = Box<dyn Fn(&Command) -> bool + 'a>;
+
+fn filter(args: Args<'_>) -> Result<Filter<'_>, Error> {
+    let value = args.bytes(4);
+    if args.is(3, "module") {
+        Ok(Box::new(|_| false))
+    } else if args.is(3, "aclcat") {
+        Ok(Box::new(|command| {
+            categories(command).iter().any(|c| c.as_bytes().eq_ignore_ascii_case(value))
+        }))
+    } else if args.is(3, "pattern") {
+        Ok(Box::new(|command| glob::matches(value, command.full_name().as_bytes(), true)))
+    } else {
+        Err(Error::SYNTAX)
+    }
+}
+
+/// The command that follows `GETKEYS`, its arguments, and where its keys are.
+fn keys_of(args: Args<'_>) -> Result<(&'static Command, Args<'_>, Vec<usize>), Error> {
+    let args = Args { spans: &args.spans[2..], ..args };
+    let command = commands::find(args).map_err(|_| Error::new("ERR Invalid command specified"))?;
+    if !command.names_keys() {
+        return Err(Error::new("ERR The command has no key arguments"));
+    }
+    if !command.arity_fits(args.len()) {
+        return Err(Error::new("ERR Invalid number of arguments specified for command"));
+    }
+    match command.key_indices(args) {
+        Ok(keys) if !keys.is_empty() => Ok((command, args, keys)),
+        _ => Err(Error::new("ERR Invalid arguments specified for command")),
+    }
+}
+
+fn get_keys(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let (_, args, keys) = keys_of(args)?;
+    out.w().array(keys.len());
+    keys.iter().for_each(|&key| out.w().bulk(args.bytes(key)));
+    Ok(())
+}
+
+fn get_keys_and_flags(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let (command, args, keys) = keys_of(args)?;
+    let uses = key_uses(command);
+    out.w().array(keys.len());
+    for key in keys {
+        let flags = flags_of_key(command, &uses, args, key);
+        let mut w = out.w();
+        w.array(2);
+        w.bulk(args.bytes(key));
+        w.set(flags.split(' ').count());
+        flags.split(' ').for_each(|flag| w.simple(flag));
+    }
+    Ok(())
+}
+
+/// How the key at this index is used by these very arguments.
+fn flags_of_key(command: &Command, uses: &[Use], args: Args<'_>, key: usize) -> &'static str {
+    let among = |word: &str| (2..args.len()).any(|index| args.is(index, word));
+    match command.name {
+        "set" if among("get") => "RW access update",
+        "set" => "OW update",
+        "bitfield" if among("set") || among("incrby") => "RW access update",
+        "bitfield" => "RO access",
+        _ => {
+            let covers = |key_use: &&Use| match key_use.begin {
+                Begin::Keyword(..) => true,
+                Begin::Index(first) => {
+                    let last = if key_use.last < 0 {
+                        args.len() as i32 + key_use.last
+                    } else {
+                        first + key_use.last
+                    };
+                    (first..=last).contains(&(key as i32))
+                }
+            };
+            uses.iter().find(covers).map_or("RW update", |key_use| key_use.flags)
+        }
+    }
+}
+
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let lines = [
+        ("(no subcommand)", "Describe all commands."),
+        ("COUNT", "Return how many commands there are."),
+        ("LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]", "Return the names of commands."),
+        ("INFO [<command-name> ...]", "Describe commands; all if none is named."),
+        ("DOCS [<command-name> ...]", "Say what commands do; all if none is named."),
+        ("GETKEYS <full-command>", "Return the keys among the arguments of a command."),
+        ("GETKEYSANDFLAGS <full-command>", "Return the keys and how each is used."),
+    ];
+    commands::help(out, "COMMAND", &lines);
+    Ok(())
+}
+
+/// The names of flags, as clients read them.
+const FLAG_NAMES: &[(u32, &str)] = &[
+    (WRITE, "write"),
+    (READONLY, "readonly"),
+    (DENYOOM, "denyoom"),
+    (ADMIN, "admin"),
+    (PUBSUB, "pubsub"),
+    (NOSCRIPT, "noscript"),
+    (BLOCKING, "blocking"),
+    (LOADING, "loading"),
+    (STALE, "stale"),
+    (SKIP_MONITOR, "skip_monitor"),
+    (SKIP_SLOWLOG, "skip_slowlog"),
+    (FAST, "fast"),
+    (NO_AUTH, "no_auth"),
+    (MAY_REPLICATE, "may_replicate"),
+    (MOVABLE_KEYS, "movablekeys"),
+    (ALLOW_BUSY, "allow_busy"),
+    (NO_ASYNC_LOADING, "no_async_loading"),
+    (NO_MULTI, "no_multi"),
+];
+
+fn group_name(group: Group) -> &'static str {
+    match group {
+        Group::Generic => "generic",
+        Group::String => "string",
+        Group::Bitmap => "bitmap",
+        Group::Stream => "stream",
+        Group::Pubsub => "pubsub",
+        Group::Transactions => "transactions",
+        Group::Connection => "connection",
+        Group::Server => "server",
+        Group::Cluster => "cluster",
+    }
+}
+
+/// The ACL categories of a command, without `@`.
+pub(crate) fn categories(command: &Command) -> Vec<&'static str> {
+    let mut categories = Vec::new();
+    let mut add = |on: bool, category: &'static str| {
+        if on && !categories.contains(&category) {
+            categories.push(category);
+        }
+    };
+    let family = command.container.unwrap_or(command.name);
+    let container = !command.subcommands.is_empty() && family != "command";
+    let of_keyspace = match family {
+        "dbsize" | "flushall" | "flushdb" | "swapdb" => true,
+        "wait" => false,
+        _ => command.group == Group::Generic,
+    };
+    add(of_keyspace && !container, "keyspace");
+    add(command.has(READONLY), "read");
+    add(command.has(WRITE), "write");
+    let of_group = match command.group {
+        Group::String => Some("string"),
+        Group::Bitmap => Some("bitmap"),
+        Group::Stream => Some("stream"),
+        Group::Transactions => Some("transaction"),
+        Group::Connection => Some("connection"),
+        _ => None,
+    };
+    add(command.has(PUBSUB), "pubsub");
+    let by_hand = matches!(family, "role" | "lastsave");
+    let dangerous = matches!(family, "flushall" | "flushdb" | "swapdb" | "info" | "keys");
+    add(command.has(ADMIN) || by_hand, "admin");
+    add(command.has(FAST), "fast");
+    add(!command.has(FAST), "slow");
+    add(command.has(BLOCKING), "blocking");
+    add(command.has(ADMIN) || by_hand || dangerous, "dangerous");
+    if let Some(of_group) = of_group {
+        add(!container, of_group);
+    }
+    let talks = matches!(family, "command" | "wait" | "asking" | "readonly" | "readwrite");
+    add(talks, "connection");
+    categories
+}
+
+/// Where a range of keys begins.
+#[derive(Clone, Copy, Debug)]
+enum Begin {
+    Index(i32),
+    /// Behind this word, looked for from that index on.
+    Keyword(&'static str, i32),
+}
+
+/// A range of keys and how they are used: a "key specification".
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    flags: &'static str,
+    begin: Begin,
+    /// The last key, counted from the first, or if negative from the end.
+    last: i32,
+    step: i32,
+    /// Of the arguments left, only one in so many are keys; 0 for all.
+    limit: i32,
+}
+
+const fn one(flags: &'static str, at: i32) -> Use {
+    Use { flags, begin: Begin::Index(at), last: 0, step: 1, limit: 0 }
+}
+
+/// How a command uses its keys.
+fn key_uses(command: &Command) -> Vec<Use> {
+    let name = command.full_name();
+    if let Some((_, uses)) = SEVERAL_USES.iter().find(|(several, _)| *several == name) {
+        return uses.to_vec();
+    }
+    let keys = command.keys;
+    if keys.first == 0 {
+        return Vec::new();
+    }
+    let last = if keys.last < 0 { keys.last } else { keys.last - keys.first };
+    let special = USES.iter().find(|(names, _)| names.split(' ').any(|special| special == name));
+    let flags = match special {
+        Some((_, flags)) => *flags,
+        None if command.has(READONLY) => "RO access",
+        None => "RW update",
+    };
+    vec![Use { flags, begin: Begin::Index(keys.first), last, step: keys.step, limit: 0 }]
+}
+
+/// Commands whose keys are used in more than one way, or found by a word.
+const SEVERAL_USES: &[(&str, &[Use])] = &[
+    ("bitop", &[one("OW update", 2), Use { last: -1, ..one("RO access", 3) }]),
+    ("copy", &[one("RO access", 1), one("OW update", 2)]),
+    ("rename", &[one("RW access delete", 1), one("OW update", 2)]),
+    ("renamenx", &[one("RW access delete", 1), one("OW insert", 2)]),
+    (
+        "xread",
+        &[Use {
+            flags: "RO access",
+            begin: Begin::Keyword("STREAMS", 1),
+            last: -1,
+            step: 1,
+            limit: 2,
+        }],
+    ),
+    (
+        "xreadgroup",
+        &[Use {
+            flags: "RO access",
+            begin: Begin::Keyword("STREAMS", 4),
+            last: -1,
+            step: 1,
+            limit: 2,
+        }],
+    ),
+];
+
+/// How keys are used, where it is neither reading a value nor updating one.
+const USES: &[(&str, &str)] = &[
+    ("exists touch type strlen xlen watch memory|usage", "RO"),
+    ("object|encoding object|freq object|idletime object|refcount", "RO"),
+    ("del unlink", "RM delete"),
+    ("append", "RW insert"),
+    ("bitfield set", "RW access update variable_flags"),
+    ("decr decrby incr incrby incrbyfloat getex getset move setbit", "RW access update"),
+    ("getdel", "RW access delete"),
+    ("mset psetex setex", "OW update"),
+    ("msetnx setnx", "OW insert"),
+    ("spublish ssubscribe sunsubscribe", "not_key"),
+    ("xdel xtrim xautoclaim xgroup|delconsumer xgroup|destroy", "RW delete"),
+    ("xgroup|create xgroup|createconsumer", "RW insert"),
+];
+
+/// What a client of a cluster, or of a proxy, is told about a command.
+fn tips(command: &Command) -> &'static [&'static str] {
+    let name = command.full_name();
+    let found = TIPS.iter().find(|(names, _)| names.split(' ').any(|tipped| tipped == name));
+    found.map_or(&[], |(_, tips)| tips)
+}
+
+const TIPS: &[(&str, &[&str])] = &[
+    (
+        "client|info client|list cluster|getkeysinslot cluster|info cluster|links cluster|nodes \
+         cluster|replicas cluster|shards cluster|slaves cluster|slots lastsave object|encoding \
+         object|freq object|idletime object|refcount pttl time ttl xadd xautoclaim xclaim \
+         xinfo|consumers xpending xtrim",
+        &["nondeterministic_output"],
+    ),
+    ("command command|docs command|info command|list", &["nondeterministic_output_order"]),
+    (
+        "config|set latency|reset slowlog|reset",
+        &["request_policy:all_nodes", "response_policy:all_succeeded"],
+    ),
+    ("dbsize", &["request_policy:all_shards", "response_policy:agg_sum"]),
+    ("del exists touch unlink", &["request_policy:multi_shard", "response_policy:agg_sum"]),
+    (
+        "flushall flushdb memory|purge ping",
+        &["request_policy:all_shards", "response_policy:all_succeeded"],
+    ),
+    (
+        "info memory|doctor memory|malloc-stats memory|stats",
+        &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+    ),
+    ("keys", &["request_policy:all_shards", "nondeterministic_output_order"]),
+    (
+        "latency|doctor latency|graph latency|histogram latency|history latency|latest",
+        &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
+    ),
+    ("mget", &["request_policy:multi_shard"]),
+    ("mset", &["request_policy:multi_shard", "response_policy:all_succeeded"]),
+    ("msetnx", &["request_policy:multi_shard", "response_policy:agg_min"]),
+    ("randomkey", &["request_policy:all_shards", "nondeterministic_output"]),
+    ("scan", &["nondeterministic_output", "request_policy:special"]),
+    ("slowlog|get", &["request_policy:all_nodes", "nondeterministic_output"]),
+    (
+        "slowlog|len",
+        &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
+    ),
+    ("wait", &["request_policy:all_shards", "response_policy:agg_min"]),
+];
+
+/// Commands kept for old clients: since when, and what to use instead.
+const DEPRECATED: &[(&str, &str, &str)] = &[
+    ("slaveof", "5.0.0", "`REPLICAOF`"),
+    ("getset", "6.2.0", "`SET` with the `!GET` argument"),
+    ("substr", "2.0.0", "`GETRANGE`"),
+    ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
+    ("cluster|slots", "7.0.0", "`CLUSTER SHARDS`"),
+    ("quit", "7.2.0", "just closing the connection"),
+];

@@ -98,6 +98,9 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         if *param == Param::Dir {
             std::env::set_current_dir(value).map_err(|e| failed(name, &e.to_string()))?;
         }
+        if *param == Param::LogLevel {
+            crate::log::set_level(&cx.server.config);
+        }
     }
     out.w().ok();
     Ok(())

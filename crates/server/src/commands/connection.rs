@@ -114,6 +114,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     client.multi = None;
     transactions::unwatch_all(cx.server, cx.store, client);
     cx.server.pubsub.leave(client);
+    cx.server.monitor.unfollow(&client.shared);
     client.db = 0;
     client.protocol = Protocol::Resp2;
     client.reply = ReplyMode::On;

@@ -1,5 +1,315 @@
-//! Commands on the server itself: DBSIZE, FLUSHALL, SLOWLOG, SHUTDOWN, ...
+//! Commands about whole databases and the server itself: `DBSIZE`,
+//! `FLUSHDB`, `FLUSHALL`, `SWAPDB`, `TIME`, `LOLWUT`, `SHUTDOWN`, `WAIT`,
+//! `ROLE`, `LASTSAVE`, `REPLICAOF`, `MONITOR`.
+//!
+//! Emptying or swapping databases closes every gate of the store, so it is one
+//! step for everybody; what a database held is freed afterwards, and with
+//! `ASYNC` on a thread of its own.
 
-use crate::command::Command;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands::clients::timeout_ms;
+use crate::commands::connection::{REDIS_VERSION, database};
+use crate::config::Param;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::out::Out;
+use crate::server::unix_ms;
+use crate::stats::Stat;
+use snug_resp::parse_integer;
+use snug_store::Flushed;
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) const COMMANDS: &[Command] = &[];
+const REPLICATION: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("dbsize", 1, dbsize).flags(READONLY | FAST).about(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "Returns the number of keys in the database.",
+    ),
+    Command::new("flushdb", -1, flushdb).flags(WRITE | WIDE).about(
+        Group::Server,
+        "1.0.0",
+        "O(N) where N is the number of keys in the selected database",
+        "Removes all keys of the database.",
+    ),
+    Command::new("flushall", -1, flushall).flags(WRITE | WIDE).about(
+        Group::Server,
+        "1.0.0",
+        "O(N) where N is the total number of keys in all databases",
+        "Removes all keys of all databases.",
+    ),
+    Command::new("swapdb", 3, swapdb).flags(WRITE | FAST | WIDE).about(
+        Group::Server,
+        "4.0.0",
+        "O(N) where N is the count of clients watching or blocking on keys from both databases.",
+        "Swaps two databases.",
+    ),
+    Command::new("time", 1, time).flags(LOADING | STALE | FAST).about(
+        Group::Server,
+        "2.6.0",
+        "O(1)",
+        "Returns the server's time: seconds, and microseconds within the second.",
+    ),
+    Command::new("lolwut", -1, lolwut).flags(READONLY | FAST).about(
+        Group::Server,
+        "5.0.0",
+        "",
+        "Draws something.",
+    ),
+    Command::new("shutdown", -1, shutdown)
+        .flags(ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY)
+        .about(
+            Group::Server,
+            "1.0.0",
+            "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
+            "Ends the server.",
+        ),
+    Command::new("wait", 3, wait).flags(NOSCRIPT).about(
+        Group::Generic,
+        "3.0.0",
+        "O(1)",
+        "Returns how many replicas have acknowledged the connection's writes.",
+    ),
+    Command::new("role", 1, role).flags(NOSCRIPT | LOADING | STALE | FAST).about(
+        Group::Server,
+        "2.8.12",
+        "O(1)",
+        "Returns the server's role in replication.",
+    ),
+    Command::new("lastsave", 1, lastsave).flags(LOADING | STALE | FAST).about(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "Returns when the last snapshot was written, in Unix seconds.",
+    ),
+    Command::new("replicaof", 3, replicaof).flags(REPLICATION).about(
+        Group::Server,
+        "5.0.0",
+        "O(1)",
+        "Chooses whose replica the server is.",
+    ),
+    Command::new("slaveof", 3, replicaof).flags(REPLICATION).about(
+        Group::Server,
+        "1.0.0",
+        "O(1)",
+        "Chooses whose replica the server is.",
+    ),
+    Command::new("monitor", 1, monitor).flags(ADMIN | NOSCRIPT | LOADING | STALE).about(
+        Group::Server,
+        "1.0.0",
+        "",
+        "Shows the connection every command that the server executes.",
+    ),
+];
+
+fn dbsize(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().integer(cx.store.store().keys(cx.db()) as i64);
+    Ok(())
+}
+
+fn flushdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let db = cx.db();
+    flush(cx, args, db..=db)?;
+    out.w().ok();
+    Ok(())
+}
+
+fn flushall(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    flush(cx, args, 0..=snug_store::DATABASES - 1)?;
+    out.w().ok();
+    Ok(())
+}
+
+/// Empties databases in one step, and frees what they held now or, if asked
+/// to, on another thread.
+fn flush(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    dbs: std::ops::RangeInclusive<usize>,
+) -> Result<(), Error> {
+    let background = match args.len() {
+        1 => cx.server.config.is_on(Param::LazyfreeLazyUserFlush),
+        2 if args.is(1, "async") => true,
+        2 if args.is(1, "sync") => false,
+        _ => return Err(Error::SYNTAX),
+    };
+    let alone = cx.store.exclusive();
+    let mut flushed = Vec::new();
+    for db in dbs {
+        cx.server.stats.add(Stat::dirty, cx.store.store().keys(db));
+        cx.server.watches.touch_existing(cx.store, &[db]);
+        flushed.push(cx.store.flush(db));
+        cx.server.watches.observe_again(cx.store, &[db]);
+    }
+    drop(alone);
+    if background {
+        free_elsewhere(flushed);
+    }
+    Ok(())
+}
+
+/// Frees what was flushed on a thread of its own; on this one if there can be
+/// no other.
+fn free_elsewhere(flushed: Vec<Flushed>) {
+    let thread = std::thread::Builder::new().name("flush".into());
+    if let Err(error) = thread.spawn(move || drop(flushed)) {
+        tracing::warn!(%error, "no thread to free a flushed database: freed at once");
+    }
+}
+
+fn swapdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.server.cluster.enabled {
+        return Err(Error::new("ERR SWAPDB is not allowed in cluster mode"));
+    }
+    let number = |at, which| {
+        let invalid = || Error::from(format!("ERR invalid {which} DB index"));
+        parse_integer(args.bytes(at)).ok_or_else(invalid)
+    };
+    let (first, second) = (number(1, "first")?, number(2, "second")?);
+    let (first, second) = (database(cx, first)?, database(cx, second)?);
+    if first != second {
+        let both = [first, second];
+        let alone = cx.store.exclusive();
+        cx.server.watches.touch_existing(cx.store, &both);
+        cx.store.swap(first, second);
+        cx.server.watches.observe_again(cx.store, &both);
+        drop(alone);
+        cx.server.stats.add(Stat::dirty, 1);
+    }
+    out.w().ok();
+    Ok(())
+}
+
+fn time(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    out.w().array(2);
+    out.w().bulk_integer(now.as_secs() as i64);
+    out.w().bulk_integer(i64::from(now.subsec_micros()));
+    Ok(())
+}
+
+/// Ends the server. Nothing is sent: that the connection closes is the reply.
+fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Result<(), Error> {
+    let (mut save, mut nosave, mut other, mut abort) = (false, false, false, false);
+    for option in args.iter_from(1) {
+        match option.to_ascii_lowercase().as_slice() {
+            b"save" => save = true,
+            b"nosave" => nosave = true,
+            b"now" | b"force" => other = true,
+            b"abort" => abort = true,
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    if (save && nosave) || (abort && (save || nosave || other)) {
+        return Err(Error::SYNTAX);
+    }
+    if abort {
+        return Err(Error::new("ERR No shutdown in progress."));
+    }
+    if save {
+        // To end without what was asked for would lose data unnoticed.
+        tracing::error!("SHUTDOWN SAVE: snapshots are not supported, not ending");
+        return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs."));
+    }
+    tracing::info!(client = cx.client.id(), "SHUTDOWN by a client");
+    cx.client.close = true;
+    cx.server.end();
+    Ok(())
+}
+
+/// There are no replicas to wait for.
+fn wait(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    args.int(1)?;
+    timeout_ms(args.bytes(2))?;
+    out.w().integer(0);
+    Ok(())
+}
+
+fn role(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().array(3);
+    out.w().bulk(b"master");
+    out.w().integer(0);
+    out.w().array(0);
+    Ok(())
+}
+
+/// Nothing has been saved yet: as in Redis, the time of the start.
+fn lastsave(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    out.w().integer((unix_ms().saturating_sub(cx.server.uptime_ms()) / 1000) as i64);
+    Ok(())
+}
+
+fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.server.cluster.enabled {
+        return Err(Error::new("ERR REPLICAOF not allowed in cluster mode."));
+    }
+    if args.is(1, "no") && args.is(2, "one") {
+        out.w().ok();
+        return Ok(());
+    }
+    if !parse_integer(args.bytes(2)).is_some_and(|port| (0..=65_535).contains(&port)) {
+        return Err(Error::new("ERR Invalid master port"));
+    }
+    Err(Error::new("ERR replication is not supported by this server yet"))
+}
+
+fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.in_exec {
+        return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+    }
+    cx.server.monitor.follow(&cx.client.shared);
+    out.w().ok();
+    Ok(())
+}
+
+/// Columns and rows of the drawing, unless told, and at most.
+const COLUMNS: usize = 64;
+const ROWS: usize = 10;
+const COLUMNS_MAX: usize = 200;
+const ROWS_MAX: usize = 60;
+
+/// Draws boxes of random widths, packed row by row so that no gap is left.
+fn lolwut(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let mut first = 1;
+    if args.is(1, "version") && args.len() > 2 {
+        args.int(2)?;
+        first = 3;
+    }
+    let size = |at: usize, default: usize, max: usize| match args.get(at) {
+        Some(_) => args.int(at).map(|n| n.clamp(1, max as i64) as usize),
+        None => Ok(default),
+    };
+    let columns = size(first, COLUMNS, COLUMNS_MAX)?;
+    let rows = size(first + 1, ROWS, ROWS_MAX)?;
+    let mut drawing = String::new();
+    for _ in 0..rows {
+        let (mut top, mut bottom) = (String::new(), String::new());
+        let mut left = columns;
+        while left > 0 {
+            // Two columns for the sides; what would be too narrow joins in.
+            let mut inner = rand::random_range(1..=9).min(left.saturating_sub(2).max(1));
+            if left - (inner + 2).min(left) < 3 {
+                inner = left.saturating_sub(2).max(1);
+            }
+            let fill = ['░', '▒', '▓', '█'][rand::random_range(0..4)];
+            top.push('▐');
+            top.extend(std::iter::repeat_n(fill, inner));
+            top.push('▌');
+            bottom.push('▝');
+            bottom.extend(std::iter::repeat_n('▀', inner));
+            bottom.push('▘');
+            left = left.saturating_sub(inner + 2);
+        }
+        // Writing to a string does not fail.
+        let _ = writeln!(drawing, "{top}\n{bottom}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let _ = writeln!(drawing, "\nEverything fits, if you pack it. Snug {version}");
+    let _ = writeln!(drawing, "Redis ver. {REDIS_VERSION}");
+    out.w().verbatim("txt", drawing.as_bytes());
+    Ok(())
+}
