@@ -70,6 +70,13 @@ pub(crate) struct Watching {
     pub broken: Arc<AtomicBool>,
 }
 
+impl Watching {
+    /// Whether a watched key changed.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Relaxed)
+    }
+}
+
 impl Client {
     pub(crate) fn new(shared: Arc<Shared>, authenticated: bool) -> Self {
         Self {
@@ -170,6 +177,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Mail {
     pushes: Vec<u8>,
+    /// Shard channels that this node no longer serves.
+    closed_shard_channels: Vec<Vec<u8>>,
     waker: Option<Waker>,
 }
 
@@ -214,10 +223,20 @@ impl Shared {
         waiting
     }
 
-    /// Ends the connection, as soon as its worker gets to it.
-    pub(crate) fn kill(&self) {
-        self.killed.store(true, Release);
+    /// Ends a subscription to a shard channel that this node no longer serves,
+    /// as soon as the client's worker gets to it.
+    pub(crate) fn close_shard_channel(&self, name: &[u8]) {
+        self.mail.lock().closed_shard_channels.push(name.to_vec());
+        self.has_mail.store(true, Release);
         self.wake();
+    }
+
+    /// Ends the connection, as soon as its worker gets to it; false if that
+    /// was said before.
+    pub(crate) fn kill(&self) -> bool {
+        let first = !self.killed.swap(true, AcqRel);
+        self.wake();
+        first
     }
 
     /// Has the client's worker look at it.
@@ -232,13 +251,13 @@ impl Shared {
         self.killed.load(Acquire)
     }
 
-    /// Moves waiting pushes to the end of `out`.
-    pub(crate) fn take_mail(&self, out: &mut Vec<u8>) {
-        if self.has_mail.swap(false, AcqRel) {
-            let mut mail = self.mail.lock();
-            out.append(&mut mail.pushes);
-            mail.pushes = Vec::new();
+    /// Takes waiting pushes, and the shard channels closed since.
+    pub(crate) fn take_mail(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
+        if !self.has_mail.swap(false, AcqRel) {
+            return Default::default();
         }
+        let mut mail = self.mail.lock();
+        (std::mem::take(&mut mail.pushes), std::mem::take(&mut mail.closed_shard_channels))
     }
 
     /// Whom to wake when mail comes. To be called before looking for mail.

@@ -89,6 +89,8 @@ parameters! {
     EnableDebugCommand "enable-debug-command" ACCESS, "local", FIXED, "Who may use DEBUG.";
     ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
     ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
+    ClusterAllowReadsWhenDown "cluster-allow-reads-when-down" Kind::Bool, "no", MUTABLE, "Answer reads while the cluster is down.";
+    ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down" Kind::Bool, "yes", MUTABLE, "Serve shard channels while the cluster is down.";
     ClusterAnnounceIp "cluster-announce-ip" Kind::Text, "", MUTABLE, "Address to tell cluster clients.";
     ClusterConfigFile "cluster-config-file" Kind::Text, "nodes.conf", FIXED, "Where cluster state is kept.";
     ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE, "Milliseconds until a node counts as failing.";
@@ -117,6 +119,8 @@ parameters! {
 pub(crate) struct Config {
     texts: RwLock<Vec<String>>,
     numbers: [AtomicI64; PARAMETERS.len()],
+    /// `client-output-buffer-limit`, parsed: every message published needs it.
+    output_limits: RwLock<OutputLimits>,
     /// The configuration file, if one was given.
     pub file: Option<std::path::PathBuf>,
 }
@@ -283,6 +287,7 @@ impl Default for Config {
         Self {
             texts: RwLock::new(texts),
             numbers: std::array::from_fn(|i| AtomicI64::new(numbers[i])),
+            output_limits: RwLock::default(),
             file: None,
         }
     }
@@ -310,7 +315,11 @@ impl Config {
     pub(crate) fn set(&self, id: Param, value: &str) -> Result<(), String> {
         let (text, number) = match id.declaration().kind {
             // Classes that are not named keep their limits.
-            Kind::OutputLimits => (self.output_limits().parse(value)?.to_string(), 0),
+            Kind::OutputLimits => {
+                let limits = self.output_limits().parse(value)?;
+                *self.output_limits.write() = limits;
+                (limits.to_string(), 0)
+            }
             _ => id.check(value)?,
         };
         self.texts.write()[id as usize] = text;
@@ -320,8 +329,7 @@ impl Config {
 
     /// The output-buffer limits.
     pub(crate) fn output_limits(&self) -> OutputLimits {
-        let text = self.text(Param::ClientOutputBufferLimit);
-        OutputLimits::default().parse(&text).unwrap_or_default()
+        *self.output_limits.read()
     }
 
     /// Reads flags as `redis-server` takes them: an optional configuration

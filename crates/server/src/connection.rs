@@ -24,7 +24,7 @@ use crate::stats::Stat;
 use crate::worker::{self, Scratch};
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
-use snug_resp::{Limits, Parsed, Parser};
+use snug_resp::{Limits, Parsed, Parser, Writer};
 use snug_store::Batch;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -180,8 +180,15 @@ impl Connection {
     }
 
     fn collect_mail(&mut self) {
-        let mut mail = Vec::new();
-        self.client.shared.take_mail(&mut mail);
+        let (mut mail, closed) = self.client.shared.take_mail();
+        for name in closed {
+            // It may have left by itself meanwhile.
+            if self.client.shard_channels.remove(&name) {
+                let left = self.client.shard_channels.len();
+                let mut writer = Writer::new(&mut mail, self.client.protocol);
+                crate::pubsub::tell(&mut writer, "sunsubscribe", Some(&name), left);
+            }
+        }
         if !mail.is_empty() {
             self.queue(Bytes::from(mail));
         }

@@ -95,9 +95,33 @@ impl<'c> Context<'c> {
     pub(crate) fn find(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
         let found = if self.client.no_touch { slot.find_untouched(key) } else { slot.find(key) };
         if self.command.has(crate::command::flags::READONLY) {
-            self.server.stats.lookup(found.is_some());
+            self.read(key, found);
         }
         found
+    }
+
+    /// Looks up a key that a writing command only reads: a hit or miss of a
+    /// read all the same.
+    pub(crate) fn find_to_read(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
+        let found = if self.client.no_touch { slot.find_untouched(key) } else { slot.find(key) };
+        self.read(key, found);
+        found
+    }
+
+    /// Looks up a key to tell something of it that is no access to its value:
+    /// a hit or miss, but it does not keep the value from cooling.
+    pub(crate) fn peek(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
+        let found = slot.find_untouched(key);
+        self.read(key, found);
+        found
+    }
+
+    #[inline]
+    fn read(&self, key: &Key<'_>, found: Option<Found>) {
+        self.server.stats.lookup(found.is_some());
+        if found.is_none() {
+            self.notify(Class::KEY_MISS, "keymiss", key.bytes);
+        }
     }
 
     /// Tells the world that a key changed, while its slot is still locked:
@@ -209,6 +233,12 @@ impl OwnedArgs {
     pub(crate) fn new(args: Args<'_>) -> Self {
         let large = args.large.iter().map(|large| Large::from(large.chain.clone())).collect();
         Self { buf: args.buf.to_vec(), spans: args.spans.to_vec(), large }
+    }
+
+    /// Bytes that it keeps.
+    pub(crate) fn bytes(&self) -> usize {
+        let large: usize = self.large.iter().map(|large| large.chain.len()).sum();
+        size_of::<Self>() + self.buf.len() + size_of_val(&self.spans[..]) + large
     }
 
     pub(crate) fn args(&self) -> Args<'_> {

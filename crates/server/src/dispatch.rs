@@ -8,6 +8,7 @@ use crate::config::Param;
 use crate::context::{Args, Context, OwnedArgs};
 use crate::error::Error;
 use crate::out::Out;
+use crate::pubsub::{self, Caller};
 use crate::stats::Stat;
 use std::time::Instant;
 
@@ -15,6 +16,9 @@ use std::time::Instant;
 /// done, if it has to wait for a pause of writes to end.
 pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bool {
     let mark = out.mark();
+    let _caller = Caller::enter(cx.client);
+    // Whether what is written here is to be sent even if replies are off.
+    let mut kept = false;
     match admit(cx, args) {
         Ok(command) if waits(cx, command) => {
             cx.client.waits_to_write = true;
@@ -31,23 +35,34 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
             if cx.client.multi.is_some() && !passes_multi(command) {
                 queue(cx, command, args, out);
             } else {
+                let exec = command.name == "exec" && cx.client.reply == ReplyMode::On;
+                kept = exec || only_pushes(command);
                 call(cx, command, args, out);
             }
         }
     }
-    match cx.client.reply {
-        ReplyMode::On => {}
-        ReplyMode::Off => out.truncate(mark),
+    let silent = match cx.client.reply {
+        ReplyMode::On => return true,
+        ReplyMode::Off => true,
         ReplyMode::SkipNext => {
             cx.client.reply = ReplyMode::Skip;
-            out.truncate(mark);
+            true
         }
         ReplyMode::Skip => {
             cx.client.reply = ReplyMode::On;
-            out.truncate(mark);
+            true
         }
+    };
+    if silent && !kept {
+        out.truncate(mark);
     }
+    out.bytes.extend_from_slice(&pubsub::take_own());
     true
+}
+
+/// Commands that answer with pushes, which `CLIENT REPLY` does not stop.
+fn only_pushes(command: &Command) -> bool {
+    command.has(flags::PUBSUB) && command.has(flags::NOSCRIPT)
 }
 
 /// Whether a pause of writes keeps this command waiting.
@@ -62,37 +77,67 @@ fn waits(cx: &Context<'_>, command: &'static Command) -> bool {
     }
 }
 
-/// Finds the command and checks that this client may call it now.
+/// Finds the command and checks that this client may call it now. `EXEC` that
+/// may not be called ends the transaction and says why.
 fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error> {
     let command = commands::find(args)?;
-    if !command.arity_fits(args.len()) {
-        cx.server.monitor.rejected(cx.worker, command);
-        return Err(Error::wrong_arity(&command.full_name()));
+    let mut refused = may_call(cx, command, args);
+    if refused.is_ok() && cx.server.cluster.enabled {
+        refused = cx.server.cluster.route(cx, command, args).map_err(|error| (error, false));
     }
-    let client = &cx.client;
-    if !client.authenticated && !command.has(flags::NO_AUTH) {
-        return Err(Error::NO_AUTH);
+    if refused.is_ok() {
+        refused = has_room(cx, command).map_err(|error| (error, true));
     }
-    if command.has(flags::NO_MULTI) && client.multi.is_some() {
-        return Err(Error::from(format!(
-            "ERR Command '{}' not allowed inside a transaction",
-            command.full_name()
-        )));
-    }
-    if client.in_pubsub_mode() && !passes_pubsub(command) {
-        return Err(Error::from(format!(
+    if refused.is_ok() && cx.client.in_pubsub_mode() && !passes_pubsub(command) {
+        let error = format!(
             "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
             command.full_name()
-        )));
+        );
+        refused = Err((Error::from(error), true));
     }
-    if cx.server.cluster.enabled && command.names_keys() {
-        cx.server.cluster.route(cx, command, args)?;
+    let Err((error, explained)) = refused else { return Ok(command) };
+    cx.server.monitor.rejected(cx.worker, command);
+    if command.name != "exec" {
+        return Err(error);
     }
+    commands::transactions::forget(cx);
+    if !explained {
+        return Err(error);
+    }
+    let reason = error.text().strip_prefix("ERR ").unwrap_or(error.text());
+    Err(Error::from(format!("EXECABORT Transaction discarded because of: {reason}")))
+}
+
+/// A refusal, and whether `EXEC` is to explain it as the reason of its own.
+type Refusal = (Error, bool);
+
+fn may_call(cx: &Context<'_>, command: &Command, args: Args<'_>) -> Result<(), Refusal> {
+    if !command.arity_fits(args.len()) {
+        return Err((Error::wrong_arity(&command.full_name()), true));
+    }
+    if !cx.client.authenticated && !command.has(flags::NO_AUTH) {
+        return Err((Error::NO_AUTH, true));
+    }
+    if command.has(flags::NO_MULTI) && cx.client.multi.is_some() {
+        return Err((Error::new("ERR Command not allowed inside a transaction"), true));
+    }
+    Ok(())
+}
+
+/// Whether there is memory for the command; while a transaction is queued,
+/// for anything that would make the queue longer.
+fn has_room(cx: &Context<'_>, command: &Command) -> Result<(), Error> {
     let limit = cx.server.config.number(Param::MaxMemory) as usize;
-    if limit > 0 && command.has(flags::DENYOOM) && snug_store::memory::used() > limit {
-        return Err(Error::OOM);
+    if limit == 0 || snug_store::memory::used() <= limit {
+        return Ok(());
     }
-    Ok(command)
+    let needs_room = match (&cx.client.multi, command.name) {
+        (Some(multi), "exec") => multi.queue.iter().any(|(c, _)| c.has(flags::DENYOOM)),
+        (Some(_), "discard" | "quit" | "reset") => false,
+        (Some(_), _) => true,
+        (None, _) => command.has(flags::DENYOOM),
+    };
+    if needs_room { Err(Error::OOM) } else { Ok(()) }
 }
 
 /// Commands that act at once within `MULTI`.
@@ -119,10 +164,21 @@ fn passes_pubsub(command: &Command) -> bool {
 }
 
 fn queue(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &mut Out) {
+    let doomed = cx.client.watch.is_broken();
+    let limit = cx.server.config.number(Param::ClientQueryBufferLimit) as usize;
     let Some(multi) = &mut cx.client.multi else { return };
-    let owned = OwnedArgs::new(args);
-    multi.bytes += owned.args().buf.len() + size_of::<OwnedArgs>();
-    multi.queue.push((command, owned));
+    // Whatever `EXEC` will not execute need not be kept.
+    if !multi.failed && !doomed {
+        let owned = OwnedArgs::new(args);
+        multi.bytes += owned.bytes();
+        multi.queue.push((command, owned));
+    }
+    if multi.bytes > limit {
+        cx.server.stats.add(Stat::client_query_buffer_limit_disconnections, 1);
+        tracing::warn!(client = cx.client.id(), "closing client whose transaction is too large");
+        cx.client.close = true;
+        return;
+    }
     out.w().simple("QUEUED");
 }
 
@@ -131,14 +187,31 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
     cx.command = command;
     let mark = out.mark();
     let began = Instant::now();
+    let reply = cx.client.reply;
     let result = (command.handler)(cx, args, out);
     let failed = result.is_err();
     if let Err(error) = result {
         out.truncate(mark);
         fail(cx, &error, out);
     }
+    if cx.in_exec && turned_off(reply, cx.client.reply) && !only_pushes(command) {
+        out.truncate(mark);
+    }
+    // If replies are off, `execute` sends it in the end.
+    if cx.client.subscriptions() > 0 && cx.client.reply == ReplyMode::On {
+        let own = pubsub::take_own();
+        if !own.is_empty() {
+            out.insert(mark, &own);
+        }
+    }
     cx.server.stats.add(Stat::total_commands_processed, 1);
     cx.server.monitor.called(cx, args, began.elapsed(), failed);
+}
+
+/// Whether a command within `EXEC` is not answered, by the modes before and
+/// after it.
+fn turned_off(before: ReplyMode, after: ReplyMode) -> bool {
+    after == ReplyMode::Off || (after == ReplyMode::SkipNext && before != ReplyMode::SkipNext)
 }
 
 /// Sends an error and counts it.

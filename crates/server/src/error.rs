@@ -1,5 +1,6 @@
 //! What a client is told when a command fails: Redis's exact words.
 
+use crate::context::Args;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -29,6 +30,15 @@ impl Error {
 
     pub(crate) fn wrong_arity(full_name: &str) -> Self {
         Self::from(format!("ERR wrong number of arguments for '{full_name}' command"))
+    }
+
+    /// For a subcommand that exists, with arguments that do not fit it.
+    pub(crate) fn wrong_subcommand(args: Args<'_>, container: &str) -> Self {
+        let name = args.get(1).unwrap_or_default();
+        let shown = String::from_utf8_lossy(&name[..name.len().min(128)]);
+        Self::from(format!(
+            "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try {container} HELP."
+        ))
     }
 
     /// The text of the reply, code included.

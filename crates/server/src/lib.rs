@@ -21,6 +21,7 @@ mod notify;
 mod out;
 mod pause;
 mod pubsub;
+mod reclaim;
 mod serve;
 mod server;
 mod stats;

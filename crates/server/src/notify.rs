@@ -33,10 +33,10 @@ impl Class {
         ('e', Self::EVICTED),
         ('t', Self::STREAM),
         ('d', Self::MODULE),
+        ('n', Self::NEW),
         ('K', Self::KEYSPACE),
         ('E', Self::KEYEVENT),
         ('m', Self::KEY_MISS),
-        ('n', Self::NEW),
     ];
 
     /// What `A` stands for: all that are about keys being changed.
@@ -57,12 +57,13 @@ impl Class {
         })
     }
 
-    /// The letters of these classes, as `CONFIG GET` shows them.
+    /// The letters of these classes, as `CONFIG GET` shows them: `A` takes the
+    /// place of those that it stands for, and of `n`, which it does not.
     pub(crate) fn letters(self) -> String {
         let all = self.0 & Self::ALL == Self::ALL;
-        let rest = Self::LETTERS
-            .iter()
-            .filter(|(_, class)| self.any(*class) && !(all && class.0 & Self::ALL != 0));
+        let rest = Self::LETTERS.iter().filter(|(_, class)| {
+            self.any(*class) && !(all && class.0 & (Self::ALL | Self::NEW.0) != 0)
+        });
         all.then_some('A').into_iter().chain(rest.map(|(letter, _)| *letter)).collect()
     }
 }
@@ -73,7 +74,14 @@ mod tests {
 
     #[test]
     fn letters_round_trip_as_redis_shows_them() {
-        for (given, shown) in [("", ""), ("KEA", "AKE"), ("Kx", "xK"), ("g$lshzxetdEm", "AEm")] {
+        for (given, shown) in [
+            ("", ""),
+            ("KEA", "AKE"),
+            ("Kx", "xK"),
+            ("g$lshzxetdEm", "AEm"),
+            ("mEKn", "nKEm"),
+            ("AKEn", "AKE"),
+        ] {
             assert_eq!(Class::parse(given).unwrap().letters(), shown);
         }
         assert_eq!(Class::parse("Q"), None);

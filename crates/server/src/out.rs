@@ -70,6 +70,14 @@ impl Out {
         }
     }
 
+    /// Puts bytes before what was written since the sink had this length.
+    pub(crate) fn insert(&mut self, mark: OutMark, bytes: &[u8]) {
+        self.bytes.splice(mark.bytes..mark.bytes, bytes.iter().copied());
+        for (at, _) in &mut self.chunks[mark.chunks..] {
+            *at += bytes.len();
+        }
+    }
+
     /// This point, for [`truncate`](Self::truncate).
     pub(crate) fn mark(&self) -> OutMark {
         OutMark { bytes: self.bytes.len(), chunks: self.chunks.len() }

@@ -2,13 +2,27 @@
 //!
 //! One registry for all; subscribing takes it to write, publishing to read. A
 //! message is encoded once per protocol and put into each subscriber's mailbox.
-//! A subscriber that does not read is cut off at its output-buffer limit.
+//! A subscriber that does not read is cut off at its output-buffer limit, of
+//! which what waits in the mailbox is part.
+//!
+//! What a command publishes to its own caller (`PUBLISH` to a channel one is
+//! subscribed to, or the keyspace event of one's own write) goes before that
+//! command's reply, as in Redis: such messages do not take the way through the
+//! mailbox but wait in [`OWN`] until the reply is written.
+//!
+//! | operation | cost |
+//! | --- | --- |
+//! | publish | the channel's subscribers, and a match with every pattern |
+//! | subscribe | O(1), and everybody else's publishing waits for it |
+//! | unsubscribe | a search among the channel's subscribers |
 
 use crate::client::{Client, Shared};
 use crate::server::Server;
+use crate::stats::Stat;
 use foldhash::HashMap;
 use parking_lot::RwLock;
 use snug_resp::{Protocol, Writer};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -43,6 +57,37 @@ impl Registry {
     }
 }
 
+thread_local! {
+    /// The client whose command this thread executes; 0 for none.
+    static CALLER: Cell<u64> = const { Cell::new(0) };
+    /// What that command published to its own caller.
+    static OWN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Says whose command this thread executes, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Caller(());
+
+impl Caller {
+    #[inline]
+    pub(crate) fn enter(client: &Client) -> Self {
+        CALLER.set(client.id());
+        Self(())
+    }
+}
+
+impl Drop for Caller {
+    #[inline]
+    fn drop(&mut self) {
+        CALLER.set(0);
+    }
+}
+
+/// Takes what the command published to its own caller.
+pub(crate) fn take_own() -> Vec<u8> {
+    OWN.take()
+}
+
 impl PubSub {
     /// Subscribes a client; false if it was subscribed.
     pub(crate) fn subscribe(&self, client: &mut Client, subject: Subject, name: &[u8]) -> bool {
@@ -62,7 +107,9 @@ impl PubSub {
         let mut registry = self.0.write();
         let subscribers = registry.of(subject);
         if let Some(list) = subscribers.get_mut(name) {
-            list.retain(|other| other.id != client.id());
+            if let Some(at) = list.iter().position(|other| Arc::ptr_eq(other, &client.shared)) {
+                list.remove(at);
+            }
             if list.is_empty() {
                 subscribers.remove(name);
             }
@@ -73,7 +120,7 @@ impl PubSub {
     /// Unsubscribes a client from everything.
     pub(crate) fn leave(&self, client: &mut Client) {
         for subject in [Subject::Channel, Subject::Pattern, Subject::ShardChannel] {
-            for name in client_set(client, subject).clone() {
+            for name in names_of(client, subject) {
                 self.unsubscribe(client, subject, &name);
             }
         }
@@ -104,6 +151,19 @@ impl PubSub {
             .map_or(0, |subscribers| deliver(server, subscribers, &[b"smessage", channel, message]))
     }
 
+    /// Ends all subscriptions to shard channels of slots that `is_gone`: this
+    /// node no longer serves them. Their subscribers are told.
+    pub(crate) fn close_shard_channels(&self, is_gone: impl Fn(usize) -> bool) {
+        let mut registry = self.0.write();
+        registry.shard_channels.retain(|name, subscribers| {
+            let gone = is_gone(usize::from(snug_store::cluster_slot(name)));
+            if gone {
+                subscribers.iter().for_each(|subscriber| subscriber.close_shard_channel(name));
+            }
+            !gone
+        });
+    }
+
     /// Names with subscribers that `matches`, in no order.
     pub(crate) fn names(&self, shard: bool, matches: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let registry = self.0.read();
@@ -132,6 +192,28 @@ fn client_set(client: &mut Client, subject: Subject) -> &mut std::collections::H
     }
 }
 
+/// What a client is subscribed to, in no order.
+pub(crate) fn names_of(client: &Client, subject: Subject) -> Vec<Vec<u8>> {
+    let names = match subject {
+        Subject::Channel => &client.channels,
+        Subject::Pattern => &client.patterns,
+        Subject::ShardChannel => &client.shard_channels,
+    };
+    names.iter().cloned().collect()
+}
+
+/// What a client is told when its subscriptions change: `word`, the name if
+/// there is one, and the subscriptions of this kind that it has now.
+pub(crate) fn tell(writer: &mut Writer<'_>, word: &str, name: Option<&[u8]>, subscriptions: usize) {
+    writer.push(3);
+    writer.bulk(word.as_bytes());
+    match name {
+        Some(name) => writer.bulk(name),
+        None => writer.null(),
+    }
+    writer.integer(subscriptions as i64);
+}
+
 fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usize {
     let encode = |protocol| {
         let mut bytes = Vec::new();
@@ -142,14 +224,24 @@ fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usi
     };
     let (mut resp2, mut resp3) = (None, None);
     let hard = server.config.output_limits().pubsub.hard;
+    let caller = CALLER.get();
     for subscriber in subscribers {
         let encoded = match subscriber.figures.resp.load(Relaxed) {
             3 => resp3.get_or_insert_with(|| encode(Protocol::Resp3)),
             _ => resp2.get_or_insert_with(|| encode(Protocol::Resp2)),
         };
+        if subscriber.id == caller {
+            OWN.with_borrow_mut(|own| own.extend_from_slice(encoded));
+            continue;
+        }
         let waiting = subscriber.push(encoded) + subscriber.figures.output_bytes.load(Relaxed);
-        if hard > 0 && waiting as u64 > hard {
-            subscriber.kill();
+        if hard > 0 && waiting as u64 > hard && subscriber.kill() {
+            server.stats.add(Stat::client_output_buffer_limit_disconnections, 1);
+            tracing::warn!(
+                client = subscriber.id,
+                waiting,
+                "subscriber closed for overcoming of output buffer limits"
+            );
         }
     }
     subscribers.len()

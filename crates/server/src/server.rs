@@ -108,9 +108,16 @@ impl Server {
     pub(crate) fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], class: Class, event: &str) {
         self.stats.add(Stat::dirty, 1);
         if slot.observed() {
-            self.watches.touch(slot.db(), key);
+            let number = self.store.key(key).slot();
+            self.watches.touch(slot.db(), number, key);
         }
-        self.notify(class, event, slot.db(), key);
+        let wanted = Class(self.config.number(Param::NotifyKeyspaceEvents) as u32);
+        if wanted.any(Class::NEW) && slot.take_added() {
+            self.publish_event(wanted, "new", slot.db(), key);
+        }
+        if wanted.any(class) {
+            self.publish_event(wanted, event, slot.db(), key);
+        }
     }
 
     /// Publishes a keyspace event, if the configuration asks for its class.

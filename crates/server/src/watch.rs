@@ -1,8 +1,13 @@
 //! `WATCH`: who watches which key.
 //!
+//! ```text
+//!  (database, slot) -> [ key, broken | key, broken | ... ]
+//! ```
+//!
 //! A slot in which a key is watched is marked *observed*; a write there looks
 //! its key up here, and nobody else's write does. A watch is broken for good
-//! by the first change.
+//! by the first change. Watching and its end cost a search among the watches
+//! of one slot.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -10,9 +15,18 @@ use snug_store::Batch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// All watched keys, by database and key.
+/// One client's watch of one key.
+#[derive(Clone, Debug)]
+struct Watch {
+    key: Vec<u8>,
+    broken: Arc<AtomicBool>,
+}
+
+/// All watched keys, by database and slot.
+///
+/// Locked after a slot, never before one.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<HashMap<(usize, Vec<u8>), Vec<Arc<AtomicBool>>>>);
+pub(crate) struct Watches(Mutex<HashMap<(usize, usize), Vec<Watch>>>);
 
 impl Watches {
     /// Watches a key: `broken` is set when it changes.
@@ -22,7 +36,8 @@ impl Watches {
         // An expired key is gone before the watch begins, not broken by going.
         slot.find_untouched(&hashed);
         slot.observe(true);
-        self.0.lock().entry((db, key.to_vec())).or_default().push(Arc::clone(broken));
+        let watch = Watch { key: key.to_vec(), broken: Arc::clone(broken) };
+        self.0.lock().entry((db, hashed.slot())).or_default().push(watch);
     }
 
     /// Watches a key no longer.
@@ -36,42 +51,40 @@ impl Watches {
         let hashed = store.key(key);
         let mut slot = store.lock(db, &hashed);
         let mut watched = self.0.lock();
-        let id = (db, key.to_vec());
-        if let Some(watchers) = watched.get_mut(&id) {
-            watchers.retain(|other| !Arc::ptr_eq(other, broken));
-            if watchers.is_empty() {
-                watched.remove(&id);
-            }
+        let place = (db, hashed.slot());
+        let Some(watches) = watched.get_mut(&place) else { return };
+        let ours = |watch: &Watch| Arc::ptr_eq(&watch.broken, broken) && watch.key == key;
+        if let Some(at) = watches.iter().position(ours) {
+            watches.swap_remove(at);
         }
-        let in_slot = |other: &[u8]| store.key(other).slot() == hashed.slot();
-        if !watched.keys().any(|(other_db, other)| *other_db == db && in_slot(other)) {
+        if watches.is_empty() {
+            watched.remove(&place);
             slot.observe(false);
         }
     }
 
-    /// A key changed.
-    pub(crate) fn touch(&self, db: usize, key: &[u8]) {
-        let watched = self.0.lock();
-        // Looked up by borrowed parts would need a key type of its own; this
-        // path is taken only in slots with a watched key.
-        if let Some(watchers) = watched.get(&(db, key.to_vec())) {
-            watchers.iter().for_each(|broken| broken.store(true, Relaxed));
+    /// A key in this slot changed. To be called with the slot locked.
+    pub(crate) fn touch(&self, db: usize, slot: usize, key: &[u8]) {
+        if let Some(watches) = self.0.lock().get(&(db, slot)) {
+            let of_key = watches.iter().filter(|watch| watch.key == key);
+            of_key.for_each(|watch| watch.broken.store(true, Relaxed));
         }
     }
 
-    /// Databases are about to be emptied or swapped: the watches of all their
-    /// keys that exist are broken. Needs the store to itself.
+    /// A database is about to be emptied, or two are about to be swapped: the
+    /// watches of their keys that exist in any of them are broken. Needs the
+    /// store to itself.
     pub(crate) fn touch_existing(&self, store: &Batch<'_>, dbs: &[usize]) {
+        // Copied, for looking a key up may expire it, which comes back here.
         let watched = self.0.lock();
-        for ((db, key), watchers) in watched.iter().filter(|((db, _), _)| dbs.contains(db)) {
-            let hashed = store.key(key);
-            let exists = dbs.iter().any(|&in_db| {
-                (in_db == *db || dbs.len() == 2) && {
-                    store.lock(in_db, &hashed).find_untouched(&hashed).is_some()
-                }
-            });
-            if exists {
-                watchers.iter().for_each(|broken| broken.store(true, Relaxed));
+        let in_dbs = watched.iter().filter(|((db, _), _)| dbs.contains(db));
+        let copies: Vec<Watch> = in_dbs.flat_map(|(_, watches)| watches).cloned().collect();
+        drop(watched);
+        for Watch { key, broken } in copies {
+            let key = store.key(&key);
+            let in_db = |&db: &usize| store.lock(db, &key).find_untouched(&key).is_some();
+            if dbs.iter().any(in_db) {
+                broken.store(true, Relaxed);
             }
         }
     }
@@ -79,8 +92,69 @@ impl Watches {
     /// Databases were emptied or swapped: marks the slots of their watched keys
     /// again. Needs the store to itself.
     pub(crate) fn observe_again(&self, store: &Batch<'_>, dbs: &[usize]) {
-        for (db, key) in self.0.lock().keys().filter(|(db, _)| dbs.contains(db)) {
-            store.lock(*db, &store.key(key)).observe(true);
+        for (db, slot) in self.0.lock().keys().filter(|(db, _)| dbs.contains(db)) {
+            store.lock_slot(*db, *slot).observe(true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snug_store::{NewStr, SetExpiry, Store, StoreConfig, Unobserved};
+
+    fn set(store: &Batch<'_>, db: usize, key: &[u8]) {
+        let key = store.key(key);
+        let mut slot = store.lock(db, &key);
+        let found = slot.find(&key);
+        slot.set_string(&key, found, NewStr::Int(1), SetExpiry::Clear);
+    }
+
+    #[test]
+    fn what_breaks_a_watch() {
+        let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+        let mut session = store.session();
+        let batch = session.enter(1);
+        let watches = Watches::default();
+        let watch = |db, key: &[u8]| {
+            let broken = Arc::new(AtomicBool::new(false));
+            watches.add(&batch, db, key, &broken);
+            move || broken.load(Relaxed)
+        };
+        set(&batch, 0, b"here");
+        set(&batch, 1, b"there");
+        let (here, none, other) = (watch(0, b"here"), watch(0, b"none"), watch(1, b"here"));
+        watches.touch_existing(&batch, &[0]);
+        watches.touch_existing(&batch, &[1]);
+        assert_eq!((here(), none(), other()), (true, false, false));
+
+        let (there, none) = (watch(0, b"there"), watch(0, b"none"));
+        watches.touch_existing(&batch, &[0]);
+        assert!(!there());
+        watches.touch_existing(&batch, &[0, 1]);
+        assert_eq!((there(), none()), (true, false));
+
+        let (one, two) = (watch(0, b"k"), watch(1, b"k"));
+        watches.touch(0, batch.key(b"k").slot(), b"k");
+        assert_eq!((one(), two()), (true, false));
+    }
+
+    #[test]
+    fn a_slot_is_observed_while_one_of_its_keys_is_watched() {
+        let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+        let mut session = store.session();
+        let batch = session.enter(1);
+        let watches = Watches::default();
+        let key = batch.key(b"k");
+        let observed = || batch.lock(0, &key).observed();
+        let [a, b] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        watches.add(&batch, 0, b"k", &a);
+        watches.add(&batch, 0, b"k", &b);
+        watches.remove(&batch, 0, b"k", &a);
+        assert!(observed());
+        watches.remove(&batch, 0, b"k", &b);
+        assert!(!observed());
+        watches.remove(&batch, 0, b"k", &b);
+        assert!(watches.0.lock().is_empty());
     }
 }

@@ -175,9 +175,23 @@ async fn clock(server: Arc<Server>, worker: usize) {
             server.rates.lock().tick(&server.stats);
             server.peak_memory.fetch_max(snug_store::memory::used(), Relaxed);
             disconnect_idle(&server, now);
+            check_soft_limits(&server);
         }
         while with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
             tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Has subscribers and others that do not read looked at again: how long their
+/// replies have waited counts too, and nothing else might wake them.
+fn check_soft_limits(server: &Server) {
+    let limits = server.config.output_limits();
+    let softs = [limits.normal.soft, limits.pubsub.soft];
+    let Some(soft) = softs.into_iter().filter(|&soft| soft > 0).min() else { return };
+    for client in server.clients.read().values() {
+        if client.figures.output_bytes.load(Relaxed) as u64 > soft {
+            client.wake();
         }
     }
 }

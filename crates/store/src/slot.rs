@@ -104,6 +104,11 @@ impl Detached {
     pub fn expiry(&self) -> Option<u64> {
         self.0.expiry()
     }
+
+    /// Bytes allocated for it, to decide where it is freed.
+    pub fn allocated(&self) -> usize {
+        self.0.allocated()
+    }
 }
 
 /// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
@@ -219,6 +224,8 @@ pub struct SlotGuard<'a> {
     keyspace: usize,
     /// Whether dropping the guard unlocks, or the lock belongs to a scope.
     locked: bool,
+    /// Whether a key was added that nobody has asked about yet.
+    added: std::cell::Cell<bool>,
 }
 
 impl Drop for SlotGuard<'_> {
@@ -240,7 +247,7 @@ impl<'a> SlotGuard<'a> {
     pub(crate) fn lock(session: &'a Session, slot: &'a Slot, db: usize, keyspace: usize) -> Self {
         slot.lock();
         session.guard_made();
-        Self { slot, session, db, keyspace, locked: true }
+        Self { slot, session, db, keyspace, locked: true, added: std::cell::Cell::new(false) }
     }
 
     /// A guard under a scope that keeps everybody else out of the slot. Panics
@@ -250,7 +257,7 @@ impl<'a> SlotGuard<'a> {
         assert!(notes & BORROWED == 0, "two guards of one slot in use at once");
         slot.notes.store(notes | BORROWED, Relaxed);
         session.guard_made();
-        Self { slot, session, db, keyspace, locked: false }
+        Self { slot, session, db, keyspace, locked: false, added: std::cell::Cell::new(false) }
     }
 
     #[inline]
@@ -278,6 +285,12 @@ impl<'a> SlotGuard<'a> {
     /// The time that this guard's work counts as, in Unix milliseconds.
     pub fn now(&self) -> u64 {
         self.session.now()
+    }
+
+    /// Whether this guard added a key since it was last asked.
+    #[inline]
+    pub fn take_added(&self) -> bool {
+        self.added.take()
     }
 
     /// Keys in this slot, expired but not yet removed ones included. O(1).
@@ -644,6 +657,7 @@ impl<'a> SlotGuard<'a> {
         let store = self.session.store();
         let place = self.cells_mut().insert(key, cell, |key| store.key(key).branch());
         self.slot.keys.store(self.cells().len() as u32, Relaxed);
+        self.added.set(true);
         Found(place)
     }
 

@@ -1,5 +1,603 @@
 //! Commands on keys of any type: DEL, EXPIRE, SCAN, RENAME, ...
+//!
+//! A command of one key locks that key's slot. A command of several holds all
+//! their slots first and then works on them one after the other, so that
+//! nobody sees it half done. KEYS, SCAN and RANDOMKEY lock slot by slot.
 
-use crate::command::Command;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::config::Param;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::notify::Class;
+use crate::out::Out;
+use crate::reclaim::reclaim;
+use snug_resp::Writer;
+use snug_store::{Detached, Key};
 
-pub(crate) const COMMANDS: &[Command] = &[];
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("del", -2, del).flags(WRITE).keys(1, -1, 1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(N) where N is the number of keys, plus O(M) for each that holds M elements.",
+        "Removes keys.",
+    ),
+    Command::new("unlink", -2, unlink).flags(WRITE | FAST).keys(1, -1, 1).about(
+        Group::Generic,
+        "4.0.0",
+        "O(1) for each key; large values are freed by another thread.",
+        "Removes keys, and frees what they held in the background.",
+    ),
+    Command::new("exists", -2, exists).flags(READONLY | FAST).keys(1, -1, 1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(N) where N is the number of keys to check.",
+        "Counts how many of the keys exist.",
+    ),
+    Command::new("type", 2, kind).flags(READONLY | FAST).key(1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Tells the type of a key's value.",
+    ),
+    Command::new("touch", -2, touch).flags(READONLY | FAST).keys(1, -1, 1).about(
+        Group::Generic,
+        "3.2.1",
+        "O(N) where N is the number of keys that will be touched.",
+        "Counts keys as accessed, and how many of them exist.",
+    ),
+    Command::new("rename", 3, rename).flags(WRITE).keys(1, 2, 1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Gives a key another name, which loses what it held.",
+    ),
+    Command::new("renamenx", 3, renamenx).flags(WRITE | FAST).keys(1, 2, 1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Gives a key another name if no key has that name.",
+    ),
+    // WIDE: in EXEC the other database's slot cannot be told beforehand.
+    Command::new("copy", -3, copy).flags(WRITE | DENYOOM | WIDE).keys(1, 2, 1).about(
+        Group::Generic,
+        "6.2.0",
+        "O(N) where N is the number of elements of the value; O(1) for strings.",
+        "Copies a key's value and expiry to another key.",
+    ),
+    Command::new("move", 3, move_).flags(WRITE | FAST | WIDE).key(1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Moves a key to another database.",
+    ),
+    Command::new("randomkey", 1, randomkey).flags(READONLY | WIDE).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Returns a key drawn at random.",
+    ),
+    Command::new("keys", 2, keys).flags(READONLY | WIDE).about(
+        Group::Generic,
+        "1.0.0",
+        "O(N) where N is the number of keys in the database.",
+        "Returns all keys that match a pattern.",
+    ),
+    Command::new("scan", -2, scan).flags(READONLY | WIDE).about(
+        Group::Generic,
+        "2.8.0",
+        "O(1) for every call. O(N) for a whole iteration over N keys.",
+        "Iterates over the keys of the database, some at a time.",
+    ),
+    Command::new("expire", -3, expire).flags(WRITE | FAST).key(1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Has a key expire after some seconds.",
+    ),
+    Command::new("pexpire", -3, pexpire).flags(WRITE | FAST).key(1).about(
+        Group::Generic,
+        "2.6.0",
+        "O(1)",
+        "Has a key expire after some milliseconds.",
+    ),
+    Command::new("expireat", -3, expireat).flags(WRITE | FAST).key(1).about(
+        Group::Generic,
+        "1.2.0",
+        "O(1)",
+        "Has a key expire at a Unix time in seconds.",
+    ),
+    Command::new("pexpireat", -3, pexpireat).flags(WRITE | FAST).key(1).about(
+        Group::Generic,
+        "2.6.0",
+        "O(1)",
+        "Has a key expire at a Unix time in milliseconds.",
+    ),
+    Command::new("ttl", 2, ttl).flags(READONLY | FAST).key(1).about(
+        Group::Generic,
+        "1.0.0",
+        "O(1)",
+        "Tells in how many seconds a key expires.",
+    ),
+    Command::new("pttl", 2, pttl).flags(READONLY | FAST).key(1).about(
+        Group::Generic,
+        "2.6.0",
+        "O(1)",
+        "Tells in how many milliseconds a key expires.",
+    ),
+    Command::new("expiretime", 2, expiretime).flags(READONLY | FAST).key(1).about(
+        Group::Generic,
+        "7.0.0",
+        "O(1)",
+        "Tells at which Unix time, in seconds, a key expires.",
+    ),
+    Command::new("pexpiretime", 2, pexpiretime).flags(READONLY | FAST).key(1).about(
+        Group::Generic,
+        "7.0.0",
+        "O(1)",
+        "Tells at which Unix time, in milliseconds, a key expires.",
+    ),
+    Command::new("persist", 2, persist).flags(WRITE | FAST).key(1).about(
+        Group::Generic,
+        "2.2.0",
+        "O(1)",
+        "Has a key expire no longer.",
+    ),
+];
+
+const SAME_OBJECT: Error = Error::new("ERR source and destination objects are the same");
+const DB_RANGE: Error = Error::new("ERR DB index is out of range");
+
+fn del(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let lazy = cx.server.config.is_on(Param::LazyfreeLazyUserDel);
+    remove(cx, args, out, lazy)
+}
+
+fn unlink(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    remove(cx, args, out, true)
+}
+
+fn remove(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, lazy: bool) -> Result<(), Error> {
+    let _held = hold_all(cx, args);
+    let mut removed = 0;
+    for name in args.iter_from(1) {
+        let key = cx.key(name);
+        let mut slot = cx.lock(&key);
+        let Some(found) = slot.find_untouched(&key) else { continue };
+        let value = slot.detach(found);
+        cx.changed(&slot, key.bytes, Class::GENERIC, "del");
+        drop(slot);
+        removed += 1;
+        if lazy {
+            reclaim(value);
+        }
+    }
+    out.w().integer(removed);
+    Ok(())
+}
+
+/// Holds the slots of all arguments; one key alone needs no more than its lock.
+fn hold_all<'c>(cx: &Context<'c>, args: Args<'_>) -> Option<snug_store::Hold<'c>> {
+    (args.len() > 2).then(|| cx.hold(args.iter_from(1).map(|name| cx.key(name))))
+}
+
+fn exists(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let _held = hold_all(cx, args);
+    let mut found = 0;
+    for name in args.iter_from(1) {
+        let key = cx.key(name);
+        found += i64::from(cx.peek(&mut cx.lock(&key), &key).is_some());
+    }
+    out.w().integer(found);
+    Ok(())
+}
+
+fn touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let _held = hold_all(cx, args);
+    let mut found = 0;
+    for name in args.iter_from(1) {
+        let key = cx.key(name);
+        found += i64::from(cx.find(&mut cx.lock(&key), &key).is_some());
+    }
+    out.w().integer(found);
+    Ok(())
+}
+
+fn kind(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let name = cx.peek(&mut slot, &key).map_or("none", |found| slot.type_of(found).name());
+    out.w().simple(name);
+    Ok(())
+}
+
+fn rename(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    rename_to(cx, args, false)?;
+    out.w().ok();
+    Ok(())
+}
+
+fn renamenx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let renamed = rename_to(cx, args, true)?;
+    out.w().integer(i64::from(renamed));
+    Ok(())
+}
+
+/// Renames a key; false if `unless_taken` and there is a key of the new name.
+fn rename_to(cx: &mut Context<'_>, args: Args<'_>, unless_taken: bool) -> Result<bool, Error> {
+    let (from, to) = (cx.key(args.bytes(1)), cx.key(args.bytes(2)));
+    let _held = cx.hold([from, to]);
+    if cx.lock(&from).find(&from).is_none() {
+        return Err(Error::NO_SUCH_KEY);
+    }
+    if from.bytes == to.bytes {
+        return Ok(false);
+    }
+    if unless_taken && cx.lock(&to).find(&to).is_some() {
+        return Ok(false);
+    }
+    let db = cx.db();
+    let Some(value) = take(cx, db, &from) else { return Err(Error::NO_SUCH_KEY) };
+    put(cx, db, &to, value);
+    cx.changed(&cx.lock(&from), from.bytes, Class::GENERIC, "rename_from");
+    cx.changed(&cx.lock(&to), to.bytes, Class::GENERIC, "rename_to");
+    Ok(true)
+}
+
+/// Takes a key's value out of its slot.
+fn take(cx: &Context<'_>, db: usize, key: &Key<'_>) -> Option<Detached> {
+    let mut slot = cx.store.lock(db, key);
+    let found = slot.find_untouched(key)?;
+    Some(slot.detach(found))
+}
+
+/// Gives a value to a key, in place of what that key held.
+fn put(cx: &Context<'_>, db: usize, key: &Key<'_>, value: Detached) {
+    let mut slot = cx.store.lock(db, key);
+    if let Some(found) = slot.find_untouched(key) {
+        slot.remove(found);
+    }
+    slot.attach(key, value);
+    // Told before what follows, which is told of both keys.
+    cx.server.notify(Class::NEW, "new", db, key.bytes);
+}
+
+/// Argument `index` as the number of a database.
+fn database(cx: &Context<'_>, args: Args<'_>, index: usize) -> Result<usize, Error> {
+    let number = i32::try_from(args.int(index)?).map_err(|_| {
+        let (min, max) = (i32::MIN, i32::MAX);
+        Error::from(format!("ERR value is out of range, value must between {min} and {max}"))
+    })?;
+    let databases = cx.server.config.number(Param::Databases) as usize;
+    usize::try_from(number).ok().filter(|&db| db < databases).ok_or(DB_RANGE)
+}
+
+fn move_(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if cx.server.cluster.enabled {
+        return Err(Error::new("ERR MOVE is not allowed in cluster mode"));
+    }
+    let (from, to) = (cx.db(), database(cx, args, 2)?);
+    if from == to {
+        return Err(SAME_OBJECT);
+    }
+    let key = cx.key(args.bytes(1));
+    let _held = cx.store.hold([(from, key), (to, key)]);
+    let there = cx.store.lock(from, &key).find(&key).is_some();
+    if !there || cx.store.lock(to, &key).find(&key).is_some() {
+        out.w().integer(0);
+        return Ok(());
+    }
+    if let Some(value) = take(cx, from, &key) {
+        put(cx, to, &key, value);
+        cx.changed(&cx.store.lock(from, &key), key.bytes, Class::GENERIC, "move_from");
+        cx.changed(&cx.store.lock(to, &key), key.bytes, Class::GENERIC, "move_to");
+    }
+    out.w().integer(1);
+    Ok(())
+}
+
+fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let (mut to_db, mut replace) = (cx.db(), false);
+    let mut at = 3;
+    while at < args.len() {
+        if args.is(at, "replace") {
+            replace = true;
+            at += 1;
+        } else if args.is(at, "db") && at + 1 < args.len() {
+            to_db = database(cx, args, at + 1)?;
+            at += 2;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let from_db = cx.db();
+    if cx.server.cluster.enabled && (from_db != 0 || to_db != 0) {
+        return Err(Error::new("ERR Copying to another database is not allowed in cluster mode"));
+    }
+    let (from, to) = (cx.key(args.bytes(1)), cx.key(args.bytes(2)));
+    if from_db == to_db && from.bytes == to.bytes {
+        return Err(SAME_OBJECT);
+    }
+    let _held = cx.store.hold([(from_db, from), (to_db, to)]);
+    let taken = |cx: &Context<'_>| cx.store.lock(to_db, &to).find_untouched(&to).is_some();
+    let value = {
+        let mut slot = cx.lock(&from);
+        cx.find_to_read(&mut slot, &from).map(|found| slot.duplicate(found))
+    };
+    match value {
+        Some(value) if replace || !taken(cx) => {
+            put(cx, to_db, &to, value);
+            cx.changed(&cx.store.lock(to_db, &to), to.bytes, Class::GENERIC, "copy_to");
+            out.w().integer(1);
+        }
+        _ => out.w().integer(0),
+    }
+    Ok(())
+}
+
+fn randomkey(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    match cx.store.random_key(cx.db(), |below| rand::random_range(0..below)) {
+        Some(key) => out.w().bulk(&key),
+        None => out.w().null(),
+    }
+    Ok(())
+}
+
+fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let pattern = args.bytes(1);
+    let all = pattern == b"*";
+    let header = out.w().array_deferred();
+    let mut found = 0;
+    cx.store.scan(cx.db(), 0, usize::MAX, |key, _| {
+        if all || crate::glob::matches(pattern, key, false) {
+            out.w().bulk(key);
+            found += 1;
+        }
+    });
+    out.w().set_array_len(header, found);
+    Ok(())
+}
+
+/// A cursor as Redis reads it: an unsigned number with an optional sign, which
+/// a minus wraps around; nothing at all is 0.
+fn cursor(text: &[u8]) -> Result<u64, Error> {
+    const INVALID: Error = Error::new("ERR invalid cursor");
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(INVALID);
+    }
+    let value = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
+    let value = value.ok_or(INVALID)?;
+    Ok(if negative { value.wrapping_neg() } else { value })
+}
+
+fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let cursor = cursor(args.bytes(1))?;
+    let (mut pattern, mut kind, mut count) = (None, None, 10);
+    for at in (2..args.len()).step_by(2) {
+        let Some(value) = args.get(at + 1) else { return Err(Error::SYNTAX) };
+        if args.is(at, "count") {
+            count = args.int(at + 1)?;
+            if count < 1 {
+                return Err(Error::SYNTAX);
+            }
+        } else if args.is(at, "match") {
+            pattern = (value != b"*").then_some(value);
+        } else if args.is(at, "type") {
+            kind = Some(value);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let mut found = 0;
+    let mut encoded = Vec::new();
+    let mut keys = Writer::new(&mut encoded, out.protocol);
+    let next = cx.store.scan(cx.db(), cursor, count as usize, |key, key_type| {
+        let fits = kind.is_none_or(|kind| kind.eq_ignore_ascii_case(key_type.name().as_bytes()));
+        if fits && pattern.is_none_or(|pattern| crate::glob::matches(pattern, key, false)) {
+            keys.bulk(key);
+            found += 1;
+        }
+    });
+    out.w().array(2);
+    out.w().bulk_display(next);
+    out.w().array(found);
+    out.bytes.extend_from_slice(&encoded);
+    Ok(())
+}
+
+/// The unit of a time argument or reply, in milliseconds.
+const SECONDS: i64 = 1000;
+const MILLISECONDS: i64 = 1;
+
+fn expire(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expire_at(cx, args, out, SECONDS, true)
+}
+
+fn pexpire(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expire_at(cx, args, out, MILLISECONDS, true)
+}
+
+fn expireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expire_at(cx, args, out, SECONDS, false)
+}
+
+fn pexpireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expire_at(cx, args, out, MILLISECONDS, false)
+}
+
+/// When an expiry is to be set at all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Conditions {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+}
+
+impl Conditions {
+    fn parse(args: Args<'_>) -> Result<Self, Error> {
+        let mut on = Self::default();
+        for (index, word) in args.iter_from(3).enumerate() {
+            let condition = match index + 3 {
+                at if args.is(at, "nx") => &mut on.nx,
+                at if args.is(at, "xx") => &mut on.xx,
+                at if args.is(at, "gt") => &mut on.gt,
+                at if args.is(at, "lt") => &mut on.lt,
+                _ => {
+                    let word = String::from_utf8_lossy(word);
+                    return Err(Error::from(format!("ERR Unsupported option {word}")));
+                }
+            };
+            *condition = true;
+        }
+        if on.nx && (on.xx || on.gt || on.lt) {
+            return Err(Error::new(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if on.gt && on.lt {
+            return Err(Error::new("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(on)
+    }
+
+    /// Whether a key that expires at `current`, if at all, is to expire at
+    /// `at`. Never expiring counts as later than any time.
+    fn allow(self, current: Option<i64>, at: i64) -> bool {
+        !(self.nx && current.is_some()
+            || self.xx && current.is_none()
+            || self.gt && current.is_none_or(|current| at <= current)
+            || self.lt && current.is_some_and(|current| at >= current))
+    }
+}
+
+fn expire_at(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    out: &mut Out,
+    unit: i64,
+    relative: bool,
+) -> Result<(), Error> {
+    let conditions = Conditions::parse(args)?;
+    let now = cx.store.now() as i64;
+    let at = args.int(2)?.checked_mul(unit);
+    let at = at.and_then(|at| if relative { at.checked_add(now) } else { Some(at) });
+    let at = at.ok_or_else(|| {
+        Error::from(format!("ERR invalid expire time in '{}' command", cx.command.full_name()))
+    })?;
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let set = match slot.find(&key) {
+        Some(found) if conditions.allow(slot.expiry(found).map(|ms| ms as i64), at) => {
+            if at <= now {
+                slot.remove(found);
+                cx.changed(&slot, key.bytes, Class::GENERIC, "del");
+            } else {
+                slot.set_expiry(found, Some(at as u64));
+                cx.changed(&slot, key.bytes, Class::GENERIC, "expire");
+            }
+            1
+        }
+        _ => 0,
+    };
+    out.w().integer(set);
+    Ok(())
+}
+
+fn ttl(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expiry(cx, args, out, SECONDS, true)
+}
+
+fn pttl(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expiry(cx, args, out, MILLISECONDS, true)
+}
+
+fn expiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expiry(cx, args, out, SECONDS, false)
+}
+
+fn pexpiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    expiry(cx, args, out, MILLISECONDS, false)
+}
+
+/// Answers when a key expires, rounded to the nearest unit; -1 for never, -2
+/// if there is no such key.
+fn expiry(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    out: &mut Out,
+    unit: i64,
+    relative: bool,
+) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let answer = match cx.peek(&mut slot, &key).map(|found| slot.expiry(found)) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at)) => {
+            let from = if relative { slot.now() } else { 0 };
+            (at.saturating_sub(from) as i64).saturating_add(unit / 2) / unit
+        }
+    };
+    out.w().integer(answer);
+    Ok(())
+}
+
+fn persist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let expiring = slot.find(&key).filter(|&found| slot.expiry(found).is_some());
+    if let Some(found) = expiring {
+        slot.set_expiry(found, None);
+        cx.changed(&slot, key.bytes, Class::GENERIC, "persist");
+    }
+    out.w().integer(i64::from(expiring.is_some()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_redis_reads_them() {
+        let valid: [(&[u8], u64); 6] = [
+            (b"0", 0),
+            (b"", 0),
+            (b"+7", 7),
+            (b"0012", 12),
+            (b"-1", u64::MAX),
+            (b"18446744073709551615", u64::MAX),
+        ];
+        for (text, value) in valid {
+            assert_eq!(cursor(text), Ok(value));
+        }
+        let invalid: [&[u8]; 6] = [b" 1", b"1 ", b"x", b"-", b"1x", b"18446744073709551616"];
+        for text in invalid {
+            assert!(cursor(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn never_counts_as_the_latest_expiry() {
+        let [mut gt, mut lt, mut nx, mut xx] = [Conditions::default(); 4];
+        (gt.gt, lt.lt, nx.nx, xx.xx) = (true, true, true, true);
+        assert_eq!(
+            [None, Some(5), Some(6), Some(7)].map(|c| gt.allow(c, 6)),
+            [false, true, false, false]
+        );
+        assert_eq!(
+            [None, Some(5), Some(6), Some(7)].map(|c| lt.allow(c, 6)),
+            [true, false, false, true]
+        );
+        assert_eq!([None, Some(5)].map(|c| nx.allow(c, 6)), [true, false]);
+        assert_eq!([None, Some(5)].map(|c| xx.allow(c, 6)), [false, true]);
+    }
+}

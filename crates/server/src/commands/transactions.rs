@@ -1,15 +1,21 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`.
+//!
+//! `EXEC` holds the slots of all keys that are queued or watched, then looks
+//! whether a watch is broken, then executes: other workers see all of it or
+//! nothing. A transaction with a command whose keys cannot be told beforehand
+//! (`KEYS`, `FLUSHALL`, `COPY` to another database; flag `WIDE`) has the whole
+//! store to itself instead.
 
 use crate::client::{Client, Multi, Watching};
 use crate::command::flags::*;
 use crate::command::{Command, Group};
+use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::dispatch;
 use crate::error::Error;
 use crate::out::Out;
 use crate::server::Server;
-use snug_store::Batch;
-use std::sync::atomic::Ordering::Relaxed;
+use snug_store::{Batch, Key};
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
 
@@ -56,12 +62,18 @@ fn multi(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
 }
 
 fn discard(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    if cx.client.multi.take().is_none() {
+    if cx.client.multi.is_none() {
         return Err(Error::new("ERR DISCARD without MULTI"));
     }
-    unwatch_all(cx.server, cx.store, cx.client);
+    forget(cx);
     out.w().ok();
     Ok(())
+}
+
+/// Ends a transaction without executing it, and all watches.
+pub(crate) fn forget(cx: &mut Context<'_>) {
+    cx.client.multi = None;
+    unwatch_all(cx.server, cx.store, cx.client);
 }
 
 fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
@@ -71,6 +83,10 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     let db = cx.db();
     for key in args.iter_from(1) {
         let watching = &mut cx.client.watch;
+        // Broken for good: one more key cannot change what EXEC will do.
+        if watching.is_broken() {
+            break;
+        }
         if !watching.keys.iter().any(|(other_db, other)| *other_db == db && other == key) {
             cx.server.watches.add(cx.store, db, key, &watching.broken);
             watching.keys.push((db, key.to_vec()));
@@ -88,6 +104,9 @@ fn unwatch(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error
 
 /// Ends all watches of a client.
 pub(crate) fn unwatch_all(server: &Server, store: &Batch<'_>, client: &mut Client) {
+    if client.watch.keys.is_empty() {
+        return;
+    }
     let Watching { keys, broken } = std::mem::take(&mut client.watch);
     for (db, key) in keys {
         server.watches.remove(store, db, &key, &broken);
@@ -98,34 +117,22 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let Some(multi) = cx.client.multi.take() else {
         return Err(Error::new("ERR EXEC without MULTI"));
     };
-    let this = cx.command;
     if multi.failed {
-        unwatch_all(cx.server, cx.store, cx.client);
+        forget(cx);
         return Err(Error::new("EXECABORT Transaction discarded because of previous errors."));
     }
+    let this = cx.command;
     // Locked first and looked at then: whether a watch is broken must not
     // change between the two.
     let wide = multi.queue.iter().any(|(command, _)| command.has(WIDE));
     let alone = wide.then(|| cx.store.exclusive());
-    let mut keys = Vec::new();
-    let mut db = cx.db();
-    for (command, args) in &multi.queue {
-        let args = args.args();
-        if command.name == "select" {
-            db = args.int(1).ok().and_then(|n| usize::try_from(n).ok()).unwrap_or(db);
-        }
-        // Arguments that name no keys are an error the handler will tell.
-        for index in command.key_indices(args).unwrap_or_default() {
-            keys.push((db.min(snug_store::DATABASES - 1), cx.key(args.bytes(index))));
-        }
-    }
-    keys.extend(cx.client.watch.keys.iter().map(|(db, key)| (*db, cx.store.key(key))));
-    let held = cx.store.hold(keys);
+    let watched = cx.client.watch.keys.iter().map(|(db, key)| (*db, cx.store.key(key)));
+    let held = cx.store.hold(keys(cx, &multi).into_iter().chain(watched));
     for (db, key) in &cx.client.watch.keys {
         let key = cx.store.key(key);
         cx.store.lock(*db, &key).find_untouched(&key);
     }
-    let broken = cx.client.watch.broken.load(Relaxed);
+    let broken = cx.client.watch.is_broken();
     if !broken {
         out.w().array(multi.queue.len());
         cx.in_exec = true;
@@ -143,4 +150,26 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         out.w().null_array();
     }
     Ok(())
+}
+
+/// The keys that the queued commands name, each with the database that will be
+/// selected by then.
+fn keys<'m>(cx: &Context<'_>, multi: &'m Multi) -> Vec<(usize, Key<'m>)> {
+    let databases = cx.server.config.number(Param::Databases) as usize;
+    let mut db = cx.db();
+    let mut keys = Vec::new();
+    for (command, args) in &multi.queue {
+        let args = args.args();
+        if command.name == "select" && command.container.is_none() {
+            // One that will fail changes nothing.
+            let selected = args.int(1).ok().and_then(|n| usize::try_from(n).ok());
+            let valid = |&n: &usize| n < databases && (n == 0 || !cx.server.cluster.enabled);
+            db = selected.filter(valid).unwrap_or(db);
+        }
+        // Arguments that name no keys are an error the handler will tell.
+        for index in command.key_indices(args).unwrap_or_default() {
+            keys.push((db, cx.key(args.bytes(index))));
+        }
+    }
+    keys
 }
