@@ -117,7 +117,7 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         }
         slot.set_string(&key, None, NewStr::Bytes(&value), SetExpiry::Clear);
         if slot.observed() {
-            cx.server.watches.touch(db, &name);
+            cx.server.watches.touch(db, key.slot(), &name);
         }
     }
     out.w().ok();
