@@ -44,7 +44,14 @@ thread_local! {
 /// # Panics
 /// On a thread that is no worker, and when called within itself.
 pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
-    SCRATCH.with_borrow_mut(|scratch| work(scratch.as_mut().expect("a worker's thread")))
+    SCRATCH.with_borrow_mut(|scratch| {
+        let scratch = scratch.as_mut().expect("a worker's thread");
+        // A handler that panicked, which ends its connection and no other, may
+        // have left the buffers as they were just then.
+        scratch.out.clear();
+        scratch.input.resize(INPUT_BYTES, 0);
+        work(scratch)
+    })
 }
 
 /// A socket that listens at `address`; each worker has its own.
