@@ -1,5 +1,6 @@
 //! `snug serve`: reads the configuration, starts the workers, and ends them.
 
+use crate::cluster::Cluster;
 use crate::config::{Config, PARAMETERS, Param};
 use crate::log;
 use crate::server::Server;
@@ -47,7 +48,8 @@ fn start(flags: &[String]) -> Result<(), String> {
         0 => cores,
         workers => workers,
     };
-    let server = Server::new(config, workers);
+    let cluster = Cluster::load(&config)?;
+    let server = Server::new(config, cluster, workers);
     let backlog = server.config.number(Param::TcpBacklog) as i32;
     let addresses = worker::addresses(&server)?;
     let listen = |shared| {

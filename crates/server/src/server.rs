@@ -64,11 +64,14 @@ impl Observer for StoreEvents {
 }
 
 impl Server {
-    pub(crate) fn new(config: Config, workers: usize) -> Arc<Self> {
-        let cluster = config.is_on(Param::ClusterEnabled);
+    pub(crate) fn new(config: Config, cluster: Cluster, workers: usize) -> Arc<Self> {
+        let by_cluster = cluster.enabled;
         Arc::new_cyclic(|me| Self {
-            store: Store::new(StoreConfig { cluster }, Box::new(StoreEvents(Weak::clone(me)))),
-            cluster: Cluster::new(&config),
+            store: Store::new(
+                StoreConfig { cluster: by_cluster },
+                Box::new(StoreEvents(Weak::clone(me))),
+            ),
+            cluster,
             monitor: Monitor::new(workers),
             pause: Pause::default(),
             trainer: Trainer::default(),
