@@ -82,8 +82,8 @@ class Side:
         self.send_seconds += time.perf_counter() - began
 
     def packing_backlog(self):
-        """Bytes that wait to be packed; nothing waits in a plain Redis."""
-        return self.client.info("packing").get("pack_backlog_bytes", 0)
+        """Sealed blocks that wait to be packed."""
+        return self.client.info("packing")["blocks_pending"]
 
     def measure_memory(self):
         """Growth since the server was empty, without the sender's buffers."""
@@ -145,9 +145,9 @@ def wait_for_packing(snug):
     began = time.monotonic()
     while backlog := snug.packing_backlog():
         if time.monotonic() - began > PACKING_SECONDS_MAX:
-            raise SystemExit(f"packing did not finish: {backlog:,} bytes still wait")
+            raise SystemExit(f"packing did not finish: {backlog:,} blocks still wait")
         time.sleep(0.05)
-    say(f"packing backlog empty after {time.monotonic() - began:.1f} s more (INFO packing)")
+    say(f"waited {time.monotonic() - began:.1f} s until no block waits to be packed (INFO packing)")
 
 
 def check(sides, columns, rows):
