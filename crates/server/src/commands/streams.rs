@@ -106,13 +106,14 @@ const XINFO: &[Command] = &[
 const INVALID_ID: Error = Error::new("ERR Invalid stream ID specified as stream command argument");
 const NOT_GREATER: Error =
     Error::new("ERR The ID specified in XADD is equal or smaller than the target stream top item");
+const TOO_LARGE: Error = Error::new("ERR Elements are too large to be stored");
 const DAMAGED: Error = Error::new("ERR a packed block of the stream is damaged");
 
 impl From<StreamError> for Error {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::NotGreater => NOT_GREATER,
-            StreamError::TooLarge => Self::new("ERR Elements are too large to be stored"),
+            StreamError::TooLarge => TOO_LARGE,
             StreamError::Damaged => DAMAGED,
         }
     }
@@ -219,17 +220,19 @@ impl NewId {
         }
     }
 
-    /// The ID after `last`, `now` milliseconds being the time; `None` when there
-    /// is none.
-    fn after(self, last: StreamId, now: u64) -> Option<StreamId> {
+    /// The ID after `last`, `now` milliseconds being the time.
+    fn after(self, last: StreamId, now: u64) -> Result<StreamId, Error> {
         let id = match self {
             Self::Any if now > last.ms => StreamId::new(now, 0),
-            Self::Any => last.next()?,
-            Self::AnySeq(ms) if ms == last.ms => StreamId::new(ms, last.seq.checked_add(1)?),
+            Self::Any => last.next().ok_or(NOT_GREATER)?,
+            // What redis-server 7.0 says when a millisecond has no number left.
+            Self::AnySeq(ms) if ms == last.ms => {
+                StreamId::new(ms, last.seq.checked_add(1).ok_or(TOO_LARGE)?)
+            }
             Self::AnySeq(ms) => StreamId::new(ms, 0),
             Self::Given(id) => id,
         };
-        (id > last).then_some(id)
+        if id > last { Ok(id) } else { Err(NOT_GREATER) }
     }
 }
 
@@ -357,7 +360,7 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
             "ERR The stream has exhausted the last possible ID, unable to add more items",
         ));
     }
-    let id = new_id.after(last, slot.now()).ok_or(NOT_GREATER)?;
+    let id = new_id.after(last, slot.now())?;
     let place = found.unwrap_or_else(|| slot.insert_stream(&key));
     let fields =
         (first..args.len()).step_by(2).map(|name| (args.bytes(name), args.bytes(name + 1)));
@@ -525,7 +528,7 @@ fn parse_xread(args: Args<'_>) -> Result<ReadOptions, Error> {
         } else if more > 0 && args.is(at, "streams") {
             if !more.is_multiple_of(2) {
                 return Err(Error::new(
-                    "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.",
+                    "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
                 ));
             }
             return Ok(ReadOptions { count, first: at + 1, streams: more / 2 });
@@ -658,11 +661,11 @@ fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Err
     let lines = [
         "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         "CONSUMERS <key> <groupname>",
-        "    Lists the consumers of a group.",
+        "    Show consumers of <groupname>.",
         "GROUPS <key>",
-        "    Lists the groups of a stream.",
-        "STREAM <key> [FULL [COUNT <count>]]",
-        "    Describes a stream; FULL with entries and groups.",
+        "    Show the stream consumer groups.",
+        "STREAM <key> [FULL [COUNT <count>]",
+        "    Show information about the stream.",
         "HELP",
         "    Prints this help.",
     ];

@@ -24,11 +24,60 @@ pub(super) enum Data {
     Raw(Arc<[u8]>),
     /// Packed. `serial` is unique to these bytes, so that an unpacked copy can
     /// be recognised.
-    Packed {
-        /// See pack.rs for the layout.
-        bytes: Box<[u8]>,
-        serial: u64,
-    },
+    Packed { bytes: PackedBytes, serial: u64 },
+}
+
+/// The bytes of a packed block (see pack.rs for their layout), in two
+/// allocations where one would waste too much.
+///
+/// The allocator's sizes are up to a quarter apart: a packed block in one piece
+/// would waste a tenth of itself on average. Cut where a size ends, only the
+/// rest is rounded up, which makes it a fiftieth.
+#[derive(Clone, Debug)]
+pub(super) struct PackedBytes {
+    head: Box<[u8]>,
+    rest: Box<[u8]>,
+}
+
+/// What a second allocation must save to be worth its being there.
+const SPLIT_SAVING_BYTES: usize = 128;
+
+impl PackedBytes {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        let cut = size_below(bytes.len());
+        let whole = usable(bytes.len());
+        let split = usable(cut) + usable(bytes.len() - cut);
+        let cut = if split + SPLIT_SAVING_BYTES <= whole { cut } else { bytes.len() };
+        let (head, rest) = bytes.split_at(cut);
+        Self { head: head.into(), rest: rest.into() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.rest.len()
+    }
+
+    /// The bytes in one piece; `room` is for putting them together.
+    pub(super) fn joined<'a>(&'a self, room: &'a mut Vec<u8>) -> &'a [u8] {
+        if self.rest.is_empty() {
+            return &self.head;
+        }
+        room.clear();
+        room.extend_from_slice(&self.head);
+        room.extend_from_slice(&self.rest);
+        room
+    }
+
+    fn heap_bytes(&self) -> usize {
+        usable(self.head.len()) + usable(self.rest.len())
+    }
+}
+
+/// The greatest size of the allocator that is not above `bytes`: four to each
+/// doubling. Where it is not one, no harm is done but to memory.
+fn size_below(bytes: usize) -> usize {
+    let words = bytes / 8;
+    let step = if words < 8 { 1 } else { 1 << (words.ilog2() - 2) };
+    words / step * step * 8
 }
 
 /// Heap bytes in front of the bytes of an `Arc<[u8]>`: its two counts.
@@ -39,7 +88,7 @@ impl Data {
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::Pending(bytes) | Self::Raw(bytes) => usable(bytes.len() + ARC_BYTES),
-            Self::Packed { bytes, .. } => usable(bytes.len()),
+            Self::Packed { bytes, .. } => bytes.heap_bytes(),
         }
     }
 }

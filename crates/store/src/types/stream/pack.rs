@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, WorkspaceConfig};
 
-use super::block::{Block, Data};
+use super::block::{Block, Data, PackedBytes};
 use super::id::StreamId;
 use super::range::StreamScratch;
 use super::sealed::Sealed;
@@ -95,7 +95,9 @@ pub struct PackOutcome {
     first: StreamId,
     raw: Arc<[u8]>,
     /// `None`: not worth it.
-    packed: Option<Box<[u8]>>,
+    packed: Option<PackedBytes>,
+    /// The dictionary that it was packed with.
+    dictionary_id: Option<u32>,
 }
 
 impl PackJob {
@@ -113,8 +115,10 @@ impl PackJob {
                 .pack(Codec::Zstd, params.level, self.dictionary.as_deref(), &self.raw, room)
                 .is_ok()
             && saves(self.raw.len(), room.len(), params.min_saving_percent);
-        let packed = worth.then(|| Box::from(room.as_slice()));
-        PackOutcome { first: self.first, raw: self.raw, packed }
+        let packed = worth.then(|| PackedBytes::new(room));
+        let form = packed.as_ref().and_then(|_| room.get(1..));
+        let dictionary_id = form.and_then(|form| snug_codec::packed::dictionary_id(form).ok()?);
+        PackOutcome { first: self.first, raw: self.raw, packed, dictionary_id }
     }
 }
 
@@ -244,11 +248,7 @@ impl Stream {
     /// they were packed with is still the stream's; whether it was so.
     pub fn install(&mut self, outcome: PackOutcome) -> bool {
         let Some(sealed) = &mut self.sealed else { return false };
-        let dictionary = match &outcome.packed {
-            Some(packed) => snug_codec::packed::dictionary_id(&packed[1..]).ok().flatten(),
-            None => None,
-        };
-        if dictionary.is_some_and(|id| sealed.family().dictionary(id).is_none()) {
+        if outcome.dictionary_id.is_some_and(|id| sealed.family().dictionary(id).is_none()) {
             return false;
         }
         sealed.change_data(outcome.first, |data| match data {
@@ -443,13 +443,13 @@ mod tests {
             let first = sealed.index().front().unwrap().first;
             sealed.change_data(first, |data| {
                 let Data::Packed { bytes, .. } = data else { panic!("not packed") };
-                let mut damaged = bytes.to_vec();
+                let mut damaged = bytes.joined(&mut Vec::new()).to_vec();
                 let at = at.index(damaged.len());
                 damaged[at] ^= byte;
                 if let Some(cut) = cut {
                     damaged.truncate(cut.index(damaged.len() + 1));
                 }
-                *bytes = damaged.into();
+                *bytes = PackedBytes::new(&damaged);
                 true
             });
             let mut scratch = StreamScratch::new();

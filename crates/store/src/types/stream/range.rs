@@ -34,7 +34,9 @@ impl StreamScratch {
     /// The bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         let workspace = self.unpacked.workspace.as_ref().map_or(0, |ws| ws.memory_bytes());
-        self.unpacked.bytes.capacity() + self.rows.capacity() * size_of::<(u32, Row)>() + workspace
+        let Unpacked { bytes, joined, .. } = &self.unpacked;
+        let rows = self.rows.capacity() * size_of::<(u32, Row)>();
+        bytes.capacity() + joined.capacity() + rows + workspace
     }
 }
 
@@ -44,6 +46,8 @@ struct Unpacked {
     bytes: Vec<u8>,
     /// The block's serial; `None` while `bytes` are nobody's.
     serial: Option<u64>,
+    /// Where a packed form in two parts is put together.
+    joined: Vec<u8>,
     /// Made on first use.
     workspace: Option<Box<Workspace>>,
 }
@@ -125,7 +129,8 @@ impl Sealed {
                     let make = || Box::new(pack::unpacking_workspace());
                     let ws = into.workspace.get_or_insert_with(make);
                     let raw_bytes = block.raw_bytes as usize;
-                    pack::unpack(bytes, raw_bytes, self.family(), ws, &mut into.bytes)?;
+                    let packed = bytes.joined(&mut into.joined);
+                    pack::unpack(packed, raw_bytes, self.family(), ws, &mut into.bytes)?;
                     into.serial = Some(*serial);
                 }
                 Ok(OpenBlock::new(&into.bytes, block.first, true)?)

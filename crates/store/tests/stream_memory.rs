@@ -1,0 +1,52 @@
+//! What a stream says it takes is what the allocator gave it, to the byte.
+
+use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::memory;
+use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
+
+#[global_allocator]
+static ALLOCATOR: memory::Allocator = memory::Allocator;
+
+/// Freeing `stream` gives back exactly what it counted.
+fn assert_exact(stream: Stream, what: &str) {
+    let counted = stream.memory().allocated;
+    let before = memory::used();
+    drop(stream);
+    assert_eq!(before - memory::used(), counted, "{what}");
+}
+
+fn filled(entries: u64, shape: &Shape) -> Stream {
+    let mut stream = Stream::new();
+    for n in 1..=entries {
+        let value = format!("{n} {}", "x".repeat(n as usize % 90));
+        let fields = [(b"n".as_slice(), value.as_bytes()), (b"same", b"same")];
+        let fields = &fields[..1 + (n % 50 > 0) as usize];
+        stream.append(StreamId::new(n, 0), fields.iter().copied(), shape).unwrap();
+    }
+    stream
+}
+
+// One test: the counter belongs to the whole process.
+#[test]
+fn memory_is_counted_to_the_byte() {
+    let shape = Shape::default();
+    let small = Shape { block_entries: 7, ..shape };
+    for entries in [1, 2, 3, 10, 100, 1_000, 10_000, 100_000] {
+        assert_exact(filled(entries, &shape), "raw");
+    }
+    assert_exact(filled(5_000, &small), "many blocks");
+    let mut scratch = StreamScratch::new();
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    for shape in [shape, small] {
+        let mut stream = filled(20_000, &shape);
+        stream.pack_some(&mut ws, &PackParams::default(), stream.memory().raw / 2);
+        for n in (500..20_000).step_by(3) {
+            assert_eq!(stream.delete(StreamId::new(n, 0), &shape, &mut scratch), Ok(true));
+        }
+        stream.trim(Trim::MaxLen(10_000), None, &shape, &mut scratch).unwrap();
+        assert_exact(stream.duplicate(), "a copy");
+        stream.trim(Trim::MinId(StreamId::new(19_000, 0)), Some(0), &shape, &mut scratch).unwrap();
+        stream.seal_tail();
+        assert_exact(stream, "packed, deleted from and trimmed");
+    }
+}
