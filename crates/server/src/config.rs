@@ -106,6 +106,87 @@ parameters! {
     LogFile "logfile" Kind::Text, "", FIXED, "File to log to; empty for standard output.";
     LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
     LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
+    ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    Daemonize "daemonize" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    AlwaysShowLogo "always-show-logo" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    SetProcTitle "set-proc-title" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    CrashLogEnabled "crash-log-enabled" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    DynamicHz "dynamic-hz" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    Activerehashing "activerehashing" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    Activedefrag "activedefrag" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    LazyfreeLazyServerDel "lazyfree-lazy-server-del" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaLazyFlush "replica-lazy-flush" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    Rdbcompression "rdbcompression" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    Rdbchecksum "rdbchecksum" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    AofUseRdbPreamble "aof-use-rdb-preamble" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    AofLoadTruncated "aof-load-truncated" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaServeStaleData "replica-serve-stale-data" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaReadOnly "replica-read-only" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplDisklessSync "repl-diskless-sync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplDisableTcpNodelay "repl-disable-tcp-nodelay" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    JemallocBgThread "jemalloc-bg-thread" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    DisableThp "disable-thp" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaPriority "replica-priority" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
+    MinReplicasToWrite "min-replicas-to-write" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    MinReplicasMaxLag "min-replicas-max-lag" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplPingReplicaPeriod "repl-ping-replica-period" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplTimeout "repl-timeout" Kind::Int { min: i64::MIN, max: i64::MAX }, "60", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplBacklogTtl "repl-backlog-ttl" Kind::Int { min: i64::MIN, max: i64::MAX }, "3600", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplDisklessSyncDelay "repl-diskless-sync-delay" Kind::Int { min: i64::MIN, max: i64::MAX }, "5", MUTABLE, "Accepted for compatibility, without effect.";
+    BusyReplyThreshold "busy-reply-threshold" Kind::Int { min: i64::MIN, max: i64::MAX }, "5000", MUTABLE, "Accepted for compatibility, without effect.";
+    HashMaxListpackEntries "hash-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "512", MUTABLE, "Accepted for compatibility, without effect.";
+    HashMaxListpackValue "hash-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
+    ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i64::MIN, max: i64::MAX }, "-2", MUTABLE, "Accepted for compatibility, without effect.";
+    ListCompressDepth "list-compress-depth" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    SetMaxIntsetEntries "set-max-intset-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "512", MUTABLE, "Accepted for compatibility, without effect.";
+    SetMaxListpackEntries "set-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
+    SetMaxListpackValue "set-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
+    ZsetMaxListpackValue "zset-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
+    MaxmemorySamples "maxmemory-samples" Kind::Int { min: i64::MIN, max: i64::MAX }, "5", MUTABLE, "Accepted for compatibility, without effect.";
+    MaxmemoryEvictionTenacity "maxmemory-eviction-tenacity" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    LfuLogFactor "lfu-log-factor" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    LfuDecayTime "lfu-decay-time" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    AutoAofRewritePercentage "auto-aof-rewrite-percentage" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
+    TrackingTableMaxKeys "tracking-table-max-keys" Kind::Int { min: i64::MIN, max: i64::MAX }, "1000000", MUTABLE, "Accepted for compatibility, without effect.";
+    AcllogMaxLen "acllog-max-len" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
+    IoThreads "io-threads" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    ShutdownTimeout "shutdown-timeout" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragThresholdUpper "active-defrag-threshold-upper" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragCycleMin "active-defrag-cycle-min" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragCycleMax "active-defrag-cycle-max" Kind::Int { min: i64::MIN, max: i64::MAX }, "25", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterMigrationBarrier "cluster-migration-barrier" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterReplicaValidityFactor "cluster-replica-validity-factor" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterAnnouncePort "cluster-announce-port" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterAnnounceBusPort "cluster-announce-bus-port" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplBacklogSize "repl-backlog-size" BYTES, "1048576", MUTABLE, "Accepted for compatibility, without effect.";
+    AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE, "Accepted for compatibility, without effect.";
+    HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE, "Accepted for compatibility, without effect.";
+    MaxmemoryClients "maxmemory-clients" BYTES, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    Dbfilename "dbfilename" Kind::Text, "dump.rdb", MUTABLE, "Accepted for compatibility, without effect.";
+    Appendfilename "appendfilename" Kind::Text, "appendonly.aof", MUTABLE, "Accepted for compatibility, without effect.";
+    Appenddirname "appenddirname" Kind::Text, "appendonlydir", MUTABLE, "Accepted for compatibility, without effect.";
+    Pidfile "pidfile" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Appendfsync "appendfsync" Kind::Text, "everysec", MUTABLE, "Accepted for compatibility, without effect.";
+    Masterauth "masterauth" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Masteruser "masteruser" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Replicaof "replicaof" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Aclfile "aclfile" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Unixsocket "unixsocket" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE, "Accepted for compatibility, without effect.";
+    OomScoreAdj "oom-score-adj" Kind::Text, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    Supervised "supervised" Kind::Text, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Text, "50 99 99.9", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterAnnounceHostname "cluster-announce-hostname" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Text, "ip", MUTABLE, "Accepted for compatibility, without effect.";
     Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
     PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
     PackMinSaving "pack-min-saving" Kind::Int { min: 0, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw.";
@@ -128,8 +209,28 @@ pub(crate) struct Config {
 /// One parameter by the name clients use.
 pub(crate) fn find(name: &[u8]) -> Option<Param> {
     let name = std::str::from_utf8(name).ok()?;
+    let alias = ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name));
+    let name = alias.map_or(name, |(_, name)| name);
     IDS.iter().copied().find(|id| id.declaration().name.eq_ignore_ascii_case(name))
 }
+
+/// Other names of parameters, which `CONFIG` knows too.
+pub(crate) const ALIASES: &[(&str, &str)] = &[
+    ("slave-serve-stale-data", "replica-serve-stale-data"),
+    ("slave-read-only", "replica-read-only"),
+    ("slave-ignore-maxmemory", "replica-ignore-maxmemory"),
+    ("slave-priority", "replica-priority"),
+    ("slave-lazy-flush", "replica-lazy-flush"),
+    ("min-slaves-to-write", "min-replicas-to-write"),
+    ("min-slaves-max-lag", "min-replicas-max-lag"),
+    ("repl-ping-slave-period", "repl-ping-replica-period"),
+    ("lua-time-limit", "busy-reply-threshold"),
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+];
 
 impl Param {
     pub(crate) fn declaration(self) -> &'static Declaration {
@@ -340,9 +441,7 @@ impl Config {
         if let Some((file, rest)) =
             flags.split_first().filter(|(first, _)| !first.starts_with("--"))
         {
-            let text =
-                std::fs::read(file).map_err(|e| format!("can't open config file '{file}': {e}"))?;
-            config.read_file(&text)?;
+            config.read_file(file, 0)?;
             config.file = Some(file.into());
             flags = rest;
         }
@@ -414,19 +513,34 @@ impl Config {
         self.set(id, value).map_err(|e| format!("'{name} {value}': {e}"))
     }
 
-    fn read_file(&self, text: &[u8]) -> Result<(), String> {
+    /// Reads a configuration file, and those it includes where it does so.
+    fn read_file(&self, file: &str, depth: usize) -> Result<(), String> {
+        if depth > INCLUDE_DEPTH_MAX {
+            return Err(format!("'{file}': included too deep"));
+        }
+        let text =
+            std::fs::read(file).map_err(|e| format!("can't open config file '{file}': {e}"))?;
         for (number, line) in text.split(|&b| b == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line[0] == b'#' {
                 continue;
             }
-            let context = |e: String| format!("line {} of the config file: {e}", number + 1);
+            let context = |e: String| format!("{file}, line {}: {e}", number + 1);
             let words = split_args(line).ok_or_else(|| context("unbalanced quotes".into()))?;
             let words: Vec<String> =
                 words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             let Some((name, values)) = words.split_first() else { continue };
-            self.set_named(name, &values.join(" "), values.is_empty()).map_err(context)?;
+            if name.eq_ignore_ascii_case("include") {
+                for included in values {
+                    self.read_file(included, depth + 1).map_err(context)?;
+                }
+            } else {
+                self.set_named(name, &values.join(" "), values.is_empty()).map_err(context)?;
+            }
         }
         Ok(())
     }
 }
+
+/// How deep configuration files may include each other.
+const INCLUDE_DEPTH_MAX: usize = 16;

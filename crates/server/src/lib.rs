@@ -15,6 +15,7 @@ mod context;
 mod dispatch;
 mod error;
 mod glob;
+mod latency;
 mod log;
 mod monitor;
 mod notify;

@@ -6,10 +6,12 @@ use crate::command::{Command, flags};
 use crate::commands;
 use crate::config::Param;
 use crate::context::{Args, Context};
+use crate::latency::{Events, Histogram, Times};
+use crate::server::unix_ms;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Figures of one command on one worker, which alone writes them.
@@ -19,6 +21,8 @@ pub(crate) struct Row {
     nanoseconds: AtomicU64,
     rejected: AtomicU64,
     failed: AtomicU64,
+    /// Made with the first call.
+    times: OnceLock<Box<Histogram>>,
 }
 
 /// Figures of one command.
@@ -53,6 +57,8 @@ pub(crate) struct Monitor {
     rows: Vec<Vec<Row>>,
     errors: Mutex<BTreeMap<String, u64>>,
     slow: Mutex<SlowLog>,
+    /// What took long, for `LATENCY`.
+    pub events: Events,
     followed: AtomicBool,
     followers: Mutex<Vec<Weak<Shared>>>,
 }
@@ -73,6 +79,7 @@ impl Monitor {
             rows: (0..workers).map(|_| row()).collect(),
             errors: Mutex::default(),
             slow: Mutex::default(),
+            events: Events::default(),
             followed: AtomicBool::new(false),
             followers: Mutex::default(),
         }
@@ -123,11 +130,20 @@ impl Monitor {
         if failed {
             bump(&row.failed, 1);
         }
+        let config = &cx.server.config;
+        if config.is_on(Param::LatencyTracking) {
+            row.times.get_or_init(Box::default).record(took.as_nanos() as u64);
+        }
+        let threshold = config.number(Param::LatencyMonitorThreshold) as u64;
+        if threshold > 0 && took.as_millis() as u64 >= threshold {
+            let name = if cx.command.has(flags::FAST) { "fast-command" } else { "command" };
+            self.events.record(name, unix_ms() / 1000, took.as_millis() as u64);
+        }
         cx.client.shared.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
         if self.followed.load(Relaxed) && !cx.command.has(flags::ADMIN | flags::SKIP_MONITOR) {
             self.show(cx, args);
         }
-        let limit = cx.server.config.number(Param::SlowlogLogSlowerThan);
+        let limit = config.number(Param::SlowlogLogSlowerThan);
         if limit >= 0
             && took.as_micros() as u64 >= limit as u64
             && !cx.command.has(flags::SKIP_SLOWLOG)
@@ -201,6 +217,14 @@ impl Monitor {
         })
     }
 
+    /// How long calls of a command took, over all workers.
+    pub(crate) fn times(&self, command: &Command) -> Times {
+        let mut times = Times::default();
+        let rows = self.rows.iter().map(|rows| &rows[command.index as usize]);
+        rows.filter_map(|row| row.times.get()).for_each(|row| times.add(row));
+        times
+    }
+
     /// Errors sent, by code.
     pub(crate) fn errors(&self) -> BTreeMap<String, u64> {
         self.errors.lock().clone()
@@ -211,6 +235,9 @@ impl Monitor {
         for row in self.rows.iter().flatten() {
             for counter in [&row.calls, &row.nanoseconds, &row.rejected, &row.failed] {
                 counter.store(0, Relaxed);
+            }
+            if let Some(times) = row.times.get() {
+                times.reset();
             }
         }
         self.errors.lock().clear();

@@ -48,14 +48,16 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("config", -2, container)
     ])];
 
 fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let asked = |param: &Param| {
-        let name = param.declaration().name.as_bytes();
-        args.iter_from(2).any(|pattern| glob::matches(pattern, name, true))
-    };
-    let found: Vec<Param> = Param::all().filter(asked).collect();
+    let asked =
+        |name: &str| args.iter_from(2).any(|pattern| glob::matches(pattern, name.as_bytes(), true));
+    let names = Param::all().map(|param| (param.declaration().name, param));
+    let aliases = config::ALIASES
+        .iter()
+        .filter_map(|(alias, name)| config::find(name.as_bytes()).map(|param| (*alias, param)));
+    let found: Vec<(&str, Param)> = names.chain(aliases).filter(|(n, _)| asked(n)).collect();
     out.w().map(found.len());
-    for param in found {
-        out.w().bulk(param.declaration().name.as_bytes());
+    for (name, param) in found {
+        out.w().bulk(name.as_bytes());
         out.w().bulk(cx.server.config.text(param).as_bytes());
     }
     Ok(())

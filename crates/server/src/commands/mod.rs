@@ -19,10 +19,12 @@ mod connection;
 mod debug;
 mod info;
 mod keys;
+mod latency;
 mod memory;
 mod object;
 mod pubsub;
 mod server;
+mod slowlog;
 mod snug;
 mod streams;
 mod strings;
@@ -39,10 +41,12 @@ const GROUPS: &[&[Command]] = &[
     debug::COMMANDS,
     info::COMMANDS,
     keys::COMMANDS,
+    latency::COMMANDS,
     memory::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
     server::COMMANDS,
+    slowlog::COMMANDS,
     snug::COMMANDS,
     streams::COMMANDS,
     strings::COMMANDS,
