@@ -7,10 +7,14 @@ mod codec;
 pub mod columns;
 mod dictionary;
 pub mod estimate;
+pub mod family;
+pub mod mime;
 pub mod packed;
+pub mod policy;
 pub mod pool;
 mod rans;
 mod recognise;
+mod registry;
 pub mod segments;
 pub mod stream;
 mod varint;
@@ -21,6 +25,7 @@ pub use codec::Codec;
 pub use dictionary::{
     DICTIONARY_BYTES, Dictionary, DictionaryError, DictionarySource, NoDictionaries,
 };
+pub use registry::{Registry, RegistryStats};
 pub use segments::{SEGMENT_BYTES, Segments, SegmentsFiller};
 pub use workspace::{PackError, UnpackError, Workspace, WorkspaceConfig};
 pub use zstd_static::ZstdError;

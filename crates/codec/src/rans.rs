@@ -13,6 +13,8 @@
 //!
 //! Cost: 1 to 2 ns a byte each way, and a table of 2^scale entries to unpack.
 
+use std::sync::LazyLock;
+
 use crate::varint;
 
 /// The states stay in `LOW..LOW << 16`.
@@ -44,16 +46,22 @@ pub(crate) fn estimate(counts: &Histogram) -> usize {
     if total == 0 {
         return 0;
     }
-    let log_total = (total as f32).log2();
-    let mut bits = 0.0f32;
+    let mut bits = n_log_n(total);
     let mut symbols = 0;
     for &count in counts.iter().filter(|&&count| count > 0) {
-        bits += count as f32 * (log_total - (count as f32).log2());
+        bits -= n_log_n(count);
         symbols += 1;
     }
     let wide = 1.0f32 / 16.0;
     let table = symbols.min(32) as f32 + symbols as f32 * (1.0 + wide);
     ((bits / 8.0) + table) as usize + 4 * STATES + 2
+}
+
+/// `n * log2(n)`, from a table for the counts that columns have.
+fn n_log_n(n: u32) -> f32 {
+    static TABLE: LazyLock<[f32; 1025]> =
+        LazyLock::new(|| std::array::from_fn(|n| n as f32 * (n.max(1) as f32).log2()));
+    TABLE.get(n as usize).copied().unwrap_or_else(|| n as f32 * (n as f32).log2())
 }
 
 fn scale_bits(len: usize) -> u32 {
@@ -232,25 +240,30 @@ pub(crate) fn decode(mut coded: &[u8], len: usize, out: &mut Vec<u8>) -> Option<
     let slots = &slots[..=mask as usize];
     let mut groups = out[before..].chunks_exact_mut(STATES);
     let mut at = 0;
+    // Apart, so that they stay in registers.
+    let [mut s0, mut s1, mut s2, mut s3] = states;
     for group in &mut groups {
         // While four words are surely there, none is checked for.
         let Some(words) = coded.get(at..).and_then(|rest| rest.first_chunk::<8>()) else {
-            for (to, state) in group.iter_mut().zip(&mut states) {
+            for (to, state) in group.iter_mut().zip([&mut s0, &mut s1, &mut s2, &mut s3]) {
                 *to = step(state, slots, bits, coded, &mut at)?;
             }
             continue;
         };
         let mut words = u64::from_le_bytes(*words);
-        for (to, state) in group.iter_mut().zip(&mut states) {
+        let mut taken = 0;
+        for (to, state) in group.iter_mut().zip([&mut s0, &mut s1, &mut s2, &mut s3]) {
             let entry = slots[(*state & mask) as usize];
             *to = entry as u8;
             let x = next_state(entry, *state >> bits);
             let refill = x < LOW;
             *state = if refill { x << 16 | (words as u32 & 0xffff) } else { x };
-            words >>= 16 * u32::from(refill);
-            at += 2 * usize::from(refill);
+            words >>= u32::from(refill) << 4;
+            taken += usize::from(refill);
         }
+        at += 2 * taken;
     }
+    states = [s0, s1, s2, s3];
     for (to, state) in groups.into_remainder().iter_mut().zip(&mut states) {
         *to = step(state, slots, bits, coded, &mut at)?;
     }

@@ -1,0 +1,442 @@
+//! What is known of a family: values that look alike, judged together.
+//!
+//! A family learns in three steps, none of them on a hot path but the first:
+//!
+//! ```text
+//!  estimate  a look at some values' bytes ──> nothing / fast / full, remembered
+//!  sample    a reservoir of values, every one as likely as any other
+//!  train     a dictionary from three quarters of them, accepted only if it
+//!            beats no dictionary on the quarter held back
+//! ```
+//!
+//! and keeps watching: when what packing saves falls, it asks for training
+//! anew. It has no clock and no threads: it counts values, and whoever owns it
+//! runs a [`TrainingJob`] where that disturbs nobody.
+//!
+//! Cost: a value judged from memory costs a counter; one in
+//! [`REVIEW_MIN`]..=[`REVIEW_MAX`] is looked at anew, rarer the longer the
+//! verdict has held.
+
+use std::sync::Arc;
+
+use crate::estimate::{Estimate, Worth};
+use crate::{Codec, Dictionary, Workspace};
+
+/// A verdict is first reviewed after this many values ...
+pub const REVIEW_MIN: u32 = 16;
+/// ... and in the end only after this many.
+pub const REVIEW_MAX: u32 = 4096;
+
+/// The window over which the ratio is watched, in values packed.
+const DRIFT_VALUES: u32 = 512;
+
+/// What a family is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FamilyConfig {
+    /// The least share that must be saved, 0 to 1, else a value stays raw.
+    pub saving_min: f32,
+    /// Bytes of samples kept at most.
+    pub sample_bytes_max: usize,
+    /// Samples kept at most.
+    pub samples_max: usize,
+    /// A dictionary is trained once so many samples have come.
+    pub samples_min: usize,
+    /// How much worse than when the dictionary was new the ratio may become
+    /// before it is trained anew: 0.15 is 15 percent.
+    pub drift_max: f32,
+    /// A dictionary must save this share of what no dictionary leaves.
+    pub gain_min: f32,
+}
+
+impl Default for FamilyConfig {
+    fn default() -> Self {
+        Self {
+            saving_min: 0.30,
+            sample_bytes_max: 256 * 1024,
+            samples_max: 512,
+            samples_min: 64,
+            drift_max: 0.15,
+            gain_min: 0.05,
+        }
+    }
+}
+
+/// What to do with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Leave it as it is.
+    Raw,
+    /// Pack it, but only with a fast codec.
+    Fast,
+    /// Pack it.
+    Full,
+}
+
+/// Counters of a family, never falling but for the ratio.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FamilyStats {
+    /// Values it was asked about.
+    pub judged: u64,
+    /// Of these, those whose bytes were looked at.
+    pub looked_at: u64,
+    /// Values packed, and their bytes before and after.
+    pub packed: u64,
+    /// Bytes before packing.
+    pub raw_bytes: u64,
+    /// Bytes after packing.
+    pub packed_bytes: u64,
+    /// Dictionaries trained and accepted.
+    pub trained: u64,
+    /// Trainings that came to nothing.
+    pub rejected: u64,
+    /// Times that the ratio was seen to have drifted.
+    pub drifted: u64,
+}
+
+/// A family of values.
+#[derive(Debug)]
+pub struct Family {
+    config: FamilyConfig,
+    verdict: Verdict,
+    /// Values until the verdict is reviewed, and how long the next pause is.
+    review_in: u32,
+    pause: u32,
+    reservoir: Reservoir,
+    dictionary: Option<Arc<Dictionary>>,
+    /// Samples seen when training last failed: wait until there are twice as many.
+    rejected_at: u64,
+    retrain: bool,
+    drift: Drift,
+    stats: FamilyStats,
+}
+
+impl Family {
+    /// A family that has seen nothing; `seed` decides which values it samples.
+    pub fn new(config: FamilyConfig, seed: u64) -> Self {
+        Self {
+            config,
+            verdict: Verdict::Full,
+            review_in: 0,
+            pause: REVIEW_MIN,
+            reservoir: Reservoir::new(config.samples_max, config.sample_bytes_max, seed),
+            dictionary: None,
+            rejected_at: 0,
+            retrain: false,
+            drift: Drift::default(),
+            stats: FamilyStats::default(),
+        }
+    }
+
+    /// What to do with `raw`: from memory, or by a look when review is due.
+    pub fn judge(&mut self, raw: &[u8]) -> Verdict {
+        self.stats.judged += 1;
+        if self.review_in > 0 {
+            self.review_in -= 1;
+            return self.verdict;
+        }
+        self.stats.looked_at += 1;
+        let verdict = match Estimate::of(raw).worth() {
+            Worth::Nothing => Verdict::Raw,
+            Worth::Little => Verdict::Fast,
+            Worth::Much => Verdict::Full,
+        };
+        let held = verdict == self.verdict;
+        self.pause = if held { (self.pause * 2).min(REVIEW_MAX) } else { REVIEW_MIN };
+        self.verdict = verdict;
+        self.review_in = self.pause;
+        verdict
+    }
+
+    /// Offers a value to the sample. Costs nothing for most values once the
+    /// reservoir is full, and nothing at all in a family not worth packing.
+    pub fn sample(&mut self, raw: &[u8]) {
+        if self.verdict != Verdict::Raw {
+            self.reservoir.offer(raw);
+        }
+    }
+
+    /// Takes note of a value packed: whether it is worth keeping packed.
+    pub fn packed(&mut self, raw_len: usize, packed_len: usize) -> bool {
+        self.stats.packed += 1;
+        self.stats.raw_bytes += raw_len as u64;
+        self.stats.packed_bytes += packed_len as u64;
+        if self.drift.note(raw_len, packed_len, self.config.drift_max) && self.dictionary.is_some()
+        {
+            self.stats.drifted += 1;
+            self.retrain = true;
+            self.reservoir.restart();
+        }
+        let saved = raw_len.saturating_sub(packed_len) as f32;
+        saved >= self.config.saving_min * raw_len as f32
+    }
+
+    /// The dictionary to pack with.
+    pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
+        self.dictionary.as_ref()
+    }
+
+    /// The samples to train from, when training is due: there are enough of
+    /// them, and there is no dictionary yet or the one there is has aged.
+    pub fn training_due(&self) -> Option<TrainingJob> {
+        let wanted = self.dictionary.is_none() || self.retrain;
+        let seen = self.reservoir.offered;
+        let enough = self.reservoir.kept.len() >= self.config.samples_min.max(8)
+            && seen >= 2 * self.rejected_at;
+        (wanted && enough && self.verdict == Verdict::Full).then(|| TrainingJob {
+            samples: self.reservoir.kept.clone(),
+            gain_min: self.config.gain_min,
+        })
+    }
+
+    /// Takes a trained dictionary into use; the one it replaces.
+    pub fn adopt(&mut self, dictionary: Arc<Dictionary>) -> Option<Arc<Dictionary>> {
+        self.stats.trained += 1;
+        self.retrain = false;
+        self.drift = Drift::default();
+        self.dictionary.replace(dictionary)
+    }
+
+    /// Takes note that training came to nothing.
+    pub fn rejected(&mut self) {
+        self.stats.rejected += 1;
+        self.rejected_at = self.reservoir.offered;
+        self.retrain = false;
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> FamilyStats {
+        self.stats
+    }
+
+    /// Bytes it holds, its dictionary aside.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.reservoir.bytes
+            + self.reservoir.kept.capacity() * size_of::<Box<[u8]>>()
+    }
+}
+
+/// A uniform sample of all values offered (Vitter's algorithm R), held to a
+/// number of values and of bytes.
+#[derive(Debug)]
+struct Reservoir {
+    kept: Vec<Box<[u8]>>,
+    bytes: usize,
+    offered: u64,
+    samples_max: usize,
+    bytes_max: usize,
+    random: u64,
+}
+
+impl Reservoir {
+    fn new(samples_max: usize, bytes_max: usize, seed: u64) -> Self {
+        let samples_max = samples_max.max(8);
+        Self { kept: Vec::new(), bytes: 0, offered: 0, samples_max, bytes_max, random: seed }
+    }
+
+    /// SplitMix64.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
+    }
+
+    fn offer(&mut self, raw: &[u8]) {
+        self.offered += 1;
+        // A sample longer than its share would crowd out the others.
+        let raw = &raw[..raw.len().min(self.bytes_max / 8)];
+        let room = self.kept.len() < self.samples_max && self.bytes + raw.len() <= self.bytes_max;
+        if room {
+            self.bytes += raw.len();
+            self.kept.push(raw.into());
+            return;
+        }
+        let at = self.below(self.offered) as usize;
+        if at < self.kept.len() {
+            self.bytes -= self.kept[at].len();
+            self.kept.swap_remove(at);
+            while self.bytes + raw.len() > self.bytes_max {
+                let Some(other) = self.kept.pop() else { break };
+                self.bytes -= other.len();
+            }
+            self.bytes += raw.len();
+            self.kept.push(raw.into());
+        }
+    }
+
+    /// Forgets: the values have changed.
+    fn restart(&mut self) {
+        self.kept.clear();
+        (self.bytes, self.offered) = (0, 0);
+    }
+}
+
+/// Watches the ratio over windows of values: the first after a dictionary is
+/// the measure for those that follow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Drift {
+    values: u32,
+    raw: u64,
+    packed: u64,
+    measure: Option<f32>,
+}
+
+impl Drift {
+    /// Whether a window has just ended that is too much worse than the measure.
+    fn note(&mut self, raw_len: usize, packed_len: usize, drift_max: f32) -> bool {
+        self.values += 1;
+        self.raw += raw_len as u64;
+        self.packed += packed_len as u64;
+        if self.values < DRIFT_VALUES {
+            return false;
+        }
+        let ratio = self.packed as f32 / self.raw.max(1) as f32;
+        let measure = *self.measure.get_or_insert(ratio);
+        (self.values, self.raw, self.packed) = (0, 0, 0);
+        let drifted = ratio > measure * (1.0 + drift_max);
+        if drifted {
+            self.measure = None;
+        }
+        drifted
+    }
+}
+
+/// Training that is due, to be run where it disturbs nobody.
+#[derive(Clone, Debug)]
+pub struct TrainingJob {
+    samples: Vec<Box<[u8]>>,
+    gain_min: f32,
+}
+
+/// What a training brought.
+#[derive(Debug)]
+pub struct Trained {
+    /// The dictionary, without an id.
+    pub dictionary: Dictionary,
+    /// Bytes of the samples held back, packed with it.
+    pub with_bytes: usize,
+    /// The same, packed without.
+    pub without_bytes: usize,
+}
+
+impl TrainingJob {
+    /// The samples to train from and to try it on.
+    pub fn new(samples: Vec<Box<[u8]>>) -> Self {
+        Self { samples, gain_min: FamilyConfig::default().gain_min }
+    }
+
+    /// Trains a dictionary of at most `bytes_max` bytes for `level`, and gives
+    /// it if it is worth having. Random data is never trained on. `steps` is
+    /// how many parameters are tried (see [`Dictionary::train_with`]).
+    ///
+    /// Takes some tens of milliseconds: not for a worker's hot path.
+    pub fn run(
+        &self,
+        ws: &mut Workspace,
+        bytes_max: usize,
+        level: i32,
+        steps: u32,
+    ) -> Option<Trained> {
+        let look: Vec<u8> = self.samples.iter().take(64).flat_map(|s| s.iter().copied()).collect();
+        if Estimate::of(&look).worth() == Worth::Nothing {
+            return None;
+        }
+        let held = |i: &usize| i % 4 == 3;
+        let pick = |held_back: bool| -> Vec<&[u8]> {
+            let samples = self.samples.iter().enumerate();
+            samples.filter(|(i, _)| held(i) == held_back).map(|(_, s)| &**s).collect()
+        };
+        let (train, test) = (pick(false), pick(true));
+        // A dictionary much larger than a tenth of its samples learns them by heart.
+        let bytes: usize = train.iter().map(|s| s.len()).sum();
+        let bytes_max = bytes_max.min((bytes / 8).max(1024));
+        let dictionary = Dictionary::train_with(&train, bytes_max, level, steps).ok()?.with_id(1);
+        let mut packed_len = |dictionary: Option<&Dictionary>| -> Option<usize> {
+            let mut out = Vec::new();
+            for raw in &test {
+                ws.pack(Codec::Zstd, level, dictionary, raw, &mut out).ok()?;
+            }
+            Some(out.len())
+        };
+        let with_bytes = packed_len(Some(&dictionary))?;
+        let without_bytes = packed_len(None)?;
+        let worth = (with_bytes as f32) < without_bytes as f32 * (1.0 - self.gain_min);
+        worth.then(|| Trained { dictionary: dictionary.with_id(0), with_bytes, without_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkspaceConfig;
+
+    fn session(i: u64) -> Vec<u8> {
+        format!(r#"{{"session":{i},"user":"u{}","theme":"dark","ok":true}}"#, i * 7919 % 1000)
+            .into_bytes()
+    }
+
+    fn random(seed: u64, len: usize) -> Vec<u8> {
+        let mut reservoir = Reservoir::new(8, 8, seed);
+        (0..len).map(|_| reservoir.below(256) as u8).collect()
+    }
+
+    #[test]
+    fn a_family_learns_its_dictionary_and_learns_anew_when_values_change() {
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut family = Family::new(FamilyConfig::default(), 1);
+        for i in 0..300 {
+            assert_eq!(family.judge(&session(i)), Verdict::Full);
+            family.sample(&session(i));
+        }
+        let trained = family.training_due().unwrap().run(&mut ws, 4096, 3, 1).unwrap();
+        assert!(trained.with_bytes < trained.without_bytes);
+        assert!(family.adopt(Arc::new(trained.dictionary.with_id(1))).is_none());
+        assert!(family.training_due().is_none());
+        for _ in 0..2 * DRIFT_VALUES {
+            assert!(family.packed(100, 20));
+        }
+        for _ in 0..DRIFT_VALUES {
+            assert!(!family.packed(100, 80));
+        }
+        assert_eq!(family.stats().drifted, 1);
+        (0..300).for_each(|i| family.sample(&session(i)));
+        assert!(family.training_due().is_some());
+    }
+
+    #[test]
+    fn random_values_are_left_alone_seldom_looked_at_and_never_trained_on() {
+        let mut family = Family::new(FamilyConfig::default(), 1);
+        for i in 0..10_000 {
+            let value = random(i, 512);
+            assert_eq!(family.judge(&value), Verdict::Raw);
+            family.sample(&value);
+        }
+        assert!(family.stats().looked_at < 20);
+        assert!(family.training_due().is_none());
+        let samples = (0..100).map(|i| random(i, 512).into()).collect();
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        assert!(TrainingJob::new(samples).run(&mut ws, 4096, 3, 1).is_none());
+    }
+
+    #[test]
+    fn the_reservoir_is_bounded_and_uniform() {
+        let mut firsts = 0;
+        for seed in 0..200 {
+            let mut reservoir = Reservoir::new(50, 100_000, seed);
+            (0..500u32).for_each(|i| reservoir.offer(&i.to_le_bytes()));
+            assert_eq!(reservoir.kept.len(), 50);
+            let below = |s: &[u8]| s[1] == 0 && s[0] < 250;
+            firsts += reservoir.kept.iter().filter(|s| below(s)).count();
+        }
+        // 10,000 samples, half of them expected from the first half.
+        assert!((4700..5300).contains(&firsts), "{firsts}");
+        let mut small = Reservoir::new(1000, 4096, 1);
+        for i in 0..5000usize {
+            small.offer(&vec![1; i % 900]);
+            assert!(small.bytes <= 4096);
+            assert_eq!(small.bytes, small.kept.iter().map(|s| s.len()).sum::<usize>());
+        }
+    }
+}
