@@ -61,6 +61,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     };
     // Alone first: a port that another process shares is taken, not shared.
     drop(listen(false)?);
+    snug_store::memory::tune();
     crate::trainer::start(&server).map_err(|e| format!("could not start the trainer: {e}"))?;
     let mut threads = Vec::new();
     for number in 0..workers {

@@ -173,6 +173,7 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
 /// first worker what concerns all.
 async fn clock(server: Arc<Server>, worker: usize) {
     let mut sweeper = Sweeper::new(worker, server.workers);
+    let mut high_water = 0;
     loop {
         let hz = server.config.number(Param::Hz).max(1) as u64;
         tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
@@ -187,7 +188,19 @@ async fn clock(server: Arc<Server>, worker: usize) {
         while with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
             tokio::task::yield_now().await;
         }
+        high_water = give_back(high_water);
     }
+}
+
+/// Gives memory back to the operating system when a good part of what was in
+/// use has been freed; the new high-water mark of what is.
+fn give_back(high_water: usize) -> usize {
+    let used = snug_store::memory::used();
+    if used + used / 16 + (1 << 20) < high_water {
+        snug_store::memory::purge();
+        return used;
+    }
+    high_water.max(used)
 }
 
 /// Has subscribers and others that do not read looked at again: how long their
