@@ -34,8 +34,8 @@ release: ## build target/release/snug
 	$(CARGO) build --release --locked --package snugdb
 
 .PHONY: bench
-bench: release ## measure against redis-server on this machine
-	$(TARGET)/release/snug compare
+bench: setup release ## measure against redis-server on this machine; BENCH_FLAGS as `snug compare` takes them
+	$(TARGET)/release/snug compare $(BENCH_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and cargo-fuzz
@@ -50,7 +50,8 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and car
 
 .PHONY: miri
 miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri
-	$(CARGO) +nightly miri test --package snug-store --lib
+	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" \
+	$(CARGO) +nightly miri test --package snug-store --lib $(MIRI_TESTS)
 
 .PHONY: setup
 setup: # what a fresh machine lacks
