@@ -2,7 +2,7 @@
 //! them, so that a 100 MB `GET` copies nothing.
 
 use bytes::Bytes;
-use snug_codec::Segments;
+use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::{Protocol, Writer};
 use snug_store::Str;
 use std::ops::{Deref, DerefMut};
@@ -95,13 +95,26 @@ impl Out {
 
     /// A chain as a bulk, by reference.
     pub(crate) fn chain(&mut self, chain: &Segments) {
-        self.w().bulk_len(chain.len());
-        for part in chain.parts() {
-            if chain.len() < BY_REFERENCE {
-                self.bytes.extend_from_slice(part);
+        self.chain_range(chain, 0, chain.len());
+    }
+
+    /// The bytes `start..end` of a chain, which has them, as a bulk; many of
+    /// them by reference.
+    pub(crate) fn chain_range(&mut self, chain: &Segments, start: usize, end: usize) {
+        self.w().bulk_len(end - start);
+        let by_reference = end - start >= BY_REFERENCE;
+        let first = start / SEGMENT_BYTES;
+        for (i, part) in chain.parts().iter().enumerate().skip(first) {
+            let base = i * SEGMENT_BYTES;
+            if base >= end {
+                break;
+            }
+            let within = start.saturating_sub(base)..(end - base).min(part.len());
+            if by_reference {
+                self.chunk_bytes += within.len();
+                self.chunks.push((self.bytes.len(), part.slice(within)));
             } else {
-                self.chunk_bytes += part.len();
-                self.chunks.push((self.bytes.len(), part.clone()));
+                self.bytes.extend_from_slice(&part[within]);
             }
         }
         self.w().crlf();

@@ -73,10 +73,31 @@ pub enum Str<'a> {
 pub enum NewStr<'a> {
     /// Bytes; held as an integer when they are the decimal form of one.
     Bytes(&'a [u8]),
+    /// Bytes that stay bytes even where they are the decimal form of an integer.
+    Text(&'a [u8]),
+    /// The same, as the outcome of changes in place (what Redis calls `raw` even
+    /// if short).
+    Changed(&'a [u8]),
     /// An integer.
     Int(i64),
     /// A large value, as it was received.
     Chain(Segments),
+}
+
+impl NewStr<'_> {
+    /// The length in bytes as a client sees it.
+    pub fn len(&self) -> usize {
+        match self {
+            NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => bytes.len(),
+            NewStr::Int(value) => decimal_len(*value),
+            NewStr::Chain(chain) => chain.len(),
+        }
+    }
+
+    /// Whether the string is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// What becomes of a key's expiry when its value is set.
@@ -381,9 +402,13 @@ impl<'a> SlotGuard<'a> {
                 let bytes = chain.to_vec();
                 return self.set_string(key, found, NewStr::Bytes(&bytes), expiry);
             }
-            NewStr::Bytes(bytes) if bytes.len() > INLINE_MAX => {
+            NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes)
+                if bytes.len() > INLINE_MAX =>
+            {
                 Payload::Large(Box::new(Segments::from(bytes)))
             }
+            NewStr::Text(bytes) => Payload::Str(bytes),
+            NewStr::Changed(bytes) => Payload::StrChanged(bytes),
             NewStr::Bytes(bytes) => match canonical_int(bytes) {
                 Some(value) => Payload::Int(value),
                 None => Payload::Str(bytes),
@@ -428,8 +453,32 @@ impl<'a> SlotGuard<'a> {
     /// shorter; its new length. Keeps the expiry. O(`bytes`) plus what it
     /// extends.
     pub fn write_at(&mut self, found: Found, offset: usize, bytes: &[u8]) -> usize {
-        let end = offset + bytes.len();
-        let len = self.string_len(found).max(end);
+        self.write_pieces_at(found, offset, bytes.len(), std::iter::once(bytes))
+    }
+
+    /// The same with a value, of which a chain is written segment by segment.
+    pub fn write_value_at(&mut self, found: Found, offset: usize, value: &NewStr<'_>) -> usize {
+        match value {
+            NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => {
+                self.write_at(found, offset, bytes)
+            }
+            NewStr::Int(value) => self.write_at(found, offset, value.to_string().as_bytes()),
+            NewStr::Chain(chain) => {
+                let pieces = chain.parts().iter().map(|part| &part[..]);
+                self.write_pieces_at(found, offset, chain.len(), pieces)
+            }
+        }
+    }
+
+    /// Writes pieces of `total` bytes, one behind the other.
+    fn write_pieces_at<'p>(
+        &mut self,
+        found: Found,
+        offset: usize,
+        total: usize,
+        pieces: impl Iterator<Item = &'p [u8]>,
+    ) -> usize {
+        let len = self.string_len(found).max(offset + total);
         self.change(found, |cell| {
             if cell.kind() == Kind::Int {
                 let (expiry, digits) = (cell.expiry(), cell.int().to_string());
@@ -439,14 +488,22 @@ impl<'a> SlotGuard<'a> {
                 let (expiry, chain) = (cell.expiry(), Segments::from(cell.bytes()));
                 cell.replace(expiry, Payload::Large(Box::new(chain)));
             }
+            let mut at = offset;
             if cell.kind() == Kind::Large {
-                cell.large_mut().write_at(offset, bytes);
+                let chain = cell.large_mut();
+                for piece in pieces {
+                    chain.write_at(at, piece);
+                    at += piece.len();
+                }
                 return;
             }
             if len > cell.bytes().len() {
                 cell.resize_bytes(len);
             }
-            cell.bytes_mut()[offset..end].copy_from_slice(bytes);
+            for piece in pieces {
+                cell.bytes_mut()[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
             cell.mark_changed();
         });
         len
