@@ -1,0 +1,36 @@
+"""The pages that list what the server has, compared with the server itself:
+docs/configuration.md with `snug serve --help`, docs/compatibility.md with
+`COMMAND LIST`. A parameter or command added without its line fails here."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.snug_only
+def test_every_parameter_is_documented_as_it_is(target):
+    text = subprocess.run([*target.command(), "--help"], capture_output=True, text=True, check=True).stdout
+    parameters = re.findall(r"^  --(\S+) \[(.*)\]\n +(.*)$", text, re.MULTILINE)
+    idle = {name for name, _, line in parameters if line.endswith("without effect.")}
+    page, _, without_effect = (DOCS / "configuration.md").read_text().partition("## Accepted, without effect")
+    rows = re.findall(r"^\| `(\S+)` \| (.*) \| .* \| (?:yes|no) \| (.*) \|$", page, re.MULTILINE)
+    documented = [(name, default.strip("`").replace("empty", '""'), line) for name, default, line in rows]
+    assert sorted(documented) == sorted(p for p in parameters if p[0] not in idle)
+    assert set(re.findall(r"`([a-z-]+)`", without_effect)) == idle
+
+
+@pytest.mark.snug_only
+def test_every_command_is_listed(shared_server):
+    with shared_server.connect() as connection:
+        served = {name.decode().upper() for _, name in connection.call("COMMAND", "LIST")[1]}
+    page = (DOCS / "compatibility.md").read_text()
+    groups = re.findall(r"^\| [a-z/]+ \| (`[A-Z].*) \|$", page, re.MULTILINE)
+    containers = re.findall(r"^\| `([A-Z]+)` \| ([A-Z].*) \|$", page, re.MULTILINE)
+    commands = {name for row in groups for name in re.findall(r"`([A-Z0-9_]+)`", row)}
+    subcommands = {f"{name}|{sub}" for name, subs in containers for sub in subs.split(", ")}
+    assert commands == {name for name in served if "|" not in name}
+    assert subcommands == {name for name in served if "|" in name}
