@@ -24,6 +24,11 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
             cx.client.waits_to_write = true;
             return false;
         }
+        Err(_) if is_http(args) => {
+            tracing::warn!(peer = %cx.client.shared.peer, "possible attack: an HTTP request; connection closed");
+            out.clear();
+            cx.client.close = true;
+        }
         Err(refusal) => {
             if let Some(multi) = &mut cx.client.multi {
                 multi.failed = true;
@@ -104,7 +109,8 @@ fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error
     if !explained {
         return Err(error);
     }
-    let reason = error.text().strip_prefix("ERR ").unwrap_or(error.text());
+    let whole = error.to_string();
+    let reason = whole.strip_prefix("ERR ").unwrap_or(&whole);
     Err(Error::from(format!("EXECABORT Transaction discarded because of: {reason}")))
 }
 
@@ -138,6 +144,12 @@ fn has_room(cx: &Context<'_>, command: &Command) -> Result<(), Error> {
         (None, _) => command.has(flags::DENYOOM),
     };
     if needs_room { Err(Error::OOM) } else { Ok(()) }
+}
+
+/// Whether a browser was made to send an HTTP request here, most likely: what
+/// stands in its body must not be executed, so the connection ends unanswered.
+fn is_http(args: Args<'_>) -> bool {
+    args.is(0, "post") || args.is(0, "host:")
 }
 
 /// Commands that act at once within `MULTI`.
@@ -217,6 +229,6 @@ fn turned_off(before: ReplyMode, after: ReplyMode) -> bool {
 /// Sends an error and counts it.
 fn fail(cx: &mut Context<'_>, error: &Error, out: &mut Out) {
     cx.server.stats.add(Stat::total_error_replies, 1);
-    cx.server.monitor.error(error.code());
-    out.w().error(error.text());
+    cx.server.monitor.error(&error.code());
+    out.w().error_bytes(error.text());
 }

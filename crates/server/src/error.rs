@@ -6,7 +6,7 @@ use std::fmt;
 
 /// An error reply, its code first: `ERR syntax error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Error(Cow<'static, str>);
+pub(crate) struct Error(Cow<'static, [u8]>);
 
 impl Error {
     pub(crate) const WRONG_TYPE: Self =
@@ -25,7 +25,7 @@ impl Error {
     pub(crate) const NO_AUTH: Self = Self::new("NOAUTH Authentication required.");
 
     pub(crate) const fn new(text: &'static str) -> Self {
-        Self(Cow::Borrowed(text))
+        Self(Cow::Borrowed(text.as_bytes()))
     }
 
     pub(crate) fn wrong_arity(full_name: &str) -> Self {
@@ -41,25 +41,32 @@ impl Error {
         ))
     }
 
-    /// The text of the reply, code included.
-    pub(crate) fn text(&self) -> &str {
+    /// The text of the reply, code included. Bytes, for it may quote what the
+    /// client sent.
+    pub(crate) fn text(&self) -> &[u8] {
         &self.0
     }
 
     /// The code: its first word.
-    pub(crate) fn code(&self) -> &str {
-        self.0.split(' ').next().unwrap_or("ERR")
+    pub(crate) fn code(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.0.split(|&b| b == b' ').next().unwrap_or(b"ERR"))
     }
 }
 
 impl From<String> for Error {
     fn from(text: String) -> Self {
+        Self(Cow::Owned(text.into_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for Error {
+    fn from(text: Vec<u8>) -> Self {
         Self(Cow::Owned(text))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&String::from_utf8_lossy(&self.0))
     }
 }

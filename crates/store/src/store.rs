@@ -483,7 +483,10 @@ impl<'s> Batch<'s> {
         let mut visited = 0;
         for (slot, hint) in slots.iter().enumerate().skip(first) {
             while hint.keys() > 0 {
-                let guard = self.lock_slot(db, slot);
+                let mut guard = self.lock_slot(db, slot);
+                if hint.next_expiry() <= self.now() {
+                    guard.expire_due(EXPIRE_AT_ONCE);
+                }
                 let next = guard.walk(mark, count - visited, &mut |key, kind| {
                     visited += 1;
                     visit(key, kind);

@@ -84,7 +84,7 @@ fn echo(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
 }
 
 fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let db = args.int(1).map_err(|_| Error::new("ERR invalid DB index"))?;
+    let db = args.int(1)?;
     if cx.server.cluster.enabled && db != 0 {
         return Err(Error::new("ERR SELECT is not allowed in cluster mode"));
     }
@@ -191,7 +191,7 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     }
     if !cx.client.authenticated {
         return Err(Error::new(
-            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         ));
     }
     if let Some(name) = name {

@@ -118,15 +118,23 @@ fn printable(bytes: &[u8], most: usize) -> String {
 }
 
 fn unknown(args: Args<'_>) -> Error {
-    let mut shown = String::new();
+    let shorten = |bytes: &mut Vec<u8>, arg: &[u8], most: usize| {
+        bytes.extend_from_slice(&arg[..arg.len().min(most)]);
+    };
+    let mut text = b"ERR unknown command '".to_vec();
+    shorten(&mut text, args.bytes(0), 128);
+    text.extend_from_slice(b"', with args beginning with: ");
+    let from = text.len();
     for arg in args.iter_from(1) {
-        if shown.len() >= 128 {
+        let room = 128usize.saturating_sub(text.len() - from);
+        if room == 0 {
             break;
         }
-        shown += &format!("'{}' ", printable(arg, 128 - shown.len()));
+        text.push(b'\'');
+        shorten(&mut text, arg, room);
+        text.extend_from_slice(b"' ");
     }
-    let name = printable(args.bytes(0), 128);
-    Error::from(format!("ERR unknown command '{name}', with args beginning with: {shown}"))
+    Error::from(text)
 }
 
 /// A command that is none, for a context before its command is known.
