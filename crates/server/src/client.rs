@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use std::task::Waker;
+use std::time::Instant;
 
 /// What `CLIENT REPLY` asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,6 +61,9 @@ pub(crate) struct Client {
     pub waits_to_write: bool,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
+    /// When the last command of this batch ended, which is when the next
+    /// begins: one look at the clock for each.
+    pub clock: Option<Instant>,
 }
 
 /// The keys a client watches.
@@ -94,6 +98,7 @@ impl Client {
             shard_channels: HashSet::new(),
             waits_to_write: false,
             close: false,
+            clock: None,
         }
     }
 
@@ -155,7 +160,6 @@ pub(crate) struct Figures {
     pub query_capacity: AtomicUsize,
     pub multi_bytes: AtomicUsize,
     pub output_bytes: AtomicUsize,
-    pub total_commands: AtomicU64,
 }
 
 /// The part of a client that any thread may reach.

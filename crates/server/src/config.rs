@@ -27,8 +27,8 @@ pub(crate) enum Kind {
     Events,
     /// `class hard soft seconds` for one or more classes of clients.
     OutputLimits,
-    /// Octal permissions.
-    Octal,
+    /// Percentiles, each from 0 to 100.
+    Percentiles,
 }
 
 /// A parameter's declaration.
@@ -106,8 +106,8 @@ parameters! {
     LogFile "logfile" Kind::Text, "", FIXED, "File to log to; empty for standard output.";
     LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
     LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
-    ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    Daemonize "daemonize" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Refuse other machines while there is no password.";
+    Daemonize "daemonize" Kind::Enum(&["no"]), "no", FIXED, "Always no: whoever starts the server runs it in the background.";
     AlwaysShowLogo "always-show-logo" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     SetProcTitle "set-proc-title" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     CrashLogEnabled "crash-log-enabled" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
@@ -178,13 +178,13 @@ parameters! {
     Appendfsync "appendfsync" Kind::Text, "everysec", MUTABLE, "Accepted for compatibility, without effect.";
     Masterauth "masterauth" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
     Masteruser "masteruser" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    Replicaof "replicaof" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    Aclfile "aclfile" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    Unixsocket "unixsocket" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Replicaof "replicaof" Kind::Enum(&[""]), "", FIXED, "Whose replica to be; replication is not supported yet, so only empty.";
+    Aclfile "aclfile" Kind::Enum(&[""]), "", FIXED, "File of users; not supported yet, so only empty.";
+    Unixsocket "unixsocket" Kind::Enum(&[""]), "", FIXED, "Unix socket to listen on; not supported yet, so only empty.";
     ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE, "Accepted for compatibility, without effect.";
     OomScoreAdj "oom-score-adj" Kind::Text, "no", MUTABLE, "Accepted for compatibility, without effect.";
     Supervised "supervised" Kind::Text, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Text, "50 99 99.9", MUTABLE, "Accepted for compatibility, without effect.";
+    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Percentiles, "50 99 99.9", MUTABLE, "Percentiles that INFO latencystats shows.";
     ClusterAnnounceHostname "cluster-announce-hostname" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
     ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Text, "ip", MUTABLE, "Accepted for compatibility, without effect.";
     Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
@@ -233,6 +233,11 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
 ];
 
 impl Param {
+    /// Whether its value is a secret, to be kept out of logs.
+    pub(crate) fn is_secret(self) -> bool {
+        matches!(self, Self::RequirePass | Self::Masterauth)
+    }
+
     pub(crate) fn declaration(self) -> &'static Declaration {
         &PARAMETERS[self as usize]
     }
@@ -282,10 +287,14 @@ impl Param {
                 let limits = OutputLimits::default().parse(value)?;
                 Ok((limits.to_string(), 0))
             }
-            Kind::Octal => {
-                let n = i64::from_str_radix(value, 8)
-                    .map_err(|_| "argument couldn't be parsed as an octal number")?;
-                Ok((value.into(), n))
+            Kind::Percentiles => {
+                let number = |word: &str| word.parse::<f64>().ok();
+                let fits = |word| number(word).is_some_and(|n| (0.0..=100.0).contains(&n));
+                if value.split_ascii_whitespace().all(fits) {
+                    Ok((value.into(), 0))
+                } else {
+                    Err("argument(s) must be between 0.000000 and 100.000000".into())
+                }
             }
         }
     }
@@ -492,7 +501,8 @@ impl Config {
     /// A parameter as a line of the configuration file.
     fn line(&self, id: Param) -> String {
         let (name, value) = (id.declaration().name, self.text(id));
-        let words = matches!(id.declaration().kind, Kind::OutputLimits) || id == Param::Bind;
+        let words = matches!(id.declaration().kind, Kind::OutputLimits | Kind::Percentiles)
+            || id == Param::Bind;
         let plain = !value.is_empty()
             && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(&b));
         if plain || (words && !value.is_empty()) {
@@ -510,7 +520,8 @@ impl Config {
             return Err(format!("'{name}': wrong number of arguments"));
         }
         let value = if switch { "yes" } else { value };
-        self.set(id, value).map_err(|e| format!("'{name} {value}': {e}"))
+        let shown = if id.is_secret() { "(hidden)" } else { value };
+        self.set(id, value).map_err(|e| format!("'{name} {shown}': {e}"))
     }
 
     /// Reads a configuration file, and those it includes where it does so.

@@ -294,6 +294,7 @@ impl Connection {
         if let Some(owned) = self.stalled.take() {
             let batch = scratch.session.enter(crate::server::unix_ms());
             let (out, worker) = (&mut scratch.out, scratch.worker);
+            self.client.clock = None;
             if !dispatch_one(&self.server, &mut self.client, &batch, worker, owned.args(), out) {
                 self.stalled = Some(owned);
                 self.resume = true;
@@ -386,6 +387,7 @@ impl Connection {
         let batch = session.enter(now);
         let shared = Arc::clone(&self.client.shared);
         shared.figures.last_active.store(now, Relaxed);
+        self.client.clock = None;
         let mut used = 0;
         while !self.client.close && !shared.is_killed() {
             let limits = Limits {

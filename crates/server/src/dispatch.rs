@@ -198,7 +198,7 @@ fn queue(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &
 pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &mut Out) {
     cx.command = command;
     let mark = out.mark();
-    let began = Instant::now();
+    let began = cx.client.clock.take().unwrap_or_else(Instant::now);
     let reply = cx.client.reply;
     let result = (command.handler)(cx, args, out);
     let failed = result.is_err();
@@ -217,7 +217,9 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
         }
     }
     cx.server.stats.add(Stat::total_commands_processed, 1);
-    cx.server.monitor.called(cx, args, began.elapsed(), failed);
+    let ended = Instant::now();
+    cx.client.clock = Some(ended);
+    cx.server.monitor.called(cx, args, ended - began, failed);
 }
 
 /// Whether a command within `EXEC` is not answered, by the modes before and

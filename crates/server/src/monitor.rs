@@ -4,7 +4,7 @@
 use crate::client::Shared;
 use crate::command::{Command, flags};
 use crate::commands;
-use crate::config::Param;
+use crate::config::{self, Param};
 use crate::context::{Args, Context};
 use crate::latency::{Events, Histogram, Times};
 use crate::server::unix_ms;
@@ -171,7 +171,11 @@ impl Monitor {
     #[cold]
     fn log_slow(&self, cx: &Context<'_>, args: Args<'_>, took: Duration) {
         let shown = args.len().min(SLOW_ARGS_MAX);
-        let mut kept: Vec<Vec<u8>> = args.iter_from(0).take(shown).map(shorten).collect();
+        let kept = (0..shown).map(|index| match is_secret(cx.command, args, index) {
+            true => b"(redacted)".to_vec(),
+            false => shorten(args.bytes(index)),
+        });
+        let mut kept: Vec<Vec<u8>> = kept.collect();
         if args.len() > SLOW_ARGS_MAX {
             let more = args.len() - SLOW_ARGS_MAX + 1;
             kept[SLOW_ARGS_MAX - 1] = format!("... ({more} more arguments)").into_bytes();
@@ -244,16 +248,27 @@ impl Monitor {
     }
 }
 
+/// Whether an argument is a password, or may be one.
+fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
+    match (command.container, command.name) {
+        (None, "auth") => index > 0,
+        (None, "hello") => index > 1,
+        (Some("config"), "set") if index > 2 && index % 2 == 1 => {
+            config::find(args.bytes(index - 1)).is_some_and(Param::is_secret)
+        }
+        _ => false,
+    }
+}
+
 /// A command as `MONITOR` shows it: time, database, address, quoted arguments.
 fn shown(cx: &Context<'_>, args: Args<'_>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
     let peer = cx.client.shared.peer;
     let mut line = format!("+{seconds}.{micros:06} [{} {peer}]", cx.db()).into_bytes();
-    let secret = matches!(cx.command.name, "auth" | "hello") && cx.command.container.is_none();
     for (index, arg) in args.iter_from(0).enumerate() {
         line.extend_from_slice(b" \"");
-        if secret && index > 0 {
+        if is_secret(cx.command, args, index) {
             line.extend_from_slice(b"(redacted)");
         } else {
             quote(arg, &mut line);

@@ -55,7 +55,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     let listen = |shared| {
         let sockets = addresses.iter().map(|&address| {
             let socket = worker::listen(address, backlog, shared);
-            socket.map_err(|e| format!("could not listen on {address}: {e}"))
+            socket.map_err(|e| format!("can't bind to {address}: {e}"))
         });
         sockets.collect::<Result<Vec<_>, _>>()
     };

@@ -139,12 +139,28 @@ async fn accept(server: Arc<Server>, listener: TcpListener) {
     }
 }
 
+/// What a client from another machine is told in protected mode.
+const PROTECTED: &[u8] = b"-DENIED The server runs in protected mode and has no password: only \
+    clients on its own machine are served. Set a password with 'requirepass', or 'protected-mode no'.\r\n";
+
+/// Whether protected mode keeps this client out.
+fn is_refused(server: &Server, peer: SocketAddr) -> bool {
+    server.config.is_on(Param::ProtectedMode)
+        && !peer.ip().to_canonical().is_loopback()
+        && server.config.text(Param::RequirePass).is_empty()
+}
+
 fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
     server.stats.add(Stat::total_connections_received, 1);
     let most = server.config.number(Param::MaxClients) as usize;
     if server.clients.read().len() >= most {
         server.stats.add(Stat::rejected_connections, 1);
         stream.try_write(b"-ERR max number of clients reached\r\n")?;
+        return Ok(());
+    }
+    if is_refused(server, peer) {
+        server.stats.add(Stat::rejected_connections, 1);
+        stream.try_write(PROTECTED)?;
         return Ok(());
     }
     stream.set_nodelay(true)?;

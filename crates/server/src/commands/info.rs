@@ -332,7 +332,23 @@ fn error_stats(cx: &Context<'_>, text: &mut String) {
     }
 }
 
-fn latency_stats(_: &Context<'_>, _: &mut String) {}
+/// Percentiles by command, over the buckets of its histogram.
+fn latency_stats(cx: &Context<'_>, text: &mut String) {
+    let percentiles = cx.server.config.text(Param::LatencyTrackingInfoPercentiles);
+    for command in commands::all() {
+        let times = cx.server.monitor.times(command);
+        if times.calls() == 0 {
+            continue;
+        }
+        let one = |percent: &str| {
+            let number: f64 = percent.parse().unwrap_or(0.0);
+            format!("p{percent}={:.3}", times.percentile(number))
+        };
+        let shown: Vec<String> = percentiles.split_ascii_whitespace().map(one).collect();
+        let name = command.full_name();
+        line(text, format_args!("latency_percentiles_usec_{name}:{}", shown.join(",")));
+    }
+}
 
 fn cluster(cx: &Context<'_>, text: &mut String) {
     fields!(text, "cluster_enabled": i32::from(cx.server.cluster.enabled));
