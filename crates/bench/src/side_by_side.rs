@@ -154,10 +154,11 @@ fn run(args: &CompareArgs) -> Result<Report, Box<dyn std::error::Error>> {
     if layout.targets.iter().any(|placed| placed.cores.overlaps(&layout.load)) {
         eprintln!("snug: server and load share a core: throughput and latency are both of theirs");
     }
+    // The machine is described before this program confines itself to a part.
+    let mut report = Report::begin(command_line());
     layout.load.confine()?;
     let settings = args.load.settings(args.output.is_quiet());
     let options = args.load.options();
-    let mut report = Report::begin(command_line());
     for name in &args.workload {
         for planned in plan(name, &options, args.rounds) {
             match planned {

@@ -4,7 +4,7 @@ use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use super::{Report, StepResult};
-use crate::compare::{Comparison, METRICS, Metric, Row};
+use crate::compare::{Better, Comparison, METRICS, Metric, Row};
 
 /// A picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,17 +105,23 @@ fn bar_plots(comparison: &Comparison, metric: &Metric) -> Vec<Plot> {
     let mut plots = Vec::new();
     if comparison.targets.len() == 1 {
         let bars = bars_of(&|row| Some(row.cells[0].as_ref()?.median()));
-        plots.extend(bar_plot(metric.title.to_owned(), &bars, None));
+        plots.extend(bar_plot(metric.title.to_owned(), &bars, None, metric.better));
     }
     for (other, name) in comparison.targets.iter().enumerate().skip(1) {
         let bars = bars_of(&|row| row.ratio(other));
         let title = format!("{}: {first} over {name}", metric.title);
-        plots.extend(bar_plot(title, &bars, Some(1.0)));
+        plots.extend(bar_plot(title, &bars, Some(1.0), metric.better));
     }
     plots
 }
 
-fn bar_plot(title: String, bars: &[(String, f64)], level: Option<f64>) -> Option<Plot> {
+/// Bars that stand on the worse side of `level` have another colour.
+fn bar_plot(
+    title: String,
+    bars: &[(String, f64)],
+    level: Option<f64>,
+    better: Better,
+) -> Option<Plot> {
     let tallest = bars.iter().map(|(_, value)| *value).fold(level.unwrap_or(0.0), f64::max);
     if bars.is_empty() || !tallest.is_finite() || tallest <= 0.0 {
         return None;
@@ -141,8 +147,11 @@ fn bar_plot(title: String, bars: &[(String, f64)], level: Option<f64>) -> Option
             })
             .draw()?;
         chart.draw_series(bars.iter().enumerate().map(|(index, (_, value))| {
-            let color =
-                if level.is_some_and(|level| *value < level) { COLORS[1] } else { COLORS[0] };
+            let worse = level.is_some_and(|level| match better {
+                Better::Higher => *value < level,
+                Better::Lower => *value > level,
+            });
+            let color = if worse { COLORS[1] } else { COLORS[0] };
             let mut bar = Rectangle::new(
                 [(SegmentValue::Exact(index), 0.0), (SegmentValue::Exact(index + 1), *value)],
                 color.filled(),

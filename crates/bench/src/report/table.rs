@@ -125,6 +125,10 @@ fn memory_rows(report: &Report) -> Vec<Vec<String>> {
     let mut rows = vec![heads.map(String::from).to_vec()];
     for result in &report.results {
         let Some(memory) = result.memory else { continue };
+        // A preparing call, such as the creation of a group.
+        if result.kinds.is_empty() && memory.items == 0 {
+            continue;
+        }
         rows.push(vec![
             result.step.clone(),
             result.target.clone(),
