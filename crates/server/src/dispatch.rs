@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::out::Out;
 use crate::pubsub::{self, Caller};
 use crate::stats::Stat;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Executes one command of a client and writes its reply; false, and nothing
@@ -177,6 +178,7 @@ fn passes_pubsub(command: &Command) -> bool {
 
 fn queue(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &mut Out) {
     let doomed = cx.client.watch.is_broken();
+    cx.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
     let limit = cx.server.config.number(Param::ClientQueryBufferLimit) as usize;
     let Some(multi) = &mut cx.client.multi else { return };
     // Whatever `EXEC` will not execute need not be kept.

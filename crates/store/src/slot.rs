@@ -613,19 +613,18 @@ impl<'a> SlotGuard<'a> {
         Anatomy { encoding, allocated, raw, packed, dictionary, access: cell.access() }
     }
 
-    /// Visits live keys from `mark` on, `count` of them or a few more; where
-    /// to go on, or `None` at the slot's end.
+    /// Visits keys from `mark` on, `count` of them or a few more, each with its
+    /// type and whether it is live; where to go on, or `None` at the slot's end.
     pub(crate) fn walk(
         &self,
         mark: Mark,
         count: usize,
-        visit: &mut dyn FnMut(&[u8], Type),
+        visit: &mut dyn FnMut(&[u8], Type, bool),
     ) -> Option<Mark> {
         let now = self.session.now();
         self.cells().walk(mark, count, &mut |cell| {
-            if cell.expiry().is_none_or(|expiry| expiry > now) {
-                visit(cell.key(), cell.kind().into());
-            }
+            let live = cell.expiry().is_none_or(|expiry| expiry > now);
+            visit(cell.key(), cell.kind().into(), live);
         })
     }
 

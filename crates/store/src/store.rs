@@ -468,29 +468,47 @@ impl<'s> Batch<'s> {
         Flushed { store: Arc::clone(store), slots }
     }
 
-    /// Visits the keys of a database from `cursor` (0 to begin) on, about
-    /// `count` of them; the cursor to go on with, 0 at the end. A key that is
+    /// Visits the live keys of a database from `cursor` (0 to begin) on, about
+    /// `count` keys; the cursor to go on with, 0 at the end. A key that is
     /// there from the first call to the last is visited at least once.
     pub fn scan(
         &self,
         db: usize,
         cursor: u64,
         count: usize,
+        visit: impl FnMut(&[u8], Type),
+    ) -> u64 {
+        self.scan_wanted(db, cursor, count, |_, _| true, visit)
+    }
+
+    /// As [`scan`](Self::scan), visiting only wanted keys. A wanted key whose
+    /// time has come is removed, as any lookup of it would have done.
+    pub fn scan_wanted(
+        &self,
+        db: usize,
+        cursor: u64,
+        count: usize,
+        wanted: impl Fn(&[u8], Type) -> bool,
         mut visit: impl FnMut(&[u8], Type),
     ) -> u64 {
         let Some(slots) = self.store().slots(db) else { return 0 };
         let Some((first, mut mark)) = Mark::from_cursor(cursor) else { return 0 };
         let mut visited = 0;
+        let mut expired: Vec<Vec<u8>> = Vec::new();
         for (slot, hint) in slots.iter().enumerate().skip(first) {
             while hint.keys() > 0 {
                 let mut guard = self.lock_slot(db, slot);
-                if hint.next_expiry() <= self.now() {
-                    guard.expire_due(EXPIRE_AT_ONCE);
-                }
-                let next = guard.walk(mark, count - visited, &mut |key, kind| {
+                let next = guard.walk(mark, count - visited, &mut |key, kind, live| {
                     visited += 1;
-                    visit(key, kind);
+                    match wanted(key, kind) {
+                        true if live => visit(key, kind),
+                        true => expired.push(key.to_vec()),
+                        false => {}
+                    }
                 });
+                for key in expired.drain(..) {
+                    guard.find_untouched(&self.key(&key));
+                }
                 match next {
                     Some(next) => mark = next,
                     None => break,

@@ -516,7 +516,7 @@ impl Field {
         let value = if self.signed { i128::from(value) } else { i128::from(value as u64) };
         // Redis subtracts in 64 bits here: what is so far below that this goes
         // round counts as too large.
-        let round = self.signed && max - value > i128::from(i64::MAX);
+        let round = self.signed && self.bits < 64 && max - value > i128::from(i64::MAX);
         self.fit(if round { value + (1 << 64) } else { value }, overflow)
     }
 

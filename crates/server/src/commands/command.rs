@@ -396,14 +396,18 @@ pub(crate) fn categories(command: &Command) -> Vec<&'static str> {
     add(of_keyspace && !container, "keyspace");
     add(command.has(READONLY), "read");
     add(command.has(WRITE), "write");
-    let of_group = match command.group {
+    let of_data = match command.group {
         Group::String => Some("string"),
         Group::Bitmap => Some("bitmap"),
         Group::Stream => Some("stream"),
+        _ => None,
+    };
+    let of_connection = match command.group {
         Group::Transactions => Some("transaction"),
         Group::Connection => Some("connection"),
         _ => None,
     };
+    add(of_data.is_some() && !container, of_data.unwrap_or_default());
     add(command.has(PUBSUB), "pubsub");
     let by_hand = matches!(family, "role" | "lastsave");
     let dangerous = matches!(family, "flushall" | "flushdb" | "swapdb" | "info" | "keys");
@@ -412,9 +416,7 @@ pub(crate) fn categories(command: &Command) -> Vec<&'static str> {
     add(!command.has(FAST), "slow");
     add(command.has(BLOCKING), "blocking");
     add(command.has(ADMIN) || by_hand || dangerous, "dangerous");
-    if let Some(of_group) = of_group {
-        add(!container, of_group);
-    }
+    add(of_connection.is_some() && !container, of_connection.unwrap_or_default());
     let talks = matches!(family, "command" | "wait" | "asking" | "readonly" | "readwrite");
     add(talks, "connection");
     categories

@@ -13,7 +13,7 @@ use crate::notify::Class;
 use crate::out::Out;
 use crate::reclaim::reclaim;
 use snug_resp::Writer;
-use snug_store::{Detached, Key};
+use snug_store::{Detached, Key, Type};
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::new("del", -2, del).flags(WRITE).keys(1, -1, 1).about(
@@ -348,11 +348,10 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let all = pattern == b"*";
     let header = out.w().array_deferred();
     let mut found = 0;
-    cx.store.scan(cx.db(), 0, usize::MAX, |key, _| {
-        if all || crate::glob::matches(pattern, key, false) {
-            out.w().bulk(key);
-            found += 1;
-        }
+    let wanted = |key: &[u8], _| all || crate::glob::matches(pattern, key, false);
+    cx.store.scan_wanted(cx.db(), 0, usize::MAX, wanted, |key, _| {
+        out.w().bulk(key);
+        found += 1;
     });
     out.w().set_array_len(header, found);
     Ok(())
@@ -398,12 +397,13 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let mut found = 0;
     let mut encoded = Vec::new();
     let mut keys = Writer::new(&mut encoded, out.protocol);
-    let next = cx.store.scan(cx.db(), cursor, count as usize, |key, key_type| {
-        let fits = kind.is_none_or(|kind| kind.eq_ignore_ascii_case(key_type.name().as_bytes()));
-        if fits && pattern.is_none_or(|pattern| crate::glob::matches(pattern, key, false)) {
-            keys.bulk(key);
-            found += 1;
-        }
+    let wanted = |key: &[u8], key_type: Type| {
+        kind.is_none_or(|kind| kind.eq_ignore_ascii_case(key_type.name().as_bytes()))
+            && pattern.is_none_or(|pattern| crate::glob::matches(pattern, key, false))
+    };
+    let next = cx.store.scan_wanted(cx.db(), cursor, count as usize, wanted, |key, _| {
+        keys.bulk(key);
+        found += 1;
     });
     out.w().array(2);
     out.w().bulk_display(next);

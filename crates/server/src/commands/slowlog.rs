@@ -50,7 +50,11 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
             Some(count @ 0..) => count as usize,
             _ => return Err(Error::new("ERR count should be greater than or equal to -1")),
         },
-        _ => return Err(Error::wrong_arity("slowlog|get")),
+        _ => {
+            return Err(Error::new(
+                "ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP.",
+            ));
+        }
     };
     let slow = cx.server.monitor.slow(count);
     out.w().array(slow.len());
