@@ -308,7 +308,7 @@ move K DB
 copy K K replace
 nosuchcommand K
 ping
-set K V px 1 WAIT
+set K V ex LATER
 """
 
 PUBSUB = """

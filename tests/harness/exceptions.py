@@ -181,7 +181,7 @@ RULES = [
     ("cluster myshardid", same_type, "shard ID"),
     ("cluster slots", same_shape, "node ID, port"),
     ("cluster shards", same_shape, "node ID, port, offset"),
-    ("cluster info", with_holes("cluster_(stats|current|my)[a-z_]*:\\d+"), "message counts, epochs"),
+    ("cluster info", with_holes("cluster_(stats|current|my|size)[a-z_]*:\\d+"), "message counts, epochs; a size of 1 until it is first reckoned"),
     ("cluster getkeysinslot *", same_shape, "which keys come, and in which order, is not promised"),
 ]
 

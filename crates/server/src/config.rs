@@ -313,6 +313,9 @@ pub(crate) fn parse_memory(text: &str) -> Option<i64> {
         "gb" => 1 << 30,
         _ => return None,
     };
+    if text.is_empty() {
+        return Some(0);
+    }
     text[..digits].parse::<i64>().ok()?.checked_mul(unit)
 }
 

@@ -15,7 +15,6 @@ impl Error {
     pub(crate) const NOT_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
     pub(crate) const NOT_FLOAT: Self = Self::new("ERR value is not a valid float");
     pub(crate) const NO_SUCH_KEY: Self = Self::new("ERR no such key");
-    pub(crate) const OUT_OF_RANGE: Self = Self::new("ERR index out of range");
     pub(crate) const TOO_LONG: Self =
         Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     pub(crate) const OOM: Self =

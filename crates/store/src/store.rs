@@ -478,7 +478,7 @@ impl<'s> Batch<'s> {
         count: usize,
         visit: impl FnMut(&[u8], Type),
     ) -> u64 {
-        self.scan_wanted(db, cursor, count, |_, _| true, visit)
+        self.walk(db, cursor, count, |_, _| true, visit, false)
     }
 
     /// As [`scan`](Self::scan), visiting only wanted keys. A wanted key whose
@@ -489,7 +489,19 @@ impl<'s> Batch<'s> {
         cursor: u64,
         count: usize,
         wanted: impl Fn(&[u8], Type) -> bool,
+        visit: impl FnMut(&[u8], Type),
+    ) -> u64 {
+        self.walk(db, cursor, count, wanted, visit, true)
+    }
+
+    fn walk(
+        &self,
+        db: usize,
+        cursor: u64,
+        count: usize,
+        wanted: impl Fn(&[u8], Type) -> bool,
         mut visit: impl FnMut(&[u8], Type),
+        expire: bool,
     ) -> u64 {
         let Some(slots) = self.store().slots(db) else { return 0 };
         let Some((first, mut mark)) = Mark::from_cursor(cursor) else { return 0 };
@@ -502,8 +514,8 @@ impl<'s> Batch<'s> {
                     visited += 1;
                     match wanted(key, kind) {
                         true if live => visit(key, kind),
-                        true => expired.push(key.to_vec()),
-                        false => {}
+                        true if expire => expired.push(key.to_vec()),
+                        _ => {}
                     }
                 });
                 for key in expired.drain(..) {

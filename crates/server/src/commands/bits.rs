@@ -145,7 +145,7 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let byte = string.map_or(0, |string| byte_at(string, at));
     let was = is_set(byte, offset);
     let mask = 0x80 >> (offset & 7);
-    let found = found_or_empty(cx, &mut slot, &key, found);
+    let found = found_or_empty(&mut slot, &key, found);
     slot.write_at(found, at, &[if on { byte | mask } else { byte & !mask }]);
     if longer || was != on {
         cx.changed(&slot, key.bytes, Class::STRING, "setbit");
@@ -610,7 +610,7 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     };
     let found = cx.find_string(&mut slot, &key)?;
     let len = found.map_or(0, |found| slot.string_len(found));
-    let found = found_or_empty(cx, &mut slot, &key, found);
+    let found = found_or_empty(&mut slot, &key, found);
     // All the room that is needed, before the first operation looks.
     slot.write_at(found, len.max(end), b"");
     out.w().array(operations.len());

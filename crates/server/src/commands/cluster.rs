@@ -389,13 +389,14 @@ fn info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
          cluster_slots_pfail:0\r\n\
          cluster_slots_fail:0\r\n\
          cluster_known_nodes:1\r\n\
-         cluster_size:1\r\n\
+         cluster_size:{}\r\n\
          cluster_current_epoch:{}\r\n\
          cluster_my_epoch:{}\r\n\
          cluster_stats_messages_sent:0\r\n\
          cluster_stats_messages_received:0\r\n\
          total_cluster_links_buffer_limit_exceeded:0\r\n",
         if cluster.is_up(&cx.server.config) { "ok" } else { "fail" },
+        i32::from(slots > 0),
         node.current_epoch,
         node.config_epoch,
     );

@@ -105,7 +105,7 @@ fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     for name in args.iter_from(2) {
         match by_full_name(name) {
             Some(command) => describe(command, out),
-            None => out.w().null_array(),
+            None => out.w().null(),
         }
     }
     Ok(())

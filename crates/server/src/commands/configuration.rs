@@ -55,9 +55,12 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         .iter()
         .filter_map(|(alias, name)| config::find(name.as_bytes()).map(|param| (*alias, param)));
     let found: Vec<(&str, Param)> = names.chain(aliases).filter(|(n, _)| asked(n)).collect();
+    // A name in full is given back as it was spelt.
+    let spelt =
+        |name: &str| args.iter_from(2).find(|asked| asked.eq_ignore_ascii_case(name.as_bytes()));
     out.w().map(found.len());
     for (name, param) in found {
-        out.w().bulk(name.as_bytes());
+        out.w().bulk(spelt(name).unwrap_or(name.as_bytes()));
         out.w().bulk(cx.server.config.text(param).as_bytes());
     }
     Ok(())

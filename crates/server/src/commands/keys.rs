@@ -259,7 +259,9 @@ fn put(cx: &Context<'_>, db: usize, key: &Key<'_>, value: Detached) {
     }
     slot.attach(key, value);
     // Told before what follows, which is told of both keys.
-    cx.server.notify(Class::NEW, "new", db, key.bytes);
+    if slot.take_added() {
+        cx.server.notify(Class::NEW, "new", db, key.bytes);
+    }
 }
 
 /// Argument `index` as the number of a database.
@@ -348,10 +350,11 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let all = pattern == b"*";
     let header = out.w().array_deferred();
     let mut found = 0;
-    let wanted = |key: &[u8], _| all || crate::glob::matches(pattern, key, false);
-    cx.store.scan_wanted(cx.db(), 0, usize::MAX, wanted, |key, _| {
-        out.w().bulk(key);
-        found += 1;
+    cx.store.scan(cx.db(), 0, usize::MAX, |key, _| {
+        if all || crate::glob::matches(pattern, key, false) {
+            out.w().bulk(key);
+            found += 1;
+        }
     });
     out.w().set_array_len(header, found);
     Ok(())

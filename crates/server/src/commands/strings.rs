@@ -177,9 +177,9 @@ pub(super) fn read(cx: &Context<'_>, slot: &mut SlotGuard<'_>, key: &Key<'_>) ->
     let found = cx.find(slot, key);
     if !cx.command.has(READONLY) {
         cx.server.stats.lookup(found.is_some());
-    }
-    if found.is_none() {
-        cx.notify(Class::KEY_MISS, "keymiss", key.bytes);
+        if found.is_none() {
+            cx.notify(Class::KEY_MISS, "keymiss", key.bytes);
+        }
     }
     found
 }
@@ -206,9 +206,6 @@ pub(super) fn store(
     expiry: SetExpiry,
 ) {
     slot.set_string(key, found, value, expiry);
-    if found.is_none() {
-        cx.notify(Class::NEW, "new", key.bytes);
-    }
     cx.changed(slot, key.bytes, Class::STRING, "set");
     if let SetExpiry::At(_) = expiry {
         cx.notify(Class::GENERIC, "expire", key.bytes);
@@ -217,16 +214,11 @@ pub(super) fn store(
 
 /// A string to be changed in place: an empty one if the key did not exist.
 pub(super) fn found_or_empty(
-    cx: &Context<'_>,
     slot: &mut SlotGuard<'_>,
     key: &Key<'_>,
     found: Option<Found>,
 ) -> Found {
-    found.unwrap_or_else(|| {
-        let found = slot.set_string(key, None, NewStr::Changed(b""), SetExpiry::Clear);
-        cx.notify(Class::NEW, "new", key.bytes);
-        found
-    })
+    found.unwrap_or_else(|| slot.set_string(key, None, NewStr::Changed(b""), SetExpiry::Clear))
 }
 
 /// Refuses a string that would be longer than `proto-max-bulk-len`.
@@ -596,7 +588,6 @@ fn increment(cx: &mut Context<'_>, args: Args<'_>, by: i64, out: &mut Out) -> Re
         Some(found) => slot.set_int(found, value),
         None => {
             slot.set_string(&key, None, NewStr::Int(value), SetExpiry::Clear);
-            cx.notify(Class::NEW, "new", key.bytes);
         }
     }
     cx.changed(&slot, key.bytes, Class::STRING, "incrby");
@@ -617,9 +608,6 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     let sum =
         before.add(by).ok_or(Error::new("ERR increment would produce NaN or Infinity"))?.to_text();
     slot.set_string(&key, found, NewStr::Text(sum.as_bytes()), SetExpiry::Keep);
-    if found.is_none() {
-        cx.notify(Class::NEW, "new", key.bytes);
-    }
     cx.changed(&slot, key.bytes, Class::STRING, "incrbyfloat");
     out.w().bulk(sum.as_bytes());
     Ok(())
@@ -638,7 +626,6 @@ fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         None => {
             let len = value.len();
             slot.set_string(&key, None, value, SetExpiry::Clear);
-            cx.notify(Class::NEW, "new", key.bytes);
             len
         }
     };
@@ -692,7 +679,7 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return Ok(());
     }
     check_length(cx, offset, value.len())?;
-    let found = found_or_empty(cx, &mut slot, &key, found);
+    let found = found_or_empty(&mut slot, &key, found);
     let len = slot.write_value_at(found, offset, &value);
     cx.changed(&slot, key.bytes, Class::STRING, "setrange");
     out.w().integer(len as i64);
