@@ -91,9 +91,13 @@ pub async fn unpack(
 }
 
 fn read_header(packed: &Segments) -> Result<(Header, usize), UnpackError> {
-    let front: Vec<u8> = packed.range(0, 32).flatten().copied().collect();
-    let (header, rest) = Header::read(&front)?;
-    Ok((header, front.len() - rest.len()))
+    let mut front = [0; 32];
+    let len = packed.len().min(front.len());
+    for (to, &byte) in front.iter_mut().zip(packed.range(0, len).flatten()) {
+        *to = byte;
+    }
+    let (header, rest) = Header::read(&front[..len])?;
+    Ok((header, len - rest.len()))
 }
 
 /// Keeps slices to their time.
@@ -143,7 +147,8 @@ struct PackStream<'a> {
     codec: Codec,
     raw: Segments,
     at: usize,
-    /// What the codec made and is not yet in `out`.
+    header_len: usize,
+    /// The header and what the codec made, as far as not yet in `out`.
     made: Made,
     out: Segments,
 }
@@ -226,8 +231,8 @@ impl<'a> PackStream<'a> {
         };
         let mut scratch = std::mem::take(&mut ws.scratch);
         scratch.clear();
-        let mut head = Vec::with_capacity(16);
-        header.push(&mut head);
+        header.push(&mut scratch);
+        let header_len = scratch.len();
         if codec == Codec::Zstd {
             let budget = ws.compressor.bytes();
             let level = codec.nearest_level(level);
@@ -235,7 +240,7 @@ impl<'a> PackStream<'a> {
             ws.compressor.begin(&parameters)?;
         }
         let made = Made::new(codec, level, scratch);
-        Ok(Self { ws, codec, raw: raw.clone(), at: 0, made, out: Segments::from(&head[..]) })
+        Ok(Self { ws, codec, raw: raw.clone(), at: 0, header_len, made, out: Segments::default() })
     }
 
     /// Packs the next piece; whether there is more to do.
@@ -249,21 +254,32 @@ impl<'a> PackStream<'a> {
         if self.codec == Codec::Zstd {
             let buffer = self.made.buffer();
             zstd_piece::pack(&mut self.ws.compressor, &self.raw, piece, last, buffer)?;
-            let skip = if first { MAGIC_BYTES } else { 0 };
-            self.out.append(&buffer[skip..]);
+            if first {
+                let magic = self.header_len..self.header_len + MAGIC_BYTES;
+                buffer.drain(magic);
+            }
         } else {
             self.made.write(piece, last).map_err(|_| PackError::Codec(self.codec))?;
-            if last && let Made::Brotli(writer) = &mut self.made {
-                // The end of a brotli stream is only written by giving it up.
-                let empty = brotli::CompressorWriter::new(Vec::new(), 64, 0, 10);
-                let done = std::mem::replace(&mut **writer, empty).into_inner();
-                self.out.append(&done);
-            }
-            let buffer = self.made.buffer();
-            self.out.append(buffer);
         }
-        self.made.buffer().clear();
+        self.flush(last);
         Ok(!last)
+    }
+
+    /// Moves whole segments to the output; in the end what remains too.
+    fn flush(&mut self, last: bool) {
+        if last && let Made::Brotli(writer) = &mut self.made {
+            // The end of a brotli stream is only written by giving it up.
+            let empty = brotli::CompressorWriter::new(Vec::new(), 64, 0, 10);
+            let done = std::mem::replace(&mut **writer, empty).into_inner();
+            self.out.append(&done);
+            return;
+        }
+        let buffer = self.made.buffer();
+        let whole = if last { buffer.len() } else { buffer.len() / SEGMENT_BYTES * SEGMENT_BYTES };
+        if whole > 0 {
+            self.out.append(&buffer[..whole]);
+            buffer.drain(..whole);
+        }
     }
 }
 

@@ -338,7 +338,12 @@ unsafe impl Sync for PackDigest {}
 impl PackDigest {
     /// `None` when the content is not a dictionary in zstd's format.
     pub(crate) fn new(content: &Arc<[u8]>, level: i32, raw_len_typical: usize) -> Option<Self> {
-        let parameters = Parameters::fit(level, raw_len_typical, content.len(), usize::MAX);
+        let mut parameters = Parameters::fit(level, raw_len_typical, content.len(), usize::MAX);
+        // One cell for each byte of the dictionary is enough; zstd would take
+        // tables for the values as well, which they bring themselves.
+        let cells = content.len().next_power_of_two().ilog2().max(10);
+        parameters.0.hashLog = parameters.0.hashLog.min(cells);
+        parameters.0.chainLog = parameters.0.chainLog.min(cells);
         let by_ref = sys::ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
         // SAFETY: a pure function of numbers.
         let bytes =

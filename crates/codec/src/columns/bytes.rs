@@ -20,6 +20,7 @@ const ZSTD_DICTIONARY: u8 = 4;
 
 /// Below this many bytes a zstd frame cannot earn its own header back.
 const ZSTD_BYTES_MIN: usize = 48;
+const SHORT_RUN: usize = 2048;
 
 impl Encoder<'_> {
     /// Adds `bytes`; the reader must know their number.
@@ -38,7 +39,9 @@ impl Encoder<'_> {
             (tag, best) = (RANS, order0);
         }
         if bytes.len() >= ZSTD_BYTES_MIN && estimate::repeats(bytes) {
-            let packed = self.ws.pack_zstd(self.level, None, bytes, &mut self.data);
+            // Short runs gain nothing by a longer search.
+            let level = if bytes.len() < SHORT_RUN { self.level.min(1) } else { self.level };
+            let packed = self.ws.pack_zstd(level, None, bytes, &mut self.data);
             let len = self.data.len() - before;
             if packed.is_ok() && len < best {
                 self.push_tag(ZSTD, len);

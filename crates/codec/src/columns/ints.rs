@@ -52,6 +52,20 @@ fn bytes_of(value: u64) -> u32 {
 }
 
 impl Planes {
+    /// The cheapest transform. Differences of differences are only tried where
+    /// differences help.
+    fn best(values: &[i64]) -> Self {
+        let mut best = Self::of(values, 0);
+        for transform in 1..values.len().min(3) as u8 {
+            let next = Self::of(values, transform);
+            if next.cost >= best.cost {
+                break;
+            }
+            best = next;
+        }
+        best
+    }
+
     fn of(values: &[i64], transform: u8) -> Self {
         let residuals = residuals(values, transform);
         let min = residuals.iter().copied().min().unwrap_or(0);
@@ -103,9 +117,7 @@ impl Encoder<'_> {
             self.push_ints_at(&lengths, depth + 1);
             return;
         }
-        let transforms = values.len().min(3) as u8;
-        let best = (0..transforms).map(|t| Planes::of(values, t)).min_by_key(|p| p.cost);
-        let best = best.expect("the plain values are always a candidate");
+        let best = Planes::best(values);
         self.meta.push(PLANES);
         let based = u8::from(best.base.is_some());
         self.meta.push(best.transform | (best.width as u8) << 2 | based << 6);

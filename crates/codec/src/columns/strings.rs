@@ -43,6 +43,8 @@ const DEPTH_MAX: u32 = 6;
 /// frame serves them all.
 const SHORT_BYTES: usize = 384;
 
+const NOT_AN_EXCEPTION: u32 = u32::MAX;
+
 /// How a column is looked at: how deep it lies, and how finely a text column
 /// above it has cut already.
 #[derive(Clone, Copy)]
@@ -306,7 +308,8 @@ pub(super) enum Column {
 
 /// The rows of a number column that hold something else.
 pub(super) struct Exceptions {
-    rows: Vec<usize>,
+    /// For each row of the column its place among the exceptions.
+    at: Vec<u32>,
     values: Box<Column>,
 }
 
@@ -332,9 +335,9 @@ impl Column {
             Self::Const(value) => out.extend_from_slice(value),
             Self::Number { values, scale, pad, exceptions } => {
                 if let Some(exceptions) = exceptions
-                    && let Ok(at) = exceptions.rows.binary_search(&row)
+                    && exceptions.at[row] != NOT_AN_EXCEPTION
                 {
-                    exceptions.values.append(at, &[], out);
+                    exceptions.values.append(exceptions.at[row] as usize, &[], out);
                     return;
                 }
                 recognise::push_decimal(out, values[row], *scale, *pad);
@@ -453,11 +456,14 @@ impl Decoder<'_> {
             return Ok(None);
         }
         let at = self.take_ints(count)?;
-        if at.windows(2).any(|w| w[0] >= w[1]) || at[0] < 0 {
-            return Err(MALFORMED);
+        self.spend(rows * 4)?;
+        let mut places = vec![NOT_AN_EXCEPTION; rows];
+        for (place, &row) in at.iter().enumerate() {
+            let row = usize::try_from(row).map_err(|_| MALFORMED)?;
+            *places.get_mut(row).ok_or(MALFORMED)? = place as u32;
         }
         let values = Box::new(self.take_column(count, depth + 1)?);
-        Ok(Some(Exceptions { rows: at.iter().map(|&row| row as usize).collect(), values }))
+        Ok(Some(Exceptions { at: places, values }))
     }
 
     /// All the values of a column, end to end.

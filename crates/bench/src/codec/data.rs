@@ -151,3 +151,72 @@ pub fn flights(csv: &str) -> Vec<Entry> {
     };
     lines.enumerate().map(entry).collect()
 }
+
+/// `len` bytes of a kind of payload, by the names of the codec report.
+pub fn payload(kind: &str, len: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut out = Vec::with_capacity(len + 4096);
+    while out.len() < len {
+        match kind {
+            "stream block" => {
+                for (_, _, fields) in events(32, random.next_u64()) {
+                    for (name, value) in fields {
+                        out.extend_from_slice(name.as_bytes());
+                        out.push(b'\0');
+                        out.extend_from_slice(value.as_bytes());
+                        out.push(b'\0');
+                    }
+                }
+            }
+            "celery" => out.extend_from_slice(celery(1, random.next_u64())[0].as_bytes()),
+            "json" => {
+                let (id, name) = (random.uuid(), words(&mut random, 2));
+                let text = words(&mut random, 30);
+                let (age, score) = (random.below(90), random.unit());
+                out.extend_from_slice(
+                    format!(r#"{{"id":"{id}","name":"{name}","age":{age},"score":{score:.4},"about":"{text}"}}"#)
+                        .as_bytes(),
+                );
+            }
+            "html" => {
+                let (class, text) = (random.below(12), words(&mut random, 12));
+                out.extend_from_slice(
+                    format!("<div class=\"item item-{class}\"><h2>{}</h2><p>{text}</p><a href=\"/page/{}\">more</a></div>\n", words(&mut random, 3), random.below(10_000))
+                        .as_bytes(),
+                );
+            }
+            "source text" => {
+                let at = random.below(SOURCE.len() as u64) as usize;
+                let line = SOURCE[at..].find('\n').map_or(0, |n| at + n + 1);
+                let piece = &SOURCE.as_bytes()[line..SOURCE.len().min(line + 2000)];
+                out.extend_from_slice(piece);
+            }
+            "base64" => out.extend_from_slice(base64(&random.bytes(3 * 256)).as_bytes()),
+            _ => out.extend_from_slice(&random.bytes(len)),
+        }
+    }
+    out.truncate(len);
+    out
+}
+
+/// Source text to cut from: this file.
+const SOURCE: &str = include_str!("data.rs");
+
+/// English words, common ones more often.
+fn words(random: &mut Random, count: usize) -> String {
+    const WORDS: &str = "the of and to in a is that for it as was with be by on not he his but at \
+        are this have from or had an they which one you were her all she there would their we him \
+        been has when who will more no if out so said what up its about into than them can only \
+        other new some could time these two may then do first any my now such like our over man \
+        me even most made after also did many before must through back years where much your way \
+        well down should because each just those people how too little state good very make world \
+        still own see men work long get here between both life being under never day same another \
+        know while last might us great old year off come since against go came right used take \
+        three station mountain river letter window morning question government company problem";
+    let list: Vec<&str> = WORDS.split_whitespace().collect();
+    let word = |_| {
+        let skewed = random.unit() * random.unit();
+        list[(skewed * list.len() as f64) as usize]
+    };
+    (0..count).map(word).collect::<Vec<_>>().join(" ")
+}

