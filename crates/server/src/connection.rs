@@ -247,12 +247,15 @@ impl Connection {
             self.soft_limit_since = None;
         }
         if over_hard || (over_soft && now - since > limit.soft_seconds * 1000) {
-            self.server.stats.add(Stat::client_output_buffer_limit_disconnections, 1);
-            tracing::warn!(
-                client = self.client.id(),
-                waiting,
-                "client closed for overcoming of output buffer limits"
-            );
+            // Whoever publishes to it may have said so at the same time.
+            if self.client.shared.kill() {
+                self.server.stats.add(Stat::client_output_buffer_limit_disconnections, 1);
+                tracing::warn!(
+                    client = self.client.id(),
+                    waiting,
+                    "client closed for overcoming of output buffer limits"
+                );
+            }
             return Err(End::Closed);
         }
         Ok(())

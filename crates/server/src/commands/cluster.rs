@@ -72,6 +72,15 @@ const SUBCOMMANDS: &[Command] = &[
         "Begins to serve ranges of slots.",
     ),
     sub(
+        "count-failure-reports",
+        3,
+        count_failure_reports,
+        ADMIN | STALE,
+        "3.0.0",
+        "O(1)",
+        "Counts the reports that a node fails.",
+    ),
+    sub(
         "countkeysinslot",
         3,
         countkeysinslot,
@@ -138,6 +147,7 @@ const SUBCOMMANDS: &[Command] = &[
         "O(N) where N is the number of nodes.",
         "Describes the nodes and their slots.",
     ),
+    sub("replicas", 3, replicas, ADMIN | STALE, "5.0.0", "O(1)", "Lists the replicas of a node."),
     sub(
         "reset",
         -2,
@@ -476,6 +486,28 @@ fn shards(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
     Ok(())
 }
 
+/// Checks that argument 2 names the only node that is known.
+fn known_node(cx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
+    let named = args.bytes(2);
+    if cluster(cx)?.node().id.as_bytes() == named {
+        return Ok(());
+    }
+    Err(Error::from([b"ERR Unknown node ", named].concat()))
+}
+
+/// There is nobody else to report anything.
+fn count_failure_reports(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    known_node(cx, args)?;
+    out.w().integer(0);
+    Ok(())
+}
+
+fn replicas(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    known_node(cx, args)?;
+    out.w().array(0);
+    Ok(())
+}
+
 /// Where clients find this node. Without an announced address, as in Redis,
 /// the empty one: that which the client came by.
 fn address(cx: &Context<'_>) -> (String, i64) {
@@ -491,6 +523,7 @@ fn help(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
             "ADDSLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...]",
             "Begin to serve ranges of slots.",
         ),
+        ("COUNT-FAILURE-REPORTS <node-id>", "Count the reports that a node fails."),
         ("COUNTKEYSINSLOT <slot>", "Count the keys in a slot."),
         ("DELSLOTS <slot> [<slot> ...]", "End serving slots."),
         (
@@ -504,6 +537,7 @@ fn help(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         ("LINKS", "List the links to other nodes."),
         ("MYID", "Tell this node's ID."),
         ("NODES", "Describe the nodes and their slots."),
+        ("REPLICAS <node-id>", "List the replicas of a node."),
         ("RESET [HARD|SOFT]", "Make this node a new one; HARD gives it another ID."),
         ("SAVECONFIG", "Write the cluster configuration file."),
         ("SHARDS", "List the shards with their slots and nodes."),

@@ -454,8 +454,7 @@ impl Conditions {
                 at if args.is(at, "gt") => &mut on.gt,
                 at if args.is(at, "lt") => &mut on.lt,
                 _ => {
-                    let word = String::from_utf8_lossy(word);
-                    return Err(Error::from(format!("ERR Unsupported option {word}")));
+                    return Err(Error::from([b"ERR Unsupported option ", word].concat()));
                 }
             };
             *condition = true;
