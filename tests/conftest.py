@@ -7,6 +7,7 @@
 
 import os
 import pathlib
+import signal
 
 import pytest
 
@@ -14,6 +15,7 @@ from harness import servers
 from harness.compare import Pair
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+LONGEST_SECONDS = int(os.environ.get("SNUG_TEST_SECONDS", 300))
 #: Ways to run Snug. The whole suite runs in the first, a subset in the others.
 VARIANTS = {
     "usual": {"flags": [], "workers": 2},
@@ -41,6 +43,19 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_report_header(config):
     return f"server under test: {config.getoption('--snug')}"
+
+
+@pytest.fixture(autouse=True)
+def no_test_hangs():
+    """A test that waits for what never comes fails instead; nothing is timed."""
+
+    def give_up(*_):
+        raise TimeoutError(f"the test waited for {LONGEST_SECONDS} s for what never came")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LONGEST_SECONDS)
+    yield
+    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")

@@ -51,8 +51,12 @@ def test_a_signal_under_load(running):
     for thread in threads:
         thread.start()
     with running.connect() as connection:
-        while connection.call("EXISTS", "k") != (":", 1):
-            pass
+        for _ in range(1000):
+            if connection.call("EXISTS", "k") == (":", 1):
+                break
+            time.sleep(0.01)
+        else:
+            raise AssertionError("the load writes nothing")
     running.process.send_signal(signal.SIGTERM)
     code = running.process.wait(WAIT_SECONDS)
     stop.set()
