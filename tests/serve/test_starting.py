@@ -108,7 +108,7 @@ def test_bad_flags_are_refused_in_one_clear_line(target, flags):
     said = refused(server)
     assert len(said) == 1, said
     named = flags[0].lstrip("-")
-    assert named in said[0], f"{said[0]!r} does not name {named!r}"
+    assert named in said[0] or flags[-1] in said[0], f"{said[0]!r} names neither {named!r} nor its value"
     assert "panicked" not in said[0]
 
 
@@ -178,7 +178,7 @@ def test_bad_lines_are_refused_with_their_place(target, line):
     server = target.server(config_lines=["# a comment", "hz 10", line])
     said = refused(server)
     assert len(said) == 1, said
-    assert "server.conf" in said[0] and "3" in said[0], said
+    assert "line 3" in said[0], said
 
 
 def test_rewrite_keeps_comments_and_survives_a_restart(target):
