@@ -439,7 +439,7 @@ def sequence(group, rng, length):
     steps = list(_HOUSEKEEPING) + list(FIRST.get(group, []))
     lines = templates(group)
     connections = CONNECTIONS.get(group, 1)
-    connection = 1
+    connection, short_lived = 1, False
     while len(steps) < length:
         if connections > 1 and rng.random() < 0.4:
             connection = rng.randint(1, connections)
@@ -449,8 +449,11 @@ def sequence(group, rng, length):
         if not safe(args):
             continue
         steps.append(Step("call", connection, tuple(args)))
-        if pause:
+        short_lived |= pause
+        if pause or (args[0] == "exec" and short_lived):
+            # Queued in MULTI, a short life begins with EXEC.
             steps.append(Step("sleep", args=(4,)))
+            short_lived &= pause
         if group == "pubsub" and args[0] in ("publish", "spublish"):
             # A message and a reply to another command may overtake one another.
             steps += [Step("drain", c) for c in range(1, connections + 1)]
