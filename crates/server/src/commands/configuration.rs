@@ -68,7 +68,7 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
 
 fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     if !args.len().is_multiple_of(2) {
-        return Err(Error::wrong_arity("config|set"));
+        return Err(Error::SYNTAX);
     }
     let failed = |name: &[u8], why: &str| {
         let name = String::from_utf8_lossy(name).into_owned();
