@@ -9,6 +9,7 @@
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands;
+use crate::commands::syntax;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::glob;
@@ -210,7 +211,8 @@ fn document(command: &Command, out: &mut Out) {
     };
     let more = [flag.is_some(), deprecated.is_some(), deprecated.is_some()];
     let nested = !command.subcommands.is_empty();
-    w.map(pairs.len() + more.iter().filter(|&&more| more).count() + usize::from(nested));
+    let more = [more.as_slice(), &[nested, syntax::is_known(&full_name)]].concat();
+    w.map(pairs.len() + more.iter().filter(|&&more| more).count());
     for (field, value) in pairs {
         w.bulk(field.as_bytes());
         w.bulk(value.as_bytes());
@@ -226,7 +228,9 @@ fn document(command: &Command, out: &mut Out) {
         w.bulk(b"replaced_by");
         w.bulk(by.as_bytes());
     }
+    syntax::write(&full_name, out);
     if nested {
+        let mut w = out.w();
         w.bulk(b"subcommands");
         w.map(command.subcommands.len());
         command.subcommands.iter().for_each(|subcommand| document(subcommand, out));

@@ -28,6 +28,7 @@ mod slowlog;
 mod snug;
 mod streams;
 mod strings;
+mod syntax;
 pub(crate) mod transactions;
 
 /// Every group's table.
