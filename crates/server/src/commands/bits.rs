@@ -609,6 +609,7 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return Ok(());
     };
     let found = cx.find_string(&mut slot, &key)?;
+    let is_new = found.is_none();
     let len = found.map_or(0, |found| slot.string_len(found));
     let found = found_or_empty(&mut slot, &key, found);
     // All the room that is needed, before the first operation looks.
@@ -626,6 +627,9 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     if changes > 0 {
         cx.changed(&slot, key.bytes, Class::STRING, "setbit");
         cx.server.stats.add(Stat::dirty, changes - 1);
+    } else if is_new {
+        // Every operation failed, but the room for them was made.
+        cx.notify(Class::NEW, "new", key.bytes);
     }
     Ok(())
 }

@@ -171,17 +171,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// Looks a key up as Redis's reads do: a hit or miss is counted, also for the
-/// commands that write besides, and a miss can be heard of.
+/// Looks a key up as Redis's reads do: a hit or miss is counted and a miss can be
+/// heard of, also for the commands that write besides.
 pub(super) fn read(cx: &Context<'_>, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
-    let found = cx.find(slot, key);
-    if !cx.command.has(READONLY) {
-        cx.server.stats.lookup(found.is_some());
-        if found.is_none() {
-            cx.notify(Class::KEY_MISS, "keymiss", key.bytes);
-        }
-    }
-    found
+    if cx.command.has(READONLY) { cx.find(slot, key) } else { cx.find_to_read(slot, key) }
 }
 
 /// The same for a key that must hold a string, if it exists.
