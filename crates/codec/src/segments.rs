@@ -193,6 +193,11 @@ impl SegmentsFiller {
         self.remaining
     }
 
+    /// Bytes received so far.
+    pub fn filled(&self) -> usize {
+        self.chain.len + self.filled
+    }
+
     /// Takes what it can of `bytes` (all, or as many as remain); how many.
     pub fn append(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.remaining);

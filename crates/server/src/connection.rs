@@ -45,8 +45,8 @@ const WRITE_AT: usize = 256 * 1024;
 const UNREAD_MAX: usize = 256 * 1024 * 1024;
 /// The most that is read ahead of an incomplete command, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
-/// An own read buffer is given back when it is empty and larger than this.
-const KEEP_MAX: usize = 16 * 1024;
+/// An incomplete command with more bytes than this has a buffer of its own.
+const OWN_BUFFER_FROM: usize = 16 * 1024;
 
 /// One client's connection.
 pub(crate) struct Connection {
@@ -319,33 +319,54 @@ impl Connection {
         scratch: &mut Scratch,
     ) -> Poll<Result<usize, End>> {
         let kept = self.pending.len();
-        let limit = self.server.config.number(Param::ClientQueryBufferLimit) as usize;
-        if kept > limit {
-            self.server.stats.add(Stat::client_query_buffer_limit_disconnections, 1);
-            tracing::warn!(
-                client = self.client.id(),
-                "closing client that reached max query buffer length"
-            );
-            return Poll::Ready(Err(End::Closed));
-        }
+        self.check_query_limit(kept)?;
+        // The little that is usual goes to the front of the worker's buffer;
+        // only a command of many arguments gets a buffer of its own.
+        let own = kept > OWN_BUFFER_FROM;
         let mut buffer = std::mem::take(&mut self.pending);
-        buffer.resize(kept + READ_AHEAD.max(kept / 2).min(1 << 20), 0);
+        if own {
+            buffer.resize(kept + READ_AHEAD.max(kept / 2).min(1 << 20), 0);
+        } else {
+            let little = std::mem::replace(&mut buffer, std::mem::take(&mut scratch.input));
+            buffer[..kept].copy_from_slice(&little);
+            self.pending = little;
+        }
+        let mut end = kept;
+        let mut used = 0;
         let read = self.read_into(task, &mut buffer[kept..]);
         if let Poll::Ready(Ok(read)) = read {
-            let used = self.execute(scratch, &mut buffer[..kept + read]);
-            buffer.truncate(kept + read);
+            end += read;
+            used = self.execute(scratch, &mut buffer[..end]);
+        }
+        if own {
+            buffer.truncate(end);
             buffer.drain(..used);
+            if buffer.len() < OWN_BUFFER_FROM {
+                buffer.shrink_to_fit();
+            }
+            self.pending = buffer;
         } else {
-            buffer.truncate(kept);
+            self.pending.clear();
+            if used == end {
+                self.pending = Vec::new();
+            } else {
+                self.pending.extend_from_slice(&buffer[used..end]);
+            }
+            scratch.input = buffer;
         }
-        if buffer.is_empty() && buffer.capacity() > KEEP_MAX {
-            buffer = Vec::new();
-        } else if buffer.capacity() > 2 * (buffer.len() + READ_AHEAD) {
-            buffer.shrink_to(buffer.len() + READ_AHEAD);
-        }
-        self.pending = buffer;
         self.flush(task, scratch)?;
         read.map(|read| read.map_err(End::from))
+    }
+
+    /// Ends the connection if more of its requests is buffered than may be.
+    fn check_query_limit(&self, buffered: usize) -> Result<(), End> {
+        if buffered <= self.server.config.number(Param::ClientQueryBufferLimit) as usize {
+            return Ok(());
+        }
+        self.server.stats.add(Stat::client_query_buffer_limit_disconnections, 1);
+        let client = self.client.id();
+        tracing::warn!(client, "closing client that reached max query buffer length");
+        Err(End::Closed)
     }
 
     /// Receives the body of a large argument straight into its segments.
@@ -358,6 +379,8 @@ impl Connection {
                 filler.advance(read);
             }
         }
+        let large: usize = self.large.iter().map(|large| large.chain.len()).sum();
+        self.check_query_limit(self.pending.len() + large + filler.filled())?;
         if filler.remaining() > 0 {
             self.filling = Some(filler);
             return read.map(|read| read.map_err(End::from));
