@@ -142,7 +142,6 @@ def own_help(a, b):
 RULES = [
     ("* help", own_help, "the lines are in Snug's own words"),
     ("time", same_shape, "the clock"),
-    ("* help", same_type, "explained in our own words"),
     ("hello*", except_fields("id", "version", "server"), "connection number, version, product name"),
     ("client id", same_type, "connection numbers are each server's own"),
     ("client info*", client_lines, "addresses, numbers, ages, memory"),

@@ -247,7 +247,12 @@ fn list(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         }
         _ => return Err(Error::SYNTAX),
     };
-    out.w().set(names.len());
+    // An unknown category gets an array, all else a set.
+    if names.is_empty() && args.is(3, "aclcat") {
+        out.w().array(0);
+    } else {
+        out.w().set(names.len());
+    }
     names.iter().for_each(|name| out.w().bulk(name.as_bytes()));
     Ok(())
 }
