@@ -7,7 +7,8 @@ likely as it is often listed. `WAIT` in a line stands for a pause long enough
 for `PX 1` to be over, so that expiry happens between commands, never within.
 
 Left out here because two servers cannot agree on them: IDs from the clock,
-RANDOMKEY, cursors of SCAN.
+RANDOMKEY, cursors of SCAN, DBSIZE (it counts keys that have expired and that
+nothing has looked at yet, and what looks differs).
 """
 
 from harness.cases import Step
@@ -223,7 +224,6 @@ copy K K db DB replace?
 move K DB
 select DB
 swapdb DB DB
-dbsize
 keys GLOB
 flushdb
 expire K TTL
