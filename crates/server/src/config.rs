@@ -302,7 +302,7 @@ impl Param {
 
 /// A number of bytes as Redis reads it: `100`, `1k` (1,000), `1kb` (1,024) ...
 pub(crate) fn parse_memory(text: &str) -> Option<i64> {
-    let digits = text.bytes().take_while(|b| b.is_ascii_digit()).count();
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let unit: i64 = match text[digits..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "k" => 1000,

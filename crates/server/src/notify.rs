@@ -40,7 +40,7 @@ impl Class {
     ];
 
     /// What `A` stands for: all that are about keys being changed.
-    const ALL: u32 = (1 << 11) - 4 | 1 << 13;
+    const ALL: u32 = ((1 << 11) - 4) | (1 << 13);
 
     pub(crate) fn any(self, of: Self) -> bool {
         self.0 & of.0 != 0

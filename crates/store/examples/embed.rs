@@ -57,7 +57,7 @@ fn main() {
         let id = StreamId { ms: now + n, seq: 0 };
         let added = slot
             .with_stream(found, |stream| stream.append(id, fields.into_iter(), &Shape::default()));
-        assert!(matches!(added, Some(Ok(_))));
+        assert!(matches!(added, Some(Ok(()))));
     }
     drop(slot);
     println!("streams take {} bytes", store.type_memory(Type::Stream).allocated);

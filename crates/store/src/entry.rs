@@ -24,6 +24,8 @@
 //! This is the only module that knows these layouts; everything outside sees
 //! keys, values and expiries.
 #![allow(unsafe_code)]
+// An entry is 8-byte aligned and begins with its expiry, if it has one.
+#![allow(clippy::cast_ptr_alignment, clippy::verbose_bit_mask)]
 
 use crate::memory::usable;
 use crate::types::stream::Stream;

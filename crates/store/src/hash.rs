@@ -29,7 +29,7 @@ pub struct Key<'a> {
     hash: u64,
 }
 
-impl<'a> Key<'a> {
+impl Key<'_> {
     /// The slot, below [`SLOTS`].
     #[inline]
     pub fn slot(&self) -> usize {

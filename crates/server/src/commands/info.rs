@@ -101,7 +101,7 @@ fn server(cx: &Context<'_>, text: &mut String) {
         "uptime_in_days": uptime / 86_400,
         "hz": server.config.number(Param::Hz),
         "configured_hz": server.config.number(Param::Hz),
-        "lru_clock": cx.store.now() / 1000 & 0xff_ffff,
+        "lru_clock": (cx.store.now() / 1000) & 0xff_ffff,
         "executable": executable.display(),
         "config_file": file.unwrap_or_default(),
         "io_threads_active": i32::from(server.workers > 1),
@@ -382,7 +382,7 @@ fn packing(cx: &Context<'_>, text: &mut String) {
     let (config, stats) = (&cx.server.config, &cx.server.stats);
     fields!(text, "pack": if config.is_on(Param::Pack) { "yes" } else { "no" });
     let (mut from, mut into, mut raw) = (0, 0, 0);
-    for kind in [Type::Stream] {
+    for kind in Type::ALL.into_iter().filter(|kind| *kind == Type::Stream) {
         let memory = cx.store.store().type_memory(kind);
         let name = kind.name();
         line(text, format_args!("raw_bytes_{name}:{}", memory.raw));
