@@ -134,7 +134,11 @@ fn describe(command: &Command, out: &mut Out) {
     let uses = key_uses(command);
     w.set(uses.len());
     uses.iter().for_each(|key_use| describe_use(key_use, out));
-    out.w().set(command.subcommands.len());
+    // A set when there are none, as in Redis.
+    match command.subcommands.len() {
+        0 => out.w().set(0),
+        some => out.w().array(some),
+    }
     command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
 }
 
@@ -251,7 +255,7 @@ fn list(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     if names.is_empty() && args.is(3, "aclcat") {
         out.w().array(0);
     } else {
-        out.w().set(names.len());
+        out.w().array(names.len());
     }
     names.iter().for_each(|name| out.w().bulk(name.as_bytes()));
     Ok(())
