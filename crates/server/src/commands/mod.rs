@@ -106,24 +106,24 @@ pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
     let subcommand =
         command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name));
     subcommand.ok_or_else(|| {
-        let shown = printable(name, 128);
-        Error::from(format!(
-            "ERR unknown subcommand '{shown}'. Try {} HELP.",
-            command.name.to_ascii_uppercase()
-        ))
+        let mut text = b"ERR unknown subcommand '".to_vec();
+        text.extend_from_slice(quoted(name, 128));
+        let container = command.name.to_ascii_uppercase();
+        text.extend_from_slice(format!("'. Try {container} HELP.").as_bytes());
+        Error::from(text)
     })
 }
 
-fn printable(bytes: &[u8], most: usize) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+/// What an error quotes of an argument: so much of it, and as a C string, for
+/// Redis's errors end a quotation at a NUL.
+fn quoted(arg: &[u8], most: usize) -> &[u8] {
+    let arg = &arg[..arg.len().min(most)];
+    arg.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 fn unknown(args: Args<'_>) -> Error {
-    let shorten = |bytes: &mut Vec<u8>, arg: &[u8], most: usize| {
-        bytes.extend_from_slice(&arg[..arg.len().min(most)]);
-    };
     let mut text = b"ERR unknown command '".to_vec();
-    shorten(&mut text, args.bytes(0), 128);
+    text.extend_from_slice(quoted(args.bytes(0), 128));
     text.extend_from_slice(b"', with args beginning with: ");
     let from = text.len();
     for arg in args.iter_from(1) {
@@ -132,7 +132,7 @@ fn unknown(args: Args<'_>) -> Error {
             break;
         }
         text.push(b'\'');
-        shorten(&mut text, arg, room);
+        text.extend_from_slice(quoted(arg, room));
         text.extend_from_slice(b"' ");
     }
     Error::from(text)
