@@ -410,13 +410,15 @@ def damage(args, rng):
     """A slip of the pen: an argument too few, too many, or another one."""
     args = list(args)
     at = rng.randrange(len(args))
+    # redis-server's messages end at a zero byte, being C strings; Snug's do not.
+    odd = [w for w in ODD if w != "\x00"]
     roll = rng.random()
     if roll < 0.35:
         del args[-1 if at == 0 else at]
     elif roll < 0.7:
-        args.insert(at + 1, rng.choice(ODD + ["nx", "get", "count", "*"]))
+        args.insert(at + 1, rng.choice(odd + ["nx", "get", "count", "*"]))
     elif at:
-        args[at] = rng.choice([w for w in ODD if not w.strip("+-0 ").isdigit()])
+        args[at] = rng.choice([w for w in odd if not w.strip("+-0 ").isdigit()])
     return args or ["ping"]
 
 
