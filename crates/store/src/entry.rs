@@ -14,11 +14,11 @@
 //! was read lately) is in the cell, so sweeping, evicting and `SCAN ... TYPE`
 //! touch no entry. What is left in the entry is two length bytes: `key:123456`
 //! with `value:123456` is 2 + 10 + 12 = 24 bytes, a size class of its own.
-//! With the slot table's 8-byte cells at 7/8 full or better and 40 bytes per
+//! With the slot tables' 8-byte cells about nine tenths full and 56 bytes per
 //! slot, a million of them cost
 //!
 //! ```text
-//!  24 entry + 8 / 0.9 cell + 40 * 16,384 / 1,000,000 slot = 34 bytes a key
+//!  24 entry + 8 / 0.9 cell + 56 * 16,384 / 1,000,000 slot = 34 bytes a key
 //! ```
 //!
 //! This is the only module that knows these layouts; everything outside sees

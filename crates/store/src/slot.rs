@@ -527,7 +527,7 @@ impl<'a> SlotGuard<'a> {
             self.count(Counter::Expiring(self.keyspace), -1);
         }
         self.count(Counter::Keys(self.keyspace), -1);
-        self.weigh(&cell, -1);
+        Weight::of(&cell).gone().count(self.session.store());
         Detached(cell)
     }
 
@@ -568,20 +568,7 @@ impl<'a> SlotGuard<'a> {
         if self.cell(found).kind() != Kind::Stream {
             return None;
         }
-        let stream = self.cell_mut(found).stream_mut();
-        let (before, pending_before) = (stream.memory(), stream.pending_work());
-        let result = change(stream);
-        let (after, pending) = (stream.memory(), stream.pending_work());
-        let delta = |a: usize, b: usize| b as i64 - a as i64;
-        self.count(Counter::Bytes(Type::Stream), delta(before.allocated, after.allocated));
-        self.count(Counter::Raw(Type::Stream), delta(before.raw, after.raw));
-        self.count(Counter::PackedFrom(Type::Stream), delta(before.packed_from, after.packed_from));
-        self.count(Counter::Packed(Type::Stream), delta(before.packed, after.packed));
-        self.count(Counter::Pending, delta(pending_before, pending));
-        if pending > 0 {
-            self.note(UNPACKED, true);
-        }
-        Some(result)
+        Some(self.change(found, |cell| change(cell.stream_mut())))
     }
 
     /// Creates an empty stream under a key that does not exist.
@@ -701,10 +688,9 @@ impl<'a> SlotGuard<'a> {
     }
 
     fn insert(&mut self, key: &Key<'_>, cell: Cell) -> Found {
-        self.weigh(&cell, 1);
-        if cell.kind() == Kind::Stream && cell.stream().pending_work() > 0 {
-            self.note(UNPACKED, true);
-        }
+        let weight = Weight::of(&cell);
+        weight.count(self.session.store());
+        self.note_pending(weight);
         self.count(Counter::Keys(self.keyspace), 1);
         if let Some(expiry) = cell.expiry() {
             self.count(Counter::Expiring(self.keyspace), 1);
@@ -719,33 +705,21 @@ impl<'a> SlotGuard<'a> {
 
     /// Changes an entry in place and counts the difference.
     #[inline]
-    fn change(&mut self, found: Found, change: impl FnOnce(&mut Cell)) {
+    fn change<R>(&mut self, found: Found, change: impl FnOnce(&mut Cell) -> R) -> R {
         let cell = self.cell_mut(found);
-        let expired = cell.expires();
-        let (kind, before) = (cell.kind(), cell.allocated());
-        let simple = !matches!(kind, Kind::Stream);
-        if !simple {
-            let cell = self.cell(found);
-            self.weigh(cell, -1);
-        }
-        let cell = self.cell_mut(found);
-        change(cell);
-        let (kind_after, after, expiry) = (cell.kind(), cell.allocated(), cell.expiry());
-        if simple && kind_after != Kind::Stream {
-            if before != after {
-                self.count(Counter::Bytes(Type::String), after as i64 - before as i64);
-            }
-        } else {
-            let cell = self.cell(found);
-            self.weigh(cell, 1);
-        }
+        let (before, expired) = (Weight::of(cell), cell.expires());
+        let result = change(cell);
+        let (after, expiry) = (Weight::of(cell), cell.expiry());
+        before.becomes(after, self.session.store());
+        self.note_pending(after);
         if expired != expiry.is_some() {
             let delta = if expired { -1 } else { 1 };
-            self.count(Counter::Expiring(self.keyspace), i64::from(delta));
+            self.count(Counter::Expiring(self.keyspace), delta);
         }
         if let Some(expiry) = expiry {
             self.expires_at(expiry);
         }
+        result
     }
 
     #[inline]
@@ -755,9 +729,12 @@ impl<'a> SlotGuard<'a> {
         }
     }
 
-    /// Adds what an entry takes to the counters, or takes it away.
-    fn weigh(&self, cell: &Cell, sign: i64) {
-        weigh(self.session.store(), cell, sign);
+    /// Notes for the sweeper if some of an entry awaits packing.
+    #[inline]
+    fn note_pending(&self, weight: Weight) {
+        if weight.pending() {
+            self.note(UNPACKED, true);
+        }
     }
 
     #[inline]
@@ -766,16 +743,65 @@ impl<'a> SlotGuard<'a> {
     }
 }
 
-/// Adds what an entry takes to the store's counters, or takes it away.
-pub(crate) fn weigh(store: &Store, cell: &Cell, sign: i64) {
-    let kind = Type::from(cell.kind());
-    store.count(Counter::Bytes(kind), sign * cell.allocated() as i64);
-    if cell.kind() == Kind::Stream {
-        let memory = cell.stream().memory();
-        store.count(Counter::Raw(kind), sign * memory.raw as i64);
-        store.count(Counter::PackedFrom(kind), sign * memory.packed_from as i64);
-        store.count(Counter::Packed(kind), sign * memory.packed as i64);
-        store.count(Counter::Pending, sign * cell.stream().pending_work() as i64);
+/// What one entry adds to the store's counters, besides being a key; or what a
+/// change of it adds to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weight {
+    kind: Type,
+    /// Bytes allocated, raw, packed from and packed, and the blocks that await
+    /// packing: of streams alone but for the first.
+    amounts: [i64; 5],
+}
+
+impl Weight {
+    #[inline]
+    pub(crate) fn of(cell: &Cell) -> Self {
+        let (kind, mut amounts) = (cell.kind().into(), [cell.allocated() as i64, 0, 0, 0, 0]);
+        if kind == Type::Stream {
+            let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
+            let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
+            amounts[1..].copy_from_slice(&of_stream.map(|amount| amount as i64));
+        }
+        Self { kind, amounts }
+    }
+
+    /// What is to be counted when this goes.
+    pub(crate) fn gone(self) -> Self {
+        Self { amounts: self.amounts.map(|amount| -amount), ..self }
+    }
+
+    /// Adds this to the counters.
+    pub(crate) fn count(self, store: &Store) {
+        let kind = self.kind;
+        let counters = [
+            Counter::Bytes(kind),
+            Counter::Raw(kind),
+            Counter::PackedFrom(kind),
+            Counter::Packed(kind),
+            Counter::Pending,
+        ];
+        for (counter, amount) in counters.into_iter().zip(self.amounts) {
+            if amount != 0 {
+                store.count(counter, amount);
+            }
+        }
+    }
+
+    /// Counts that an entry of this weight now has another: the difference in
+    /// one step, so that nobody who reads a counter meanwhile sees a dip.
+    #[inline]
+    fn becomes(self, after: Self, store: &Store) {
+        if self.kind != after.kind {
+            self.gone().count(store);
+            after.count(store);
+        } else if self != after {
+            let amounts = std::array::from_fn(|n| after.amounts[n] - self.amounts[n]);
+            Self { amounts, ..after }.count(store);
+        }
+    }
+
+    fn pending(self) -> bool {
+        self.amounts[4] > 0
     }
 }
 

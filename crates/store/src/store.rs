@@ -29,7 +29,7 @@
 use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, Slots};
 use crate::sharded::Sharded;
-use crate::slot::{SlotGuard, Type, weigh};
+use crate::slot::{SlotGuard, Type, Weight};
 use crate::table::Mark;
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
@@ -220,8 +220,7 @@ impl Store {
         self.keyspaces[self.keyspace_of(db)].peek().map_or(0, |slots| slots[slot].keys())
     }
 
-    /// Bytes allocated for slots and their tables, entries not counted:
-    /// what `MEMORY STATS` calls a database's main hash table. O(slots).
+    /// The slots of a database, if it has been used.
     pub(crate) fn slots(&self, db: usize) -> Option<&Slots> {
         self.keyspaces[self.keyspace_of(db)].peek()
     }
@@ -675,7 +674,7 @@ impl Drop for Flushed {
         let Some(slots) = self.slots.take() else { return };
         for slot in *slots {
             let cells = slot.into_cells();
-            cells.iter().for_each(|cell| weigh(&self.store, cell, -1));
+            cells.iter().for_each(|cell| Weight::of(cell).gone().count(&self.store));
         }
     }
 }
