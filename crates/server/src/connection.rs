@@ -14,6 +14,7 @@
 //! batch and answered with one write. A turn is bounded ([`TURN_BYTES_MAX`]),
 //! then others on the worker get theirs.
 
+use crate::ahead::Ahead;
 use crate::client::{Client, Shared};
 use crate::config::Param;
 use crate::context::{Args, Context, Large, OwnedArgs};
@@ -24,7 +25,7 @@ use crate::stats::Stat;
 use crate::worker::{self, Scratch};
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
-use snug_resp::{Limits, Parsed, Parser, Writer};
+use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
 use snug_store::Batch;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -406,42 +407,40 @@ impl Connection {
 
     /// Executes every complete command in `buffer`; the bytes used.
     fn execute(&mut self, scratch: &mut Scratch, buffer: &mut [u8]) -> usize {
-        let Scratch { session, out, spans, worker, .. } = scratch;
+        let Scratch { session, out, ahead, worker, .. } = scratch;
         let server = Arc::clone(&self.server);
-        let config = &server.config;
         let now = crate::server::unix_ms();
         let batch = session.enter(now);
         let shared = Arc::clone(&self.client.shared);
         shared.figures.last_active.store(now, Relaxed);
         self.client.clock = None;
         let mut used = 0;
-        while !self.client.close && !shared.is_killed() {
-            let limits = Limits {
-                bulk_len_max: config.number(Param::ProtoMaxBulkLen) as usize,
-                unauthenticated: !self.client.authenticated,
-                ..Limits::default()
-            };
-            let rest = &mut buffer[used..];
-            match self.parser.parse(rest, &limits, spans) {
-                Ok(Parsed::Command { consumed }) => {
-                    used += consumed;
-                    let args = Args { buf: &rest[..consumed], spans, large: &self.large };
-                    let client = &mut self.client;
-                    if !spans.is_empty()
-                        && !dispatch_one(&server, client, &batch, *worker, args, out)
-                    {
-                        self.stalled = Some(OwnedArgs::new(args));
-                        self.resume = true;
-                    }
-                    self.large.clear();
-                    if out.len() > WRITE_AT {
-                        self.queue_out(out);
-                    }
-                    if self.resume || self.server.is_paused(&self.client) {
-                        self.resume = true;
-                        break;
-                    }
+        'batch: while !self.client.close && !shared.is_killed() {
+            let stop = self.parse_ahead(&mut buffer[used..], ahead);
+            ahead.warm(&batch, self.client.db, &buffer[used..]);
+            for (len, spans) in ahead.commands() {
+                let buf = &buffer[used..used + len];
+                used += len;
+                let args = Args { buf, spans, large: &self.large };
+                let client = &mut self.client;
+                if !spans.is_empty() && !dispatch_one(&server, client, &batch, *worker, args, out) {
+                    self.stalled = Some(OwnedArgs::new(args));
+                    self.resume = true;
                 }
+                self.large.clear();
+                if out.len() > WRITE_AT {
+                    self.queue_out(out);
+                }
+                self.resume |= server.is_paused(&self.client);
+                if self.resume || self.client.close || shared.is_killed() {
+                    // What was parsed ahead will be parsed again, if ever.
+                    self.parser = Parser::default();
+                    break 'batch;
+                }
+            }
+            let rest = &mut buffer[used..];
+            match stop {
+                Ok(Parsed::Command { .. }) => {}
                 Ok(Parsed::Incomplete) => break,
                 Ok(Parsed::Large { head, len }) => {
                     let mut filler = SegmentsFiller::new(len);
@@ -469,6 +468,32 @@ impl Connection {
         self.client.publish_figures();
         shared.figures.query_bytes.store(buffer.len() - used, Relaxed);
         used
+    }
+
+    /// Parses the next few commands; what stopped it, which is a command when
+    /// there may be more.
+    fn parse_ahead(
+        &mut self,
+        mut rest: &mut [u8],
+        ahead: &mut Ahead,
+    ) -> Result<Parsed, ProtocolError> {
+        let limits = Limits {
+            bulk_len_max: self.server.config.number(Param::ProtoMaxBulkLen) as usize,
+            unauthenticated: !self.client.authenticated,
+            ..Limits::default()
+        };
+        ahead.clear();
+        loop {
+            let parsed = self.parser.parse(rest, &limits, ahead.spans());
+            let Ok(Parsed::Command { consumed }) = parsed else { return parsed };
+            ahead.push(consumed);
+            rest = &mut rest[consumed..];
+            // Other limits hold after AUTH. An inline command is changed where
+            // it lies, so nobody may have to parse it twice.
+            if ahead.is_full() || limits.unauthenticated || rest.first() != Some(&b'*') {
+                return parsed;
+            }
+        }
     }
 
     /// Moves what is in the worker's buffer into the connection's own queue.

@@ -5,6 +5,7 @@
 //! `connection` (bytes out). `server` is what all workers share; `worker` is
 //! the thread around it all.
 
+mod ahead;
 mod client;
 mod cluster;
 mod command;

@@ -2,6 +2,7 @@
 //! session on the store and buffers. A connection stays with the worker that
 //! accepted it.
 
+use crate::ahead::Ahead;
 use crate::client::Shared;
 use crate::config::Param;
 use crate::connection::{Connection, End};
@@ -9,7 +10,6 @@ use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
 use crate::sweeper::Sweeper;
-use snug_resp::Span;
 use snug_store::Session;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::cell::RefCell;
@@ -28,7 +28,7 @@ pub(crate) struct Scratch {
     pub session: Session,
     pub input: Vec<u8>,
     pub out: Out,
-    pub spans: Vec<Span>,
+    pub ahead: Ahead,
     pub worker: usize,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> i
         session: server.store.session(),
         input: vec![0; INPUT_BYTES],
         out: Out::default(),
-        spans: Vec::new(),
+        ahead: Ahead::default(),
         worker,
     }));
     let runtime = tokio::runtime::Builder::new_current_thread()

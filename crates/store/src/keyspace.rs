@@ -7,7 +7,7 @@ use crate::slot::Slot;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The slots of one keyspace: nothing until used, then about 0.9 MB.
+/// The slots of one keyspace: nothing until used, then 1 MiB.
 pub(crate) type Slots = [Slot; SLOTS];
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! lock, and the guard through which everything in it is read and changed.
 //!
 //! ```text
-//!  Slot, 56 bytes
+//!  Slot, 56 bytes in a cache line of 64
 //!  | lock 1 | notes 1 | keys 4 | next expiry 8 | first table 24 | directory 8 | keys 4 |
 //! ```
 //!
@@ -158,6 +158,8 @@ pub struct Packed {
     pub packed: usize,
 }
 
+/// One cache line.
+#[repr(align(64))]
 pub(crate) struct Slot {
     lock: RawMutex,
     notes: AtomicU8,
@@ -209,8 +211,20 @@ impl Slot {
         self.notes.load(Relaxed) & UNPACKED != 0
     }
 
+    #[inline]
     pub(crate) fn lock(&self) {
         self.lock.lock();
+    }
+
+    /// Reads the cells, unless somebody else has the slot just now.
+    #[inline]
+    pub(crate) fn try_read(&self, read: impl FnOnce(&Cells)) {
+        if self.lock.try_lock() {
+            // SAFETY: locked, so no guard of this slot exists.
+            read(unsafe { &*self.cells.get() });
+            // SAFETY: locked above.
+            unsafe { self.lock.unlock() }
+        }
     }
 
     /// # Safety

@@ -28,6 +28,7 @@
 
 use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, Slots};
+use crate::memory::prefetch;
 use crate::sharded::Sharded;
 use crate::slot::{SlotGuard, Type, Weight};
 use crate::table::Mark;
@@ -343,6 +344,21 @@ impl<'s> Batch<'s> {
     /// Sets the time that what follows counts as.
     pub fn set_now(&self, now: u64) {
         self.session.now.set(now);
+    }
+
+    /// Brings what lookups of these keys will read into the processor's cache:
+    /// a command alone waits for three reads of memory, one after the other
+    /// (slot, cells, entry), and here those of all keys run at once. A hint,
+    /// for before the commands of a batch are executed; nothing within a scope.
+    pub fn warm(&self, db: usize, keys: &[Key<'_>]) {
+        if self.session.mode.get() != Mode::Single {
+            return;
+        }
+        let Some(slots) = self.store().slots(db) else { return };
+        let slots = || keys.iter().map(|key| (&slots[key.slot()], key));
+        slots().for_each(|(slot, _)| prefetch(std::ptr::from_ref(slot)));
+        slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_cells(key)));
+        slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_entry(key)));
     }
 
     /// The locked slot of a key.

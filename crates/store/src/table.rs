@@ -35,7 +35,7 @@
 
 use crate::entry::Cell;
 use crate::hash::{BRANCH_BITS, Key, TAG_BITS};
-use crate::memory::usable;
+use crate::memory::{prefetch, usable};
 
 /// Cells in a table before it splits.
 const TABLE_MAX: usize = 512;
@@ -67,6 +67,13 @@ impl Table {
         let first = self.lower_bound(tag);
         let same = self.cells[first..].iter().take_while(|cell| cell.tag() == tag);
         same.enumerate().find(|(_, cell)| cell.key() == key.bytes).map(|(i, _)| first + i)
+    }
+
+    /// Where a lookup of `key` will begin to read.
+    #[inline]
+    fn guess(&self, key: &Key<'_>) -> *const Cell {
+        let at = (key.tag() as usize * self.cells.len()) >> TAG_BITS;
+        self.cells.as_ptr().wrapping_add(at)
     }
 
     fn insert(&mut self, cell: Cell) -> usize {
@@ -177,6 +184,22 @@ impl Cells {
     pub(crate) fn find(&self, key: &Key<'_>) -> Option<Place> {
         let table = self.table_of(key.branch());
         self.table(table).find(key).map(|at| Place { table, at: at as u32 })
+    }
+
+    /// Brings closer the cells that a lookup of `key` will read.
+    #[inline]
+    pub(crate) fn prefetch_cells(&self, key: &Key<'_>) {
+        prefetch(self.table(self.table_of(key.branch())).guess(key));
+    }
+
+    /// Brings closer the entry that a lookup of `key` will read, most likely.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, key: &Key<'_>) {
+        let table = self.table(self.table_of(key.branch()));
+        let first = table.lower_bound(key.tag());
+        if let Some(cell) = table.cells.get(first) {
+            cell.prefetch();
+        }
     }
 
     #[inline]

@@ -7,7 +7,6 @@ use crate::command::Command;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
-use foldhash::HashMap;
 use std::sync::LazyLock;
 
 mod bits;
@@ -56,14 +55,30 @@ const GROUPS: &[&[Command]] = &[
 
 struct Table {
     commands: Vec<&'static Command>,
-    by_name: HashMap<&'static str, &'static Command>,
+    /// An open-addressed hash table, a third full at most.
+    by_name: Vec<Option<&'static Command>>,
+}
+
+/// The longest name that is looked for at all.
+const NAME_MAX: usize = 24;
+
+/// Places in `by_name`: a power of two.
+const PLACES: usize = 1024;
+
+/// Where in `by_name` the search for a name begins. FNV-1a, blind to case.
+#[inline]
+fn place_of(name: &[u8]) -> usize {
+    let hash = name.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
+        (hash ^ u32::from(byte | 0x20)).wrapping_mul(0x0100_0193)
+    });
+    (hash >> 8) as usize % PLACES
 }
 
 /// The one table. Each command and subcommand has its index in it.
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let mut index = 0;
     let mut commands = Vec::new();
-    let mut by_name = HashMap::default();
+    let mut by_name = vec![None; PLACES];
     let mut place = |command: &Command, subcommands: &'static [Command]| {
         let placed = Box::leak(Box::new(Command { index, subcommands, ..*command }));
         index += 1;
@@ -75,9 +90,14 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         let placed = place(command, subcommands.leak());
         commands.extend(placed.subcommands);
         commands.push(placed);
-        by_name.insert(placed.name, placed);
+        let mut at = place_of(placed.name.as_bytes());
+        while by_name[at].is_some() {
+            at = (at + 1) % PLACES;
+        }
+        by_name[at] = Some(placed);
     }
     commands.sort_by_key(|command| command.index);
+    assert!(by_name.iter().flatten().count() * 3 <= PLACES, "time for more places");
     Table { commands, by_name }
 });
 
@@ -88,11 +108,18 @@ pub(crate) fn all() -> &'static [&'static Command] {
 
 /// The command of that name (not a subcommand), in any case.
 pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
-    let mut lower = [0; 24];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    TABLE.by_name.get(std::str::from_utf8(lower).ok()?).copied()
+    if name.len() > NAME_MAX {
+        return None;
+    }
+    let by_name = &TABLE.by_name;
+    let mut at = place_of(name);
+    while let Some(command) = by_name[at] {
+        if command.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(command);
+        }
+        at = (at + 1) % PLACES;
+    }
+    None
 }
 
 /// The command that these arguments call: a container's subcommand if it is

@@ -1,0 +1,83 @@
+//! Commands of one connection that are parsed before the first of them is
+//! executed.
+//!
+//! A lookup in a large database waits for memory three times: for the slot, for
+//! its cells, for the entry. Nothing can be done about that for one command. Of
+//! a pipeline, the next commands are there already: their keys are looked for
+//! together, so that their waits overlap ([`Batch::warm`]), and then they are
+//! executed one by one as if nothing had happened.
+//!
+//! ```text
+//!  buffer   *3..SET a..   *2..GET b..   *2..GET c..   ...
+//!  ahead    len, spans    len, spans    len, spans         up to 16
+//!                |             |             |
+//!                v             v             v
+//!             key a         key b         key c      -> warm
+//! ```
+//!
+//! That the key is the first argument is only a guess; a wrong one costs a few
+//! nanoseconds.
+
+use smallvec::SmallVec;
+use snug_resp::{Argument, Span};
+use snug_store::{Batch, Key};
+
+/// Commands parsed ahead: enough to hide a memory's latency behind the others'.
+const AHEAD_MAX: usize = 16;
+
+/// Commands that were parsed and not yet executed. Reused from batch to batch.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// The arguments of each command; only the first `lens.len()` are in use.
+    spans: [Vec<Span>; AHEAD_MAX],
+    /// The bytes of each.
+    lens: SmallVec<[usize; AHEAD_MAX]>,
+}
+
+impl Ahead {
+    /// Forgets all commands.
+    pub(crate) fn clear(&mut self) {
+        self.lens.clear();
+    }
+
+    /// Whether there is room for no more commands.
+    pub(crate) fn is_full(&self) -> bool {
+        self.lens.len() == AHEAD_MAX
+    }
+
+    /// Where the arguments of the next command are to be put.
+    ///
+    /// # Panics
+    /// If it is full.
+    pub(crate) fn spans(&mut self) -> &mut Vec<Span> {
+        &mut self.spans[self.lens.len()]
+    }
+
+    /// The next command, whose arguments are put already, is so many bytes long.
+    pub(crate) fn push(&mut self, len: usize) {
+        self.lens.push(len);
+    }
+
+    /// The commands, in order: bytes and arguments.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = (usize, &[Span])> {
+        self.lens.iter().copied().zip(self.spans.iter().map(Vec::as_slice))
+    }
+
+    /// Brings closer what the commands will look up. `buffer` begins with the
+    /// first of them.
+    #[inline]
+    pub(crate) fn warm(&self, store: &Batch<'_>, db: usize, mut buffer: &[u8]) {
+        if self.lens.len() < 2 {
+            return;
+        }
+        let mut keys = SmallVec::<[Key<'_>; AHEAD_MAX]>::new();
+        for (len, spans) in self.commands() {
+            let (command, rest) = buffer.split_at(len);
+            if let Some(Argument::Bytes(key)) = spans.get(1).map(|span| span.argument(command)) {
+                keys.push(store.key(key));
+            }
+            buffer = rest;
+        }
+        store.warm(db, &keys);
+    }
+}
