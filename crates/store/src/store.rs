@@ -30,7 +30,7 @@ use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, Slots};
 use crate::memory::prefetch;
 use crate::sharded::Sharded;
-use crate::slot::{SlotGuard, Type, Weight};
+use crate::slot::{Slot, SlotGuard, Type, Weight};
 use crate::table::Mark;
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
@@ -688,7 +688,9 @@ pub struct Flushed {
 impl Drop for Flushed {
     fn drop(&mut self) {
         let Some(slots) = self.slots.take() else { return };
-        for slot in *slots {
+        // As a slice: by value the array would be a megabyte on the stack.
+        let slots: Box<[Slot]> = slots;
+        for slot in slots {
             let cells = slot.into_cells();
             cells.iter().for_each(|cell| Weight::of(cell).gone().count(&self.store));
         }
