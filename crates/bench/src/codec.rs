@@ -359,7 +359,7 @@ fn columns_line(workload: &'static str, entries: &[data::Entry], block_rows: usi
     let start = cpu_seconds();
     let mut bytes_out = 0;
     for block in &packed {
-        let mut reader = Reader::open(&mut ws, block, &NoDictionaries, 1 << 24).expect("opens");
+        let reader = Reader::open(&mut ws, block, &NoDictionaries, 1 << 24).expect("opens");
         reader
             .visit(0..block_rows, |row| {
                 bytes_out += 16 + row.fields().map(|(n, v)| n.len() + v.len()).sum::<usize>();

@@ -101,8 +101,8 @@ impl<'a> RowBlock<'a> {
         self.ends.is_empty()
     }
 
-    /// What the rows count for before packing: 16 bytes an id, and the bytes of
-    /// names and values.
+    /// What the rows are before packing: 16 bytes an id, and the bytes of names
+    /// and values.
     pub fn raw_len(&self) -> usize {
         let strings = self.names.iter().chain(&self.values);
         16 * self.ids.len() + strings.map(|s| s.len()).sum::<usize>()
@@ -187,6 +187,9 @@ pub fn pack_rows(
         .filter(|(_, shape)| **shape == 0)
         .map(|(row, _)| rows.fields(row))
         .collect();
+    let named = shapes.iter().map(|shape| rows.fields(shape[0])).chain(loose.iter().cloned());
+    let names_len: usize = named.flat_map(|fields| &rows.names[fields]).map(|n| n.len()).sum();
+    let values_len: usize = rows.values.iter().map(|value| value.len()).sum();
     let counts: Vec<i64> = loose.iter().map(|fields| fields.len() as i64).collect();
     enc.push_ints(&counts);
     let gather = |from: &[&'_ [u8]]| -> Vec<Vec<u8>> {
@@ -196,7 +199,8 @@ pub fn pack_rows(
         let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
         enc.push_column(&strings, Place::TOP);
     }
-    enc.finish(Kind::Rows, rows.raw_len(), rows.len(), dictionary, out);
+    let raw_len = 16 * rows.len() + names_len + values_len;
+    enc.finish(Kind::Rows, raw_len, rows.len(), dictionary, out);
     Ok(())
 }
 
@@ -313,7 +317,8 @@ pub fn row_count(mut packed: &[u8]) -> Result<usize, UnpackError> {
     Head::take(&mut packed).map(|head| head.rows).ok_or(MALFORMED)
 }
 
-/// What a block's rows counted for before packing. Reads its head only.
+/// What a block unpacks to: 16 bytes an id, the values, the names once a shape.
+/// Of texts, their bytes. Reads its head only.
 pub fn raw_len(mut packed: &[u8]) -> Result<usize, UnpackError> {
     Head::take(&mut packed).map(|head| head.raw_len).ok_or(MALFORMED)
 }
@@ -324,11 +329,27 @@ pub fn dictionary_id(mut packed: &[u8]) -> Result<Option<u32>, UnpackError> {
     Ok((head.dictionary_id != 0).then_some(head.dictionary_id))
 }
 
+/// The part of a block of rows that a dictionary would help with: names,
+/// constants, short strings.
+pub fn text(
+    ws: &mut Workspace,
+    packed: &[u8],
+    dictionaries: &dyn DictionarySource,
+    raw_len_max: usize,
+) -> Result<Vec<u8>, UnpackError> {
+    let (mut dec, _) = Decoder::open(ws, packed, dictionaries, Kind::Rows, raw_len_max)?;
+    dec.open_text()?;
+    Ok(dec.text)
+}
+
 /// What a block is taken from.
 struct Decoder<'a> {
     ws: &'a mut Workspace,
+    dictionary: Option<Arc<Dictionary>>,
     meta: Vec<u8>,
     meta_at: usize,
+    /// The text as it is packed, until it is asked for.
+    text_packed: &'a [u8],
     text: Vec<u8>,
     text_at: usize,
     data: &'a [u8],
@@ -361,11 +382,29 @@ impl<'a> Decoder<'a> {
         // Each cell may need some tens of bytes of bookkeeping while the block
         // is open; an honest text or meta is not longer than the rows.
         let slack = raw_len_max.max(1 << 20);
-        let text = bytes::take_text(ws, dictionary.as_deref(), &mut rest, slack)?;
+        let text_packed = bytes::skip_text(&mut rest)?;
         let meta = bytes::take_text(ws, None, &mut rest, slack)?;
-        let budget = slack.saturating_mul(64);
-        let len_max = head.raw_len;
-        Ok((Self { ws, meta, meta_at: 0, text, text_at: 0, data: rest, budget, len_max }, head))
+        let dec = Self {
+            ws,
+            dictionary,
+            meta,
+            meta_at: 0,
+            text_packed,
+            text: Vec::new(),
+            text_at: 0,
+            data: rest,
+            budget: slack.saturating_mul(64),
+            len_max: head.raw_len,
+        };
+        Ok((dec, head))
+    }
+
+    /// Unpacks the text. Ids do without.
+    fn open_text(&mut self) -> Result<(), UnpackError> {
+        let len_max = self.budget / 64;
+        let dictionary = self.dictionary.as_deref();
+        self.text = bytes::take_text(self.ws, dictionary, &mut self.text_packed, len_max)?;
+        self.spend(self.text.len())
     }
 
     /// Counts `bytes` of working memory against the bound.
@@ -404,13 +443,11 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Reads a block of rows: the ids at once, the columns when the first row is
-/// asked for.
+/// Reads a block of rows: the ids at once, the columns when rows are asked for.
 pub struct Reader<'a> {
     dec: Decoder<'a>,
     raw_len: usize,
     ids: Vec<(u64, u64)>,
-    unpacked: Option<Unpacked>,
 }
 
 /// The unpacked columns of a block.
@@ -442,8 +479,8 @@ impl std::fmt::Debug for Reader<'_> {
 
 impl<'a> Reader<'a> {
     /// Opens a block of rows and unpacks its ids. Refuses a block that claims
-    /// more than `raw_len_max` (see [`RowBlock::raw_len`]); the working memory
-    /// stays below 64 times that, or 64 MiB for small ones, whatever the bytes.
+    /// more than `raw_len_max` (see [`raw_len`]); the working memory stays
+    /// below 64 times that, or 64 MiB for small ones, whatever the bytes.
     pub fn open(
         ws: &'a mut Workspace,
         packed: &'a [u8],
@@ -463,7 +500,7 @@ impl<'a> Reader<'a> {
             (ms as u64, seq)
         });
         let ids = ids.collect();
-        Ok(Self { dec, raw_len: head.raw_len, ids, unpacked: None })
+        Ok(Self { dec, raw_len: head.raw_len, ids })
     }
 
     /// How many rows the block has.
@@ -476,39 +513,100 @@ impl<'a> Reader<'a> {
         &self.ids
     }
 
+    /// The ids alone, to be kept.
+    pub fn into_ids(self) -> Vec<(u64, u64)> {
+        self.ids
+    }
+
+    /// Unpacks the columns, or as much of them as the rows of `range` (clamped
+    /// to the block) need.
+    pub fn unpack(mut self, range: Range<usize>) -> Result<Rows, UnpackError> {
+        let end = range.end.min(self.ids.len());
+        let range = range.start.min(end)..end;
+        let budget = self.dec.budget;
+        self.dec.open_text()?;
+        let unpacked = Unpacked::take(&mut self.dec, self.ids.len())?;
+        let memory_bytes = budget - self.dec.budget + 16 * self.ids.len();
+        Ok(Rows { ids: self.ids, range, unpacked, raw_len: self.raw_len, memory_bytes })
+    }
+
     /// Gives the rows of `range` (clamped to the block), in order, to `visit`.
     pub fn visit(
-        &mut self,
+        self,
         range: Range<usize>,
         mut visit: impl FnMut(Row<'_>),
     ) -> Result<(), UnpackError> {
-        if self.unpacked.is_none() {
-            self.unpacked = Some(Unpacked::take(&mut self.dec, self.ids.len())?);
-        }
-        let unpacked = self.unpacked.as_ref().ok_or(MALFORMED)?;
-        let (mut buffer, mut ends) = (Vec::new(), Vec::new());
-        for row in range.start..range.end.min(self.ids.len()) {
-            buffer.clear();
-            ends.clear();
-            let (id_ms, id_seq) = self.ids[row];
-            let (shape, at) = unpacked.rows[row];
-            let names = if shape == 0 {
-                unpacked.loose.append(at as usize, &mut buffer, &mut ends);
-                None
-            } else {
-                let shape = &unpacked.shapes[shape as usize - 1];
-                for column in &shape.columns {
-                    column.append(at as usize, &shape.columns, &mut buffer);
-                    ends.push(buffer.len());
-                }
-                Some(&shape.names[..])
-            };
-            if buffer.len() > self.raw_len {
-                return Err(UnpackError::TooLong(buffer.len()));
-            }
-            visit(Row { id_ms, id_seq, names, buffer: &buffer, ends: &ends });
+        let rows = self.unpack(range)?;
+        let mut room = RowRoom::default();
+        for row in rows.range() {
+            visit(rows.row(row, &mut room)?);
         }
         Ok(())
+    }
+}
+
+/// Rows of a block, unpacked: needs neither the block nor a workspace.
+pub struct Rows {
+    ids: Vec<(u64, u64)>,
+    range: Range<usize>,
+    unpacked: Unpacked,
+    raw_len: usize,
+    memory_bytes: usize,
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Rows({:?} of {})", self.range, self.ids.len())
+    }
+}
+
+/// Memory that a row is put together in, reused from row to row.
+#[derive(Debug, Default)]
+pub struct RowRoom {
+    buffer: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Rows {
+    /// The ids of all the block's rows.
+    pub fn ids(&self) -> &[(u64, u64)] {
+        &self.ids
+    }
+
+    /// The rows that were unpacked.
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// The memory held, at most.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Row `row`, which must be one of those unpacked.
+    #[inline]
+    pub fn row<'r>(&'r self, row: usize, room: &'r mut RowRoom) -> Result<Row<'r>, UnpackError> {
+        let RowRoom { buffer, ends } = room;
+        buffer.clear();
+        ends.clear();
+        let known = self.ids.get(row).filter(|_| self.range.contains(&row));
+        let &(id_ms, id_seq) = known.ok_or(MALFORMED)?;
+        let (shape, at) = self.unpacked.rows[row];
+        let names = if shape == 0 {
+            self.unpacked.loose.append(at as usize, buffer, ends);
+            None
+        } else {
+            let shape = &self.unpacked.shapes[shape as usize - 1];
+            for column in &shape.columns {
+                column.append(at as usize, &shape.columns, buffer);
+                ends.push(buffer.len());
+            }
+            Some(&shape.names[..])
+        };
+        if buffer.len() > self.raw_len {
+            return Err(UnpackError::TooLong(buffer.len()));
+        }
+        Ok(Row { id_ms, id_seq, names, buffer, ends })
     }
 }
 
@@ -519,6 +617,7 @@ impl Unpacked {
             return Err(MALFORMED);
         }
         let mut heights = vec![0u32; count + 1];
+        dec.spend(rows.saturating_mul(8))?;
         let mut places = Vec::with_capacity(rows);
         for shape in dec.take_ints(rows)? {
             let shape = usize::try_from(shape).map_err(|_| MALFORMED)?;
@@ -594,13 +693,19 @@ impl<'r> Row<'r> {
         self.len() == 0
     }
 
+    /// Field number `field`: its name and value. Panics if there is none.
+    #[inline]
+    pub fn field(&self, field: usize) -> (&'r [u8], &'r [u8]) {
+        match self.names {
+            Some(names) => (names[field].as_slice(), self.piece(field)),
+            None => (self.piece(2 * field), self.piece(2 * field + 1)),
+        }
+    }
+
     /// The row's fields, name and value, in order.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
         let row = *self;
-        (0..row.len()).map(move |field| match row.names {
-            Some(names) => (names[field].as_slice(), row.piece(field)),
-            None => (row.piece(2 * field), row.piece(2 * field + 1)),
-        })
+        (0..row.len()).map(move |field| row.field(field))
     }
 
     fn piece(&self, n: usize) -> &'r [u8] {
@@ -631,6 +736,7 @@ impl TextReader {
         raw_len_max: usize,
     ) -> Result<Self, UnpackError> {
         let (mut dec, head) = Decoder::open(ws, packed, dictionaries, Kind::Texts, raw_len_max)?;
+        dec.open_text()?;
         let column = dec.take_column(head.rows, 0)?;
         Ok(Self { rows: head.rows, column })
     }

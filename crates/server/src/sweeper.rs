@@ -12,7 +12,7 @@ use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::Session;
-use snug_store::types::stream::{PackParams, StreamScratch};
+use snug_store::types::stream::PackParams;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,6 @@ pub(crate) struct Sweeper {
     worker: usize,
     workers: usize,
     workspace: Workspace,
-    scratch: StreamScratch,
     room: Vec<u8>,
 }
 
@@ -32,7 +31,6 @@ impl Sweeper {
             worker,
             workers,
             workspace: Workspace::new(WorkspaceConfig::default()),
-            scratch: StreamScratch::new(),
             room: Vec::new(),
         }
     }
@@ -107,13 +105,15 @@ impl Sweeper {
             let key = batch.key(name);
             let mut slot = batch.lock(db, &key);
             let found = slot.find_untouched(&key);
-            let Some(stream) = found.and_then(|found| slot.stream(found)) else { return };
-            if stream.wants_dictionary() && params.dictionary_bytes > 0 {
-                server.trainer.ask(stream, &mut self.scratch, *params, db, name);
-            }
-            stream.pack_job()
+            let Some(found) = found else { return };
+            slot.with_stream(found, |stream| {
+                if stream.wants_dictionary() && params.dictionary_bytes > 0 {
+                    server.trainer.ask(stream, &mut self.workspace, *params, db, name);
+                }
+                stream.pack_job()
+            })
         };
-        let Some(job) = job else { return };
+        let Some(job) = job.flatten() else { return };
         // No lock is held, nor the gate: this takes a good part of a millisecond.
         let outcome = job.run(&mut self.workspace, params, &mut self.room);
         let stat = if outcome.is_packed() { Stat::packed_blocks } else { Stat::pack_rejected };

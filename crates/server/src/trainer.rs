@@ -6,7 +6,7 @@ use crate::stats::Stat;
 use foldhash::HashSet;
 use parking_lot::Mutex;
 use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::types::stream::{DictionarySamples, PackParams, Stream, StreamScratch};
+use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
@@ -40,11 +40,11 @@ impl Default for Trainer {
 
 impl Trainer {
     /// Asks for a dictionary for this stream, unless it was asked for already
-    /// or too many wait. Copies about a megabyte of samples.
+    /// or too many wait. Copies a megabyte of samples at most.
     pub(crate) fn ask(
         &self,
         stream: &Stream,
-        scratch: &mut StreamScratch,
+        workspace: &mut Workspace,
         params: PackParams,
         db: usize,
         key: &[u8],
@@ -54,7 +54,7 @@ impl Trainer {
         if asked.len() >= WAITING_MAX || asked.contains(&id) {
             return;
         }
-        let Ok(Some(samples)) = stream.dictionary_samples(scratch) else { return };
+        let Ok(Some(samples)) = stream.dictionary_samples(workspace) else { return };
         let request = Request { samples, params, db, key: key.to_vec() };
         if self.requests.try_send(request).is_ok() {
             asked.insert(id);

@@ -23,7 +23,7 @@ fn read(ws: &mut Workspace, input: &[u8]) {
         // text and meta stored, so that what is fuzzed is the columns.
         let mut block = vec![7, kind];
         block.extend_from_slice(input);
-        if let Ok(mut reader) = Reader::open(ws, &block, &NoDictionaries, RAW_LEN_MAX) {
+        if let Ok(reader) = Reader::open(ws, &block, &NoDictionaries, RAW_LEN_MAX) {
             let _ = reader.visit(0..64, |row| assert!(row.fields().count() == row.len()));
         }
         if let Ok(reader) = TextReader::open(ws, &block, &NoDictionaries, RAW_LEN_MAX) {
@@ -54,7 +54,7 @@ fn write(ws: &mut Workspace, input: &[u8]) {
     }
     packed.clear();
     pack_rows(ws, 3, None, &block, &mut packed).expect("packs");
-    let mut reader = Reader::open(ws, &packed, &NoDictionaries, RAW_LEN_MAX).expect("opens");
+    let reader = Reader::open(ws, &packed, &NoDictionaries, RAW_LEN_MAX).expect("opens");
     let mut row = 0;
     reader
         .visit(0..lines.len(), |seen| {

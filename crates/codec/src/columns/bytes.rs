@@ -91,6 +91,17 @@ pub(super) fn push_text(
     out.extend_from_slice(coded);
 }
 
+/// Takes what [`push_text`] wrote off the front of `bytes`, still packed.
+pub(super) fn skip_text<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], UnpackError> {
+    let whole = *bytes;
+    let mut rest = whole.get(1..).ok_or(MALFORMED)?;
+    varint::take_len(&mut rest).ok_or(MALFORMED)?;
+    let coded_len = varint::take_len(&mut rest).ok_or(MALFORMED)?;
+    rest = rest.get(coded_len..).ok_or(MALFORMED)?;
+    *bytes = rest;
+    Ok(&whole[..whole.len() - rest.len()])
+}
+
 /// The inverse of [`push_text`].
 pub(super) fn take_text(
     ws: &mut Workspace,

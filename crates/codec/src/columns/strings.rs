@@ -43,6 +43,9 @@ const DEPTH_MAX: u32 = 6;
 /// frame serves them all.
 const SHORT_BYTES: usize = 384;
 
+/// An equal column is looked for among so many before it.
+const TWINS_AMONG: usize = 64;
+
 const NOT_AN_EXCEPTION: u32 = u32::MAX;
 
 /// How a column is looked at: how deep it lies, and how finely a text column
@@ -70,8 +73,8 @@ impl Encoder<'_> {
         for (i, column) in columns.iter().enumerate() {
             let constant = column.windows(2).all(|w| w[0] == w[1]);
             let twin = (!constant && column.len() > 1)
-                .then(|| columns[..i].iter().position(|other| other == column))
-                .flatten();
+                .then(|| i.saturating_sub(TWINS_AMONG)..i)
+                .and_then(|mut near| near.find(|&other| columns[other] == *column));
             match twin {
                 Some(twin) => {
                     self.meta.push(SAME);

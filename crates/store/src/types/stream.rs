@@ -103,6 +103,8 @@ pub struct StreamMemory {
     /// All bytes allocated, as the allocator rounds them, without the `Stream`
     /// itself.
     pub allocated: usize,
+    /// Of these, what it takes to find the sealed blocks.
+    pub index: usize,
     /// What the rows take, or would take if nothing were packed.
     pub raw: usize,
     /// What the packed blocks would take raw.

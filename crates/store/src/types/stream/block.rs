@@ -5,10 +5,14 @@
 //!         |skipped|                        trimmed away: a count
 //!                 . . x . x                deleted one by one: a bitmap, from
 //!                                          the first deletion on
+//!  data   0     3 4 . 6 .                  a rewritten block: dropped rows are
+//!                                          no longer in the data, a second bitmap
 //! ```
 //!
 //! Neither trimming nor deleting touches the bytes, so neither unpacks to write;
-//! deleting must find which row an ID is, which unpacks to read.
+//! deleting must find which row an ID is, which unpacks the ids. A block most of
+//! whose rows were deleted is rewritten without them (pack.rs); the others keep
+//! their numbers, and with them their positions.
 
 use std::sync::Arc;
 
@@ -102,6 +106,8 @@ pub(super) struct Block {
     /// The position of the first row (see tail.rs).
     pub(super) position: u64,
     pub(super) data: Data,
+    /// A bit a row: the deleted ones; and behind these bits, once the block was
+    /// rewritten, as many again: those dropped from the data.
     deleted: Option<Box<[u64]>>,
     /// The bytes of the rows when raw.
     pub(super) raw_bytes: u32,
@@ -142,6 +148,97 @@ impl Block {
     /// The rows, trimmed and deleted ones included.
     pub(super) fn rows(&self) -> u32 {
         self.rows
+    }
+
+    fn words(&self) -> usize {
+        (self.rows as usize).div_ceil(64)
+    }
+
+    /// The bits of the rows that are no longer in the data.
+    fn dropped(&self) -> Option<&[u64]> {
+        self.deleted.as_ref()?.get(self.words()..).filter(|bits| !bits.is_empty())
+    }
+
+    /// The rows that are in the data.
+    pub(super) fn kept(&self) -> u32 {
+        let dropped = self.dropped().unwrap_or_default();
+        self.rows - dropped.iter().map(|bits| bits.count_ones()).sum::<u32>()
+    }
+
+    /// Which row the data's row number `n` is.
+    #[inline]
+    pub(super) fn row_at(&self, n: u32) -> u32 {
+        let Some(dropped) = self.dropped() else { return n };
+        let mut left = n;
+        for (word, bits) in (0..).zip(dropped) {
+            let kept = bits.count_zeros();
+            if left < kept {
+                let mut bits = !bits;
+                (0..left).for_each(|_| bits &= bits - 1);
+                return word * 64 + bits.trailing_zeros();
+            }
+            left -= kept;
+        }
+        self.rows
+    }
+
+    /// How many of the rows before `row` are in the data.
+    pub(super) fn kept_before(&self, row: u32) -> u32 {
+        let dropped = self.dropped().unwrap_or_default();
+        let gone: u32 = (0..)
+            .zip(dropped)
+            .map(|(word, bits)| {
+                let below = row.saturating_sub(word * 64);
+                if below >= 64 {
+                    bits.count_ones()
+                } else {
+                    (bits & ((1 << below) - 1)).count_ones()
+                }
+            })
+            .sum();
+        row - gone
+    }
+
+    /// Whether more than half of the rows that are in the data, and were not
+    /// trimmed away, were deleted.
+    pub(super) fn is_sparse(&self) -> bool {
+        let held = self.kept() - self.kept_before(self.skipped);
+        self.live * 2 < held
+    }
+
+    /// The data's rows that still are entries, if that is less than half.
+    pub(super) fn left_if_sparse(&self) -> Option<Vec<u32>> {
+        let is_entry = |&n: &u32| self.is_live(self.row_at(n));
+        self.is_sparse().then(|| (0..self.kept()).filter(is_entry).collect())
+    }
+
+    /// Puts other data in the place of the block's own, without the rows that
+    /// are not among `left`, the numbers of rows in the data so far.
+    pub(super) fn rewrite(
+        &mut self,
+        left: &[u32],
+        (first, last): (StreamId, StreamId),
+        data: Data,
+        raw_bytes: u32,
+    ) {
+        let words = self.words();
+        let mut bits = vec![0u64; 2 * words];
+        if let Some(deleted) = &self.deleted {
+            bits[..words].copy_from_slice(&deleted[..words]);
+        }
+        bits[words..].fill(!0);
+        for &n in left {
+            let row = self.row_at(n) as usize;
+            bits[words + row / 64] &= !(1 << (row % 64));
+        }
+        // Bits beyond the last row count for nothing.
+        let beyond = words * 64 - self.rows as usize;
+        if beyond > 0 {
+            bits[2 * words - 1] &= !0 >> beyond;
+        }
+        self.deleted = Some(bits.into_boxed_slice());
+        (self.first, self.last) = (first, last);
+        (self.data, self.raw_bytes) = (data, raw_bytes);
     }
 
     /// The entries left. A block without any is dropped by its owner.

@@ -318,7 +318,7 @@ impl Pair {
                 }
             }
             Step::Train => {
-                let samples = self.stream.dictionary_samples(&mut self.scratch).unwrap();
+                let samples = self.stream.dictionary_samples(&mut self.ws).unwrap();
                 // A dictionary is adopted whether or not it is worth it here.
                 if let Some(samples) = samples {
                     self.stream.adopt_dictionary(samples.train_regardless(&self.params));

@@ -4,8 +4,15 @@
 //!  packed block:  format, packed form
 //!
 //!  format 1:      the packed form (snug-codec) of the block's rows as rows.rs
-//!                 writes them; it names the dictionary it needs, if any
+//!                 writes them
+//!  format 2:      columns (snug-codec's columns.rs): ids, and each field of the
+//!                 rows on its own
+//!
+//!  Either names the dictionary it needs, if any.
 //! ```
+//!
+//! Columns are taken wherever they save half or more; below that rows are tried
+//! too and the smaller is taken.
 //!
 //! Packing is always somebody's explicit work: a [`PackJob`] shares the block's
 //! bytes and can run anywhere, without the stream;
@@ -14,26 +21,32 @@
 //! would save too little is marked and never tried again.
 //!
 //! Blocks are tried oldest first, so those still to be tried are always the
-//! newest ones, and finding the next costs nothing.
+//! newest ones, and finding the next costs nothing. A job may also be about a
+//! block of whose entries most were deleted: it is packed anew without them, so
+//! that what deleting costs is repaid; each such job halves its block at least.
 //!
 //! A dictionary belongs to one stream and is trained in three steps of which
 //! only the first and last need the stream: samples are copied out
 //! ([`dictionary_samples`](Stream::dictionary_samples)), trained and judged on
-//! blocks held back ([`DictionarySamples::train`]), and adopted.
+//! blocks held back ([`DictionarySamples::train`]), and adopted. In columns it
+//! serves what is the same from block to block: names, constants, templates.
+//! That matters where blocks are of few entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use snug_codec::columns::{self, RowBlock};
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, WorkspaceConfig};
 
 use super::block::{Block, Data, PackedBytes};
 use super::id::StreamId;
-use super::range::StreamScratch;
+use super::range::OpenRows;
+use super::rows::{self, Fields, Malformed, Names, NewRow};
 use super::sealed::Sealed;
 use super::{Stream, StreamError};
 
-/// Rows, packed as they are.
 const FORMAT_ROWS: u8 = 1;
+const FORMAT_COLUMNS: u8 = 2;
 
 /// A block larger than this (one huge entry) stays raw: packing it would take
 /// too long in one piece.
@@ -85,40 +98,215 @@ pub struct PackProgress {
 #[derive(Debug)]
 pub struct PackJob {
     first: StreamId,
-    raw: Arc<[u8]>,
-    dictionary: Option<Arc<Dictionary>>,
+    data: Data,
+    raw_bytes: u32,
+    kept: u32,
+    /// The data's rows to leave in it, if not all.
+    left: Option<Vec<u32>>,
+    family: Family,
 }
 
 /// A block that went through the codec; to be given back to its stream.
 #[derive(Debug)]
 pub struct PackOutcome {
     first: StreamId,
-    raw: Arc<[u8]>,
-    /// `None`: not worth it.
-    packed: Option<PackedBytes>,
+    /// What was packed.
+    was: Data,
+    result: Packed,
     /// The dictionary that it was packed with.
     dictionary_id: Option<u32>,
 }
 
+#[derive(Debug)]
+enum Packed {
+    /// All rows, packed.
+    Whole(PackedBytes),
+    /// Packing all rows is not worth it.
+    NotWorth,
+    /// Some rows, packed if that is worth it.
+    Part { left: Vec<u32>, ids: (StreamId, StreamId), raw: Vec<u8>, packed: Option<PackedBytes> },
+    /// The block is damaged.
+    Nothing,
+}
+
 impl PackJob {
+    fn new(block: &Block, family: &Family) -> Self {
+        Self {
+            first: block.first,
+            data: block.data.clone(),
+            raw_bytes: block.raw_bytes,
+            kept: block.kept(),
+            left: block.left_if_sparse(),
+            family: family.clone(),
+        }
+    }
+
     /// The bytes to be packed.
     pub fn raw_bytes(&self) -> usize {
-        self.raw.len()
+        self.raw_bytes as usize
     }
 
     /// Packs. `room` is reused memory for the codec's output.
     pub fn run(self, ws: &mut Workspace, params: &PackParams, room: &mut Vec<u8>) -> PackOutcome {
-        room.clear();
+        let dictionary = self.family.dictionary.as_deref();
+        let result = match (&self.data, &self.left) {
+            (_, Some(left)) => match self.rows_left(left, ws) {
+                Ok((ids, raw)) => {
+                    let packed = pack_block(&raw, ids.0, dictionary, ws, params, room);
+                    Packed::Part { left: left.clone(), ids, raw, packed }
+                }
+                Err(_) => Packed::Nothing,
+            },
+            (Data::Pending(raw), None) => pack_block(raw, self.first, dictionary, ws, params, room)
+                .map_or(Packed::NotWorth, Packed::Whole),
+            (Data::Raw(_) | Data::Packed { .. }, None) => Packed::Nothing,
+        };
+        let dictionary_id = match &result {
+            Packed::Whole(_) | Packed::Part { packed: Some(_), .. } => dictionary_id(room),
+            _ => None,
+        };
+        PackOutcome { first: self.first, was: self.data, result, dictionary_id }
+    }
+
+    /// The rows of `left`, as rows.rs writes them, and the first and last ID.
+    fn rows_left(
+        &self,
+        left: &[u32],
+        ws: &mut Workspace,
+    ) -> Result<((StreamId, StreamId), Vec<u8>), StreamError> {
+        let mut raw = Vec::new();
+        let mut ids: Option<(StreamId, StreamId)> = None;
+        let mut wanted = left.iter().peekable();
+        self.each_row(ws, |n, id, fields| {
+            if wanted.next_if_eq(&&n).is_none() {
+                return;
+            }
+            if ids.is_none() {
+                rows::put_names(&mut raw, fields.clone());
+            }
+            let (first, last) = ids.unwrap_or((id, id));
+            let row = Names::parse(&raw)
+                .map(|names| NewRow::measure(Some(names), last, id, fields.clone()));
+            if let Ok(row) = row {
+                row.put(&mut raw, fields);
+            }
+            ids = Some((first, id));
+        })?;
+        let ids = ids.filter(|_| wanted.peek().is_none()).ok_or(StreamError::Damaged)?;
+        Ok((ids, raw))
+    }
+
+    /// Gives all rows of the data to `visit`: number, ID, fields.
+    fn each_row(
+        &self,
+        ws: &mut Workspace,
+        mut visit: impl FnMut(u32, StreamId, Fields<'_>),
+    ) -> Result<(), StreamError> {
+        let mut room = Vec::new();
+        let mut unpacked = Vec::new();
+        let (rows, checked) = match &self.data {
+            Data::Pending(raw) | Data::Raw(raw) => (&raw[..], false),
+            Data::Packed { bytes, .. } => match form(bytes.joined(&mut room))? {
+                Form::Rows(packed) => {
+                    let raw_bytes = self.raw_bytes();
+                    unpack_rows(packed, raw_bytes, &self.family, ws, &mut unpacked)?;
+                    (&unpacked[..], true)
+                }
+                Form::Columns(packed) => {
+                    let raw_len_max = columns_raw_max(self.raw_bytes(), self.kept);
+                    let mut n = 0;
+                    let visit = |row: columns::Row<'_>| {
+                        let id = StreamId { ms: row.id_ms, seq: row.id_seq };
+                        visit(n, id, Fields::of_columns(row));
+                        n += 1;
+                    };
+                    return columns::Reader::open(ws, packed, &self.family, raw_len_max)
+                        .and_then(|reader| reader.visit(0..usize::MAX, visit))
+                        .map_err(|_| StreamError::Damaged);
+                }
+            },
+        };
+        let open = OpenRows::new(rows, self.first, checked)?;
+        for row in open.rows() {
+            let (n, row) = row?;
+            visit(n, row.id, open.fields(row)?);
+        }
+        Ok(())
+    }
+}
+
+/// Packs the rows `raw`, whose first ID is `first`, if it is worth it; the
+/// packed form is left in `room` too.
+fn pack_block(
+    raw: &[u8],
+    first: StreamId,
+    dictionary: Option<&Dictionary>,
+    ws: &mut Workspace,
+    params: &PackParams,
+    room: &mut Vec<u8>,
+) -> Option<PackedBytes> {
+    room.clear();
+    if raw.len() > PACK_BYTES_MAX {
+        return None;
+    }
+    let columns = pack_columns(raw, first, dictionary, ws, params, room);
+    if !columns || room.len() > raw.len() / 2 {
+        let columns_len = room.len();
         room.push(FORMAT_ROWS);
-        let worth = self.raw.len() <= PACK_BYTES_MAX
-            && ws
-                .pack(Codec::Zstd, params.level, self.dictionary.as_deref(), &self.raw, room)
-                .is_ok()
-            && saves(self.raw.len(), room.len(), params.min_saving_percent);
-        let packed = worth.then(|| PackedBytes::new(room));
-        let form = packed.as_ref().and_then(|_| room.get(1..));
-        let dictionary_id = form.and_then(|form| snug_codec::packed::dictionary_id(form).ok()?);
-        PackOutcome { first: self.first, raw: self.raw, packed, dictionary_id }
+        let packed = ws.pack(Codec::Zstd, params.level, dictionary, raw, room).is_ok();
+        if packed && (!columns || room.len() - columns_len < columns_len) {
+            room.drain(..columns_len);
+        } else {
+            room.truncate(columns_len);
+        }
+    }
+    let worth = !room.is_empty() && saves(raw.len(), room.len(), params.min_saving_percent);
+    worth.then(|| PackedBytes::new(room))
+}
+
+/// Appends the columns of `raw` to `room`; whether it could. Nothing is left
+/// when not.
+fn pack_columns(
+    raw: &[u8],
+    first: StreamId,
+    dictionary: Option<&Dictionary>,
+    ws: &mut Workspace,
+    params: &PackParams,
+    room: &mut Vec<u8>,
+) -> bool {
+    let Ok(block) = row_block(raw, first) else { return false };
+    room.push(FORMAT_COLUMNS);
+    let packed = columns::pack_rows(ws, params.level, dictionary, &block, room).is_ok()
+        && columns::raw_len(&room[1..])
+            .is_ok_and(|len| len <= columns_raw_max(raw.len(), block.len() as u32));
+    if !packed {
+        room.clear();
+    }
+    packed
+}
+
+fn row_block(raw: &[u8], first: StreamId) -> Result<RowBlock<'_>, Malformed> {
+    let open = OpenRows::new(raw, first, false)?;
+    let mut block = RowBlock::new();
+    for row in open.rows() {
+        let (_, row) = row?;
+        block.push(row.id.ms, row.id.seq, open.fields(row)?);
+    }
+    Ok(block)
+}
+
+/// What columns of rows of `raw_bytes` may unpack to: an ID is 16 bytes there.
+/// Rows that would be more (names that are written once in rows.rs and many
+/// times there) are packed as rows.
+pub(super) fn columns_raw_max(raw_bytes: usize, rows: u32) -> usize {
+    raw_bytes + 16 * rows as usize
+}
+
+/// The dictionary that a packed block names.
+fn dictionary_id(bytes: &[u8]) -> Option<u32> {
+    match form(bytes).ok()? {
+        Form::Rows(packed) => snug_codec::packed::dictionary_id(packed).ok()?,
+        Form::Columns(packed) => columns::dictionary_id(packed).ok()?,
     }
 }
 
@@ -129,7 +317,16 @@ fn saves(raw: usize, packed: usize, percent: u8) -> bool {
 impl PackOutcome {
     /// Whether the block was worth packing.
     pub fn is_packed(&self) -> bool {
-        self.packed.is_some()
+        matches!(self.result, Packed::Whole(_) | Packed::Part { packed: Some(_), .. })
+    }
+}
+
+/// Whether a block still lies in what a job took.
+fn is_same(data: &Data, was: &Data) -> bool {
+    match (data, was) {
+        (Data::Pending(a), Data::Pending(b)) | (Data::Raw(a), Data::Raw(b)) => Arc::ptr_eq(a, b),
+        (Data::Packed { serial: a, .. }, Data::Packed { serial: b, .. }) => a == b,
+        _ => false,
     }
 }
 
@@ -155,19 +352,30 @@ impl DictionarySource for Family {
     }
 }
 
-/// Unpacks `bytes`, the packed form of a block of `raw_bytes`, into `unpacked`.
-pub(super) fn unpack(
-    bytes: &[u8],
+/// A packed block, by format.
+pub(super) enum Form<'a> {
+    Rows(&'a [u8]),
+    Columns(&'a [u8]),
+}
+
+/// Reads the format.
+pub(super) fn form(bytes: &[u8]) -> Result<Form<'_>, StreamError> {
+    match bytes.split_first() {
+        Some((&FORMAT_ROWS, packed)) => Ok(Form::Rows(packed)),
+        Some((&FORMAT_COLUMNS, packed)) => Ok(Form::Columns(packed)),
+        _ => Err(StreamError::Damaged),
+    }
+}
+
+/// Unpacks the packed form of rows of `raw_bytes`.
+pub(super) fn unpack_rows(
+    packed: &[u8],
     raw_bytes: usize,
-    family: &Family,
+    dictionaries: &dyn DictionarySource,
     ws: &mut Workspace,
     unpacked: &mut Vec<u8>,
 ) -> Result<(), StreamError> {
-    unpacked.clear();
-    let Some((&FORMAT_ROWS, packed)) = bytes.split_first() else {
-        return Err(StreamError::Damaged);
-    };
-    match ws.unpack(packed, family, unpacked, raw_bytes) {
+    match ws.unpack(packed, dictionaries, unpacked, raw_bytes) {
         Ok(()) if unpacked.len() == raw_bytes => Ok(()),
         _ => Err(StreamError::Damaged),
     }
@@ -178,7 +386,8 @@ pub(super) fn unpacking_workspace() -> Workspace {
     Workspace::new(WorkspaceConfig { pack_bytes: 0, checksum: false })
 }
 
-/// Raw blocks copied out of a stream, to train a dictionary on.
+/// What a dictionary could help with, copied out of a stream's blocks: rows, or
+/// the text of columns.
 #[derive(Debug)]
 pub struct DictionarySamples {
     blocks: Vec<Vec<u8>>,
@@ -212,15 +421,32 @@ impl DictionarySamples {
     }
 }
 
+/// What a dictionary could help with in a block.
+fn sample(block: &Block, family: &Family, ws: &mut Workspace) -> Result<Vec<u8>, StreamError> {
+    let bytes = match &block.data {
+        Data::Pending(raw) | Data::Raw(raw) => return Ok(raw.to_vec()),
+        Data::Packed { bytes, .. } => bytes,
+    };
+    let mut room = Vec::new();
+    let raw_bytes = block.raw_bytes as usize;
+    match form(bytes.joined(&mut room))? {
+        Form::Rows(packed) => {
+            let mut rows = Vec::new();
+            unpack_rows(packed, raw_bytes, family, ws, &mut rows)?;
+            Ok(rows)
+        }
+        Form::Columns(packed) => {
+            columns::text(ws, packed, family, columns_raw_max(raw_bytes, block.kept()))
+                .map_err(|_| StreamError::Damaged)
+        }
+    }
+}
+
 impl Sealed {
     /// The oldest block that was not tried yet.
-    fn next_pending(&self) -> Option<(&Block, &Arc<[u8]>)> {
+    fn next_pending(&self) -> Option<&Block> {
         let at = self.index().nth_back(self.pending_blocks())?;
-        let block = self.index().get(at)?;
-        match &block.data {
-            Data::Pending(bytes) => Some((block, bytes)),
-            _ => None,
-        }
+        self.index().get(at).filter(|block| matches!(block.data, Data::Pending(_)))
     }
 }
 
@@ -230,17 +456,21 @@ impl Stream {
         self.sealed.as_ref()?.family().dictionary.as_deref()
     }
 
-    /// Sealed blocks that packing was not tried on yet.
+    /// Sealed blocks to be packed, or to be rewritten since most of their
+    /// entries were deleted.
     pub fn pending_work(&self) -> usize {
-        self.sealed.as_ref().map_or(0, |sealed| sealed.pending_blocks())
+        self.sealed.as_ref().map_or(0, |sealed| sealed.work())
     }
 
-    /// The next block to pack: the oldest that was not tried yet.
-    pub fn pack_job(&self) -> Option<PackJob> {
-        let sealed = self.sealed.as_ref()?;
-        let (block, raw) = sealed.next_pending()?;
-        let dictionary = sealed.family().dictionary.clone();
-        Some(PackJob { first: block.first, raw: Arc::clone(raw), dictionary })
+    /// The next block to pack: the oldest that was not tried yet; when there is
+    /// none, one to be rewritten, which is given out once.
+    pub fn pack_job(&mut self) -> Option<PackJob> {
+        let sealed = self.sealed.as_mut()?;
+        if let Some(block) = sealed.next_pending() {
+            return Some(PackJob::new(block, sealed.family()));
+        }
+        let family = sealed.family().clone();
+        sealed.take_sparse().map(|block| PackJob::new(block, &family))
     }
 
     /// Puts packed bytes in the place of a block's raw ones, if the block is
@@ -251,15 +481,27 @@ impl Stream {
         if outcome.dictionary_id.is_some_and(|id| sealed.family().dictionary(id).is_none()) {
             return false;
         }
-        sealed.change_data(outcome.first, |data| match data {
-            Data::Pending(raw) if Arc::ptr_eq(raw, &outcome.raw) => {
-                *data = match outcome.packed {
-                    Some(bytes) => Data::Packed { bytes, serial: SERIAL.fetch_add(1, Relaxed) },
-                    None => Data::Raw(outcome.raw),
-                };
-                true
+        let PackOutcome { first, was, result, .. } = outcome;
+        let packed = |bytes| Data::Packed { bytes, serial: SERIAL.fetch_add(1, Relaxed) };
+        sealed.change_block(first, |block| {
+            if !is_same(&block.data, &was) {
+                return false;
             }
-            _ => false,
+            match result {
+                Packed::Whole(bytes) => block.data = packed(bytes),
+                Packed::NotWorth => {
+                    if let Data::Pending(raw) = was {
+                        block.data = Data::Raw(raw);
+                    }
+                }
+                Packed::Part { left, ids, raw, packed: bytes } => {
+                    let raw_bytes = raw.len() as u32;
+                    let data = bytes.map_or_else(|| Data::Raw(raw.into()), packed);
+                    block.rewrite(&left, ids, data, raw_bytes);
+                }
+                Packed::Nothing => return false,
+            }
+            true
         })
     }
 
@@ -292,28 +534,28 @@ impl Stream {
         self.sealed.as_ref().is_some_and(|sealed| {
             let family = sealed.family();
             family.dictionary.is_none()
-                && sealed.index().len() >= family.train_at.unwrap_or(DICTIONARY_BLOCKS_MIN)
+                && sealed.tried_blocks() >= family.train_at.unwrap_or(DICTIONARY_BLOCKS_MIN)
         })
     }
 
-    /// Copies blocks out of the stream, spread evenly over it, to train a
-    /// dictionary on: about a megabyte.
+    /// Copies samples out of the stream, from blocks spread evenly over it: a
+    /// megabyte at most.
     pub fn dictionary_samples(
         &self,
-        scratch: &mut StreamScratch,
+        ws: &mut Workspace,
     ) -> Result<Option<DictionarySamples>, StreamError> {
         let Some(sealed) = &self.sealed else { return Ok(None) };
-        let of = sealed.index().len();
+        let of = sealed.tried_blocks();
         let wanted = of.min(SAMPLE_BLOCKS + HELD_BACK_BLOCKS);
         if wanted < 2 {
             return Ok(None);
         }
         let mut blocks = Vec::with_capacity(wanted);
         for n in 0..wanted {
-            let at = sealed.index().nth_back(1 + n * of / wanted);
+            let at = sealed.index().nth_back(1 + sealed.pending_blocks() + n * of / wanted);
             let Some(block) = at.and_then(|at| sealed.index().get(at)) else { break };
             if block.raw_bytes as usize <= PACK_BYTES_MAX {
-                blocks.push(sealed.open(block, scratch)?.bytes().to_vec());
+                blocks.push(sample(block, sealed.family(), ws)?);
             }
         }
         Ok(Some(DictionarySamples { blocks, of }))
@@ -348,7 +590,7 @@ impl DictionarySamples {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::stream::Shape;
+    use crate::types::stream::{Shape, StreamScratch};
     use proptest::prelude::*;
     use std::ops::ControlFlow;
 
@@ -377,7 +619,7 @@ mod tests {
             };
             (0..40).map(|_| next()).collect()
         };
-        let stream = packed(&Shape::default(), noise);
+        let mut stream = packed(&Shape::default(), noise);
         let memory = stream.memory();
         assert!(memory.blocks > 0);
         assert_eq!((memory.packed_blocks, memory.packed, memory.packed_from), (0, 0, 0));
@@ -417,11 +659,10 @@ mod tests {
         let constant = packed(&Shape::default(), |_| text.as_bytes().to_vec());
         let mut ws = Workspace::new(WorkspaceConfig::default());
         let params = PackParams { dictionary_bytes: 1024, ..PackParams::default() };
-        let mut scratch = StreamScratch::new();
         assert!(alike.wants_dictionary());
-        let samples = alike.dictionary_samples(&mut scratch).unwrap().unwrap();
+        let samples = alike.dictionary_samples(&mut ws).unwrap().unwrap();
         let dictionary = samples.train(&mut ws, &params);
-        let samples = constant.dictionary_samples(&mut scratch).unwrap();
+        let samples = constant.dictionary_samples(&mut ws).unwrap();
         assert!(samples.is_none_or(|samples| samples.train(&mut ws, &params).is_none()));
         let mut stream = alike;
         let pays = dictionary.is_some();
@@ -441,8 +682,8 @@ mod tests {
             let mut stream = packed(&Shape::default(), |ms| format!("value {ms}").into_bytes());
             let sealed = stream.sealed.as_mut().unwrap();
             let first = sealed.index().front().unwrap().first;
-            sealed.change_data(first, |data| {
-                let Data::Packed { bytes, .. } = data else { panic!("not packed") };
+            sealed.change_block(first, |block| {
+                let Data::Packed { bytes, .. } = &mut block.data else { panic!("not packed") };
                 let mut damaged = bytes.joined(&mut Vec::new()).to_vec();
                 let at = at.index(damaged.len());
                 damaged[at] ^= byte;

@@ -1,28 +1,44 @@
 //! Reading a stream: ranges in both directions, single IDs, the ends.
 //!
-//! A packed block is unpacked into the caller's [`StreamScratch`], once per
-//! call at most, and not at all when it is the block that was unpacked there
-//! last: a scan in small steps and a run of deletions in one block each unpack
-//! it once.
+//! A packed block is unpacked into the caller's [`StreamScratch`], which keeps
+//! what was unpacked last, up to some megabytes:
+//!
+//! ```text
+//!  first touch   the ids, found the rows; of the columns what those rows need
+//!  second touch  all of the block, which stays
+//!  XDEL, XTRIM   the ids alone
+//! ```
+//!
+//! So a single entry costs tens of microseconds, and a scan in small steps or a
+//! run of deletions in one block unpacks it once.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use snug_codec::Workspace;
+use snug_codec::columns::{self, RowRoom};
+use snug_codec::{DictionarySource, Workspace};
 
-use super::block::{Block, Data};
+use super::block::{Block, Data, PackedBytes};
 use super::id::StreamId;
-use super::pack;
+use super::pack::{self, Form};
 use super::rows::{Fields, Malformed, Names, Row, Rows};
 use super::sealed::Sealed;
 use super::{Stream, StreamError};
 
-/// Memory for reading streams: what a block unpacks to. One serves any number
-/// of streams; it grows to the size of a block and stays.
+/// The bytes of unpacked blocks that a scratch keeps.
+const CACHE_BYTES: usize = 4 << 20;
+/// The blocks that it keeps, however small they are.
+const CACHE_BLOCKS: usize = 64;
+/// The rows that are unpacked at first where more may be wanted.
+const FIRST_ROWS: usize = 32;
+
+/// Memory for reading streams: what blocks unpack to. One serves any number of
+/// streams; it grows to a few megabytes and stays.
 #[derive(Debug, Default)]
 pub struct StreamScratch {
-    unpacked: Unpacked,
+    cache: Cache,
     /// Rows of one block or stretch, for walking it backwards.
     rows: Vec<(u32, Row)>,
+    room: RowRoom,
 }
 
 impl StreamScratch {
@@ -31,29 +47,178 @@ impl StreamScratch {
         Self::default()
     }
 
-    /// The bytes allocated.
+    /// The bytes allocated, at most.
     pub fn heap_bytes(&self) -> usize {
-        let workspace = self.unpacked.workspace.as_ref().map_or(0, |ws| ws.memory_bytes());
-        let Unpacked { bytes, joined, .. } = &self.unpacked;
+        let workspace = self.cache.workspace.as_ref().map_or(0, |ws| ws.memory_bytes());
         let rows = self.rows.capacity() * size_of::<(u32, Row)>();
-        bytes.capacity() + joined.capacity() + rows + workspace
+        self.cache.bytes + self.cache.joined.capacity() + rows + workspace
     }
 }
 
-/// The packed block that was unpacked last.
+/// Packed blocks that were unpacked lately.
 #[derive(Debug, Default)]
-struct Unpacked {
-    bytes: Vec<u8>,
-    /// The block's serial; `None` while `bytes` are nobody's.
-    serial: Option<u64>,
+struct Cache {
+    blocks: Vec<Unpacked>,
+    /// Counts uses.
+    clock: u64,
+    /// What the blocks take together.
+    bytes: usize,
     /// Where a packed form in two parts is put together.
     joined: Vec<u8>,
     /// Made on first use.
     workspace: Option<Box<Workspace>>,
 }
 
-/// The rows of a sealed block, raw.
-pub(super) struct OpenBlock<'a> {
+/// One packed block, unpacked as far as it was needed.
+#[derive(Debug)]
+struct Unpacked {
+    serial: u64,
+    used: u64,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Ids(Vec<(u64, u64)>),
+    Columns(Box<columns::Rows>),
+    /// Rows as rows.rs writes them.
+    Rows(Vec<u8>),
+}
+
+/// What of a block is asked for.
+#[derive(Clone, Copy)]
+pub(super) enum Want {
+    Ids,
+    /// The first rows within bounds.
+    Some(Bounds),
+    All,
+}
+
+impl Body {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Ids(ids) => ids.capacity() * size_of::<(u64, u64)>(),
+            Self::Columns(rows) => rows.memory_bytes(),
+            Self::Rows(bytes) => bytes.capacity(),
+        }
+    }
+
+    fn has(&self, want: Want) -> bool {
+        match (self, want) {
+            (Self::Rows(_), _) | (_, Want::Ids) => true,
+            (Self::Ids(_), _) => false,
+            (Self::Columns(rows), Want::All) => rows.range() == (0..rows.ids().len()),
+            (Self::Columns(rows), Want::Some(bounds)) => {
+                let wanted = bounds.first_rows(rows.ids());
+                wanted.is_empty() || {
+                    let next = if bounds.reverse { wanted.end - 1 } else { wanted.start };
+                    rows.range().contains(&next)
+                }
+            }
+        }
+    }
+}
+
+/// What is needed to open a block, apart from the block.
+struct Packed<'a> {
+    bytes: &'a [u8],
+    block: &'a Block,
+    dictionaries: &'a dyn DictionarySource,
+}
+
+impl Packed<'_> {
+    /// Unpacks what is wanted.
+    fn unpack(&self, ws: &mut Workspace, want: Want) -> Result<Body, StreamError> {
+        let Self { bytes, block, dictionaries } = self;
+        match pack::form(bytes)? {
+            Form::Rows(packed) => {
+                let mut rows = Vec::new();
+                let raw_bytes = block.raw_bytes as usize;
+                pack::unpack_rows(packed, raw_bytes, *dictionaries, ws, &mut rows)?;
+                Ok(Body::Rows(rows))
+            }
+            Form::Columns(packed) => {
+                let raw_len_max = pack::columns_raw_max(block.raw_bytes as usize, block.kept());
+                let reader = columns::Reader::open(ws, packed, *dictionaries, raw_len_max)
+                    .map_err(|_| StreamError::Damaged)?;
+                self.check(reader.ids())?;
+                let range = match want {
+                    Want::Ids => return Ok(Body::Ids(reader.into_ids())),
+                    Want::Some(bounds) => bounds.first_rows(reader.ids()),
+                    Want::All => 0..reader.rows(),
+                };
+                let rows = reader.unpack(range).map_err(|_| StreamError::Damaged)?;
+                Ok(Body::Columns(Box::new(rows)))
+            }
+        }
+    }
+
+    /// Checks that the ids are as many as the block has, ascend, and lie within
+    /// its own.
+    fn check(&self, ids: &[(u64, u64)]) -> Result<(), StreamError> {
+        let Block { first, last, .. } = self.block;
+        let inside = ids.first() == Some(&(first.ms, first.seq))
+            && ids.last() == Some(&(last.ms, last.seq))
+            && ids.len() == self.block.kept() as usize;
+        if inside && ids.is_sorted_by(|a, b| a < b) { Ok(()) } else { Err(StreamError::Damaged) }
+    }
+}
+
+impl Cache {
+    /// The packed block of this serial, unpacked at least as far as wanted.
+    fn get(
+        &mut self,
+        block: &Block,
+        bytes: &PackedBytes,
+        serial: u64,
+        dictionaries: &dyn DictionarySource,
+        mut want: Want,
+    ) -> Result<&Body, StreamError> {
+        self.clock += 1;
+        let found = self.blocks.iter().position(|unpacked| unpacked.serial == serial);
+        if let Some(at) = found {
+            if self.blocks[at].body.has(want) {
+                self.blocks[at].used = self.clock;
+                return Ok(&self.blocks[at].body);
+            }
+            let stale = self.blocks.swap_remove(at);
+            self.bytes -= stale.body.bytes();
+            // Rows again and again: then all of them.
+            if matches!(stale.body, Body::Columns(_)) {
+                want = Want::All;
+            }
+        }
+        let ws = self.workspace.get_or_insert_with(|| Box::new(pack::unpacking_workspace()));
+        let bytes = bytes.joined(&mut self.joined);
+        let body = Packed { bytes, block, dictionaries }.unpack(ws, want)?;
+        self.bytes += body.bytes();
+        while !self.blocks.is_empty()
+            && (self.bytes > CACHE_BYTES || self.blocks.len() == CACHE_BLOCKS)
+        {
+            self.drop_oldest();
+        }
+        self.blocks.push(Unpacked { serial, used: self.clock, body });
+        self.blocks.last().map(|unpacked| &unpacked.body).ok_or(StreamError::Damaged)
+    }
+
+    fn drop_oldest(&mut self) {
+        let oldest = (0..self.blocks.len()).min_by_key(|&at| self.blocks[at].used);
+        if let Some(at) = oldest {
+            self.bytes -= self.blocks.swap_remove(at).body.bytes();
+        }
+    }
+}
+
+/// The rows of a sealed block. Those dropped from its data are not among them
+/// and not counted.
+pub(super) enum OpenBlock<'a> {
+    Ids(&'a [(u64, u64)]),
+    Columns(&'a columns::Rows),
+    Rows(OpenRows<'a>),
+}
+
+/// Rows as rows.rs writes them.
+pub(super) struct OpenRows<'a> {
     bytes: &'a [u8],
     names: Names<'a>,
     first: StreamId,
@@ -61,38 +226,18 @@ pub(super) struct OpenBlock<'a> {
     unpacked: bool,
 }
 
-impl<'a> OpenBlock<'a> {
-    fn new(bytes: &'a [u8], first: StreamId, unpacked: bool) -> Result<Self, Malformed> {
+impl<'a> OpenRows<'a> {
+    pub(super) fn new(bytes: &'a [u8], first: StreamId, unpacked: bool) -> Result<Self, Malformed> {
         Ok(Self { bytes, names: Names::parse(bytes)?, first, unpacked })
     }
 
-    /// Names and rows.
-    pub(super) fn bytes(&self) -> &'a [u8] {
-        self.bytes
-    }
-
     /// All rows, trimmed and deleted ones included.
-    fn rows(&self) -> impl Iterator<Item = Result<(u32, Row), Malformed>> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = Result<(u32, Row), Malformed>> + use<'a> {
         let rows = Rows::new(self.bytes, self.names.end(), self.first);
         (0..).zip(rows).map(|(index, row)| Ok((index, row?)))
     }
 
-    /// The row of `id`.
-    pub(super) fn row_of(&self, id: StreamId) -> Result<Option<u32>, Malformed> {
-        Ok(self.first_from(id)?.filter(|(_, row)| row.id == id).map(|(index, _)| index))
-    }
-
-    /// The first row at or after `id`.
-    pub(super) fn first_from(&self, id: StreamId) -> Result<Option<(u32, Row)>, Malformed> {
-        self.rows().find(|row| row.as_ref().map_or(true, |(_, row)| row.id >= id)).transpose()
-    }
-
-    /// The ID of row `index`.
-    pub(super) fn id_at(&self, index: u32) -> Result<Option<StreamId>, Malformed> {
-        Ok(self.rows().nth(index as usize).transpose()?.map(|(_, row)| row.id))
-    }
-
-    fn fields(&self, row: Row) -> Result<Fields<'a>, Malformed> {
+    pub(super) fn fields(&self, row: Row) -> Result<Fields<'a>, Malformed> {
         let fields = Fields::new(self.bytes, self.names, row)?;
         if self.unpacked {
             fields.check()?;
@@ -101,41 +246,74 @@ impl<'a> OpenBlock<'a> {
     }
 }
 
+impl OpenBlock<'_> {
+    fn ids(&self) -> Option<&[(u64, u64)]> {
+        match self {
+            Self::Ids(ids) => Some(ids),
+            Self::Columns(rows) => Some(rows.ids()),
+            Self::Rows(_) => None,
+        }
+    }
+
+    /// The row of `id`.
+    pub(super) fn row_of(&self, id: StreamId) -> Result<Option<u32>, Malformed> {
+        let Some(row) = self.first_from(id)? else { return Ok(None) };
+        Ok((self.id_at(row)? == Some(id)).then_some(row))
+    }
+
+    /// The first row at or after `id`.
+    pub(super) fn first_from(&self, id: StreamId) -> Result<Option<u32>, Malformed> {
+        if let Some(ids) = self.ids() {
+            let row = ids.partition_point(|&at| at < (id.ms, id.seq));
+            return Ok((row < ids.len()).then_some(row as u32));
+        }
+        let Self::Rows(open) = self else { return Ok(None) };
+        let found = open.rows().find(|row| row.as_ref().map_or(true, |(_, row)| row.id >= id));
+        Ok(found.transpose()?.map(|(index, _)| index))
+    }
+
+    /// The ID of row `index`.
+    pub(super) fn id_at(&self, index: u32) -> Result<Option<StreamId>, Malformed> {
+        if let Some(ids) = self.ids() {
+            return Ok(ids.get(index as usize).map(|&(ms, seq)| StreamId { ms, seq }));
+        }
+        let Self::Rows(open) = self else { return Ok(None) };
+        Ok(open.rows().nth(index as usize).transpose()?.map(|(_, row)| row.id))
+    }
+}
+
 /// What a visitor says to go on or stop.
 type Flow = ControlFlow<()>;
 
 impl Sealed {
-    /// The rows of `block`, unpacked into `unpacked` if need be.
+    /// The rows of `block`, as far as wanted, unpacked if need be.
     pub(super) fn open<'a>(
         &self,
         block: &'a Block,
         scratch: &'a mut StreamScratch,
+        want: Want,
     ) -> Result<OpenBlock<'a>, StreamError> {
-        self.open_into(block, &mut scratch.unpacked)
+        self.open_with(block, &mut scratch.cache, want)
     }
 
-    fn open_into<'a>(
+    fn open_with<'a>(
         &self,
         block: &'a Block,
-        into: &'a mut Unpacked,
+        cache: &'a mut Cache,
+        want: Want,
     ) -> Result<OpenBlock<'a>, StreamError> {
-        match &block.data {
+        Ok(match &block.data {
             Data::Pending(bytes) | Data::Raw(bytes) => {
-                Ok(OpenBlock::new(bytes, block.first, false)?)
+                OpenBlock::Rows(OpenRows::new(bytes, block.first, false)?)
             }
             Data::Packed { bytes, serial } => {
-                if into.serial != Some(*serial) {
-                    into.serial = None;
-                    let make = || Box::new(pack::unpacking_workspace());
-                    let ws = into.workspace.get_or_insert_with(make);
-                    let raw_bytes = block.raw_bytes as usize;
-                    let packed = bytes.joined(&mut into.joined);
-                    pack::unpack(packed, raw_bytes, self.family(), ws, &mut into.bytes)?;
-                    into.serial = Some(*serial);
+                match cache.get(block, bytes, *serial, self.family(), want)? {
+                    Body::Ids(ids) => OpenBlock::Ids(ids),
+                    Body::Columns(rows) => OpenBlock::Columns(rows),
+                    Body::Rows(bytes) => OpenBlock::Rows(OpenRows::new(bytes, block.first, true)?),
                 }
-                Ok(OpenBlock::new(&into.bytes, block.first, true)?)
             }
-        }
+        })
     }
 
     fn visit_block(
@@ -145,39 +323,25 @@ impl Sealed {
         scratch: &mut StreamScratch,
         visit: &mut impl FnMut(StreamId, Fields<'_>) -> Flow,
     ) -> Result<Flow, StreamError> {
-        let StreamScratch { unpacked, rows } = scratch;
-        let open = self.open_into(block, unpacked)?;
-        if bounds.reverse {
-            rows.clear();
-            for row in open.rows() {
-                let (index, row) = row?;
-                if row.id > bounds.end {
-                    break;
+        let StreamScratch { cache, rows, room } = scratch;
+        let mut want = Want::Some(bounds);
+        let mut left = None;
+        loop {
+            match self.open_with(block, cache, want)? {
+                OpenBlock::Rows(open) => return visit_rows(block, bounds, &open, rows, visit),
+                OpenBlock::Ids(_) => return Err(StreamError::Damaged),
+                OpenBlock::Columns(open) => {
+                    let left = left.get_or_insert_with(|| bounds.rows(open.ids()));
+                    if visit_columns(block, bounds, open, left, room, visit)?.is_break() {
+                        return Ok(Flow::Break(()));
+                    }
+                    if Range::is_empty(left) {
+                        return Ok(Flow::Continue(()));
+                    }
+                    want = Want::All;
                 }
-                if row.id >= bounds.start && block.is_live(index) {
-                    rows.push((index, row));
-                }
-            }
-            for &(_, row) in rows.iter().rev() {
-                if visit(row.id, open.fields(row)?).is_break() {
-                    return Ok(Flow::Break(()));
-                }
-            }
-            return Ok(Flow::Continue(()));
-        }
-        for row in open.rows() {
-            let (index, row) = row?;
-            if row.id > bounds.end {
-                return Ok(Flow::Break(()));
-            }
-            if row.id >= bounds.start
-                && block.is_live(index)
-                && visit(row.id, open.fields(row)?).is_break()
-            {
-                return Ok(Flow::Break(()));
             }
         }
-        Ok(Flow::Continue(()))
     }
 
     fn visit(
@@ -206,11 +370,92 @@ impl Sealed {
     }
 }
 
+/// Shows the rows of `left` that are unpacked, and takes them off it.
+fn visit_columns(
+    block: &Block,
+    bounds: Bounds,
+    open: &columns::Rows,
+    left: &mut Range<usize>,
+    room: &mut RowRoom,
+    visit: &mut impl FnMut(StreamId, Fields<'_>) -> Flow,
+) -> Result<Flow, StreamError> {
+    while !Range::is_empty(left) {
+        let n = if bounds.reverse { left.end - 1 } else { left.start };
+        if !open.range().contains(&n) {
+            break;
+        }
+        if bounds.reverse {
+            left.end -= 1;
+        } else {
+            left.start += 1;
+        }
+        if !block.is_live(block.row_at(n as u32)) {
+            continue;
+        }
+        let row = open.row(n, room).map_err(|_| StreamError::Damaged)?;
+        let id = StreamId { ms: row.id_ms, seq: row.id_seq };
+        if visit(id, Fields::of_columns(row)).is_break() {
+            return Ok(Flow::Break(()));
+        }
+    }
+    Ok(Flow::Continue(()))
+}
+
+/// Shows the rows within bounds.
+fn visit_rows(
+    block: &Block,
+    bounds: Bounds,
+    open: &OpenRows<'_>,
+    rows: &mut Vec<(u32, Row)>,
+    visit: &mut impl FnMut(StreamId, Fields<'_>) -> Flow,
+) -> Result<Flow, StreamError> {
+    rows.clear();
+    for row in open.rows() {
+        let (index, row) = row?;
+        if row.id > bounds.end {
+            break;
+        }
+        if row.id < bounds.start || !block.is_live(block.row_at(index)) {
+            continue;
+        }
+        if bounds.reverse {
+            rows.push((index, row));
+        } else if visit(row.id, open.fields(row)?).is_break() {
+            return Ok(Flow::Break(()));
+        }
+    }
+    for &(_, row) in rows.iter().rev() {
+        if visit(row.id, open.fields(row)?).is_break() {
+            return Ok(Flow::Break(()));
+        }
+    }
+    Ok(Flow::Continue(()))
+}
+
 #[derive(Clone, Copy)]
-struct Bounds {
+pub(super) struct Bounds {
     start: StreamId,
     end: StreamId,
     reverse: bool,
+}
+
+impl Bounds {
+    /// The rows within, of those with these ids.
+    fn rows(&self, ids: &[(u64, u64)]) -> Range<usize> {
+        let start = ids.partition_point(|&id| id < (self.start.ms, self.start.seq));
+        let end = ids.partition_point(|&id| id <= (self.end.ms, self.end.seq));
+        start..end.max(start)
+    }
+
+    /// The first few of them, in the order in which they are read.
+    fn first_rows(&self, ids: &[(u64, u64)]) -> Range<usize> {
+        let rows = self.rows(ids);
+        if self.reverse {
+            rows.end.saturating_sub(FIRST_ROWS).max(rows.start)..rows.end
+        } else {
+            rows.start..rows.end.min(rows.start + FIRST_ROWS)
+        }
+    }
 }
 
 impl Stream {

@@ -23,6 +23,8 @@
 //! or a name that does not fit is [`Malformed`], never a panic; nothing outside
 //! of the given bytes is read.
 
+use snug_codec::columns;
+
 use super::id::StreamId;
 
 /// The bytes are not rows.
@@ -292,7 +294,19 @@ impl Iterator for Rows<'_> {
 /// The fields of one entry in the order in which they were added: pairs of name
 /// and value, duplicates kept. Its length is the number of pairs.
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub struct Fields<'a>(Form<'a>);
+
+/// Where the fields are.
+#[derive(Clone, Debug)]
+enum Form<'a> {
+    Row(RowFields<'a>),
+    /// A row of a block of columns, put together; the next field.
+    Columns(columns::Row<'a>, usize),
+}
+
+/// Fields in a row of this module's format.
+#[derive(Clone, Debug)]
+struct RowFields<'a> {
     left: usize,
     /// The names of a row that shares the block's; empty when it has its own.
     names: &'a [u8],
@@ -316,19 +330,30 @@ impl<'a> Fields<'a> {
         if count > bytes.len() - at {
             return Err(Malformed);
         }
-        Ok(Self { left: count, names: names.list, names_at: 0, same: row.same, row: bytes, at })
+        let names = names.list;
+        let fields = RowFields { left: count, names, names_at: 0, same: row.same, row: bytes, at };
+        Ok(Self(Form::Row(fields)))
+    }
+
+    /// The fields of a row of columns.
+    #[inline]
+    pub(super) fn of_columns(row: columns::Row<'a>) -> Self {
+        Self(Form::Columns(row, 0))
     }
 
     /// Checks that every field lies inside the row and that nothing is left
     /// over. For rows from a packed block, before anyone relies on the count.
     pub(super) fn check(&self) -> Result<(), Malformed> {
-        let mut fields = self.clone();
+        let Form::Row(fields) = &self.0 else { return Ok(()) };
+        let mut fields = fields.clone();
         while fields.left > 0 {
             fields.take_pair().ok_or(Malformed)?;
         }
         if fields.at == fields.row.len() { Ok(()) } else { Err(Malformed) }
     }
+}
 
+impl<'a> RowFields<'a> {
     #[inline]
     fn take_pair(&mut self) -> Option<(&'a [u8], &'a [u8])> {
         self.left = self.left.checked_sub(1)?;
@@ -346,11 +371,22 @@ impl<'a> Iterator for Fields<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.take_pair()
+        match &mut self.0 {
+            Form::Row(fields) => fields.take_pair(),
+            Form::Columns(row, at) => {
+                let field = (*at < row.len()).then(|| row.field(*at))?;
+                *at += 1;
+                Some(field)
+            }
+        }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left, Some(self.left))
+        let left = match &self.0 {
+            Form::Row(fields) => fields.left,
+            Form::Columns(row, at) => row.len() - at,
+        };
+        (left, Some(left))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::block::{Block, Data};
 use super::id::StreamId;
-use super::index::Index;
+use super::index::{At, Index};
 use super::pack::Family;
-use super::range::StreamScratch;
+use super::range::{StreamScratch, Want};
 use super::{StreamError, StreamMemory, usable};
 
 /// Sums over all sealed blocks.
@@ -52,6 +52,9 @@ pub(super) struct Sealed {
     index: Index,
     totals: Totals,
     family: Family,
+    /// First IDs of the blocks that are worth rewriting, ascending. Some may be
+    /// gone.
+    sparse: Vec<StreamId>,
 }
 
 impl Sealed {
@@ -67,20 +70,50 @@ impl Sealed {
         &mut self.family
     }
 
+    /// The block that begins with `first`.
+    pub(super) fn find(&self, first: StreamId) -> Option<&Block> {
+        let at = self.index.seek(|block| block.first < first);
+        self.index.get(at).filter(|block| block.first == first)
+    }
+
     /// Changes what the block that begins with `first` lies in.
-    pub(super) fn change_data(
+    pub(super) fn change_block(
         &mut self,
         first: StreamId,
-        change: impl FnOnce(&mut Data) -> bool,
+        change: impl FnOnce(&mut Block) -> bool,
     ) -> bool {
         let at = self.index.seek(|block| block.first < first);
         let Some(block) = self.index.get_mut(at).filter(|block| block.first == first) else {
             return false;
         };
         self.totals.subtract(block);
-        let changed = change(&mut block.data);
+        let changed = change(block);
         self.totals.add(block);
+        self.note_if_sparse(at);
         changed
+    }
+
+    /// Notes a block that has become worth rewriting. One that packing was not
+    /// tried on yet is rewritten by being packed.
+    fn note_if_sparse(&mut self, at: At) {
+        let Some(block) = self.index.get(at) else { return };
+        if !matches!(block.data, Data::Pending(_))
+            && block.is_sparse()
+            && let Err(place) = self.sparse.binary_search(&block.first)
+        {
+            self.sparse.insert(place, block.first);
+        }
+    }
+
+    /// Takes the next block that is worth rewriting off the list.
+    pub(super) fn take_sparse(&mut self) -> Option<&Block> {
+        while let Some(first) = self.sparse.pop() {
+            if self.find(first).is_some_and(Block::is_sparse) {
+                return self.find(first);
+            }
+        }
+        self.sparse = Vec::new();
+        None
     }
 
     pub(super) fn push(&mut self, block: Block) {
@@ -107,6 +140,7 @@ impl Sealed {
     pub(super) fn clear(&mut self) {
         self.index = Index::default();
         self.totals = Totals::default();
+        self.sparse = Vec::new();
     }
 
     /// Deletes the entry of `id`; whether there was one.
@@ -119,7 +153,10 @@ impl Sealed {
         let Some(block) = self.index.get(at).filter(|block| block.first <= id) else {
             return Ok(false);
         };
-        let Some(row) = self.open(block, scratch)?.row_of(id)? else { return Ok(false) };
+        let Some(row) = self.open(block, scratch, Want::Ids)?.row_of(id)? else {
+            return Ok(false);
+        };
+        let row = block.row_at(row);
         let Some(block) = self.index.get_mut(at) else { return Ok(false) };
         self.totals.memory.allocated -= block.heap_bytes();
         let deleted = block.delete(row);
@@ -127,6 +164,8 @@ impl Sealed {
         if block.live() == 0 {
             let block = self.index.remove(at);
             self.totals.subtract(&block);
+        } else if deleted {
+            self.note_if_sparse(at);
         }
         Ok(deleted)
     }
@@ -155,10 +194,25 @@ impl Sealed {
         self.totals.pending
     }
 
+    /// Blocks that packing was tried on.
+    pub(super) fn tried_blocks(&self) -> usize {
+        self.index.len() - self.totals.pending
+    }
+
+    /// Blocks to be packed or rewritten; a few may be gone.
+    pub(super) fn work(&self) -> usize {
+        self.totals.pending + self.sparse.len()
+    }
+
     pub(super) fn memory(&self) -> StreamMemory {
-        let own = usable(size_of::<Self>()) + self.index.heap_bytes() + self.family.heap_bytes();
+        let index = usable(size_of::<Self>()) + self.index.heap_bytes() + self.sparse_bytes();
         let memory = self.totals.memory;
-        StreamMemory { allocated: memory.allocated + own, ..memory }
+        let allocated = memory.allocated + index + self.family.heap_bytes();
+        StreamMemory { allocated, index, ..memory }
+    }
+
+    fn sparse_bytes(&self) -> usize {
+        usable(self.sparse.capacity() * size_of::<StreamId>())
     }
 }
 
@@ -169,9 +223,9 @@ impl Sealed {
         let mut anew = Self { index: self.index.clone(), ..Self::default() };
         self.index.iter().for_each(|block| anew.totals.add(block));
         assert_eq!(anew.index.len(), self.index.iter().count());
-        let own = usable(size_of::<Self>())
-            + self.index.heap_bytes_by_walking()
-            + self.family.heap_bytes();
-        StreamMemory { allocated: anew.totals.memory.allocated + own, ..anew.memory() }
+        let index =
+            usable(size_of::<Self>()) + self.index.heap_bytes_by_walking() + self.sparse_bytes();
+        let allocated = anew.totals.memory.allocated + index + self.family.heap_bytes();
+        StreamMemory { allocated, index, ..anew.totals.memory }
     }
 }

@@ -11,7 +11,7 @@
 
 use super::block::Block;
 use super::id::StreamId;
-use super::range::StreamScratch;
+use super::range::{StreamScratch, Want};
 use super::{Shape, Stream, StreamError};
 
 /// What trimming leaves.
@@ -90,7 +90,8 @@ impl Stream {
                 sealed.pop_front();
                 continue;
             }
-            let row = sealed.open(block, scratch)?.first_from(id)?.map_or(0, |(row, _)| row);
+            let kept = sealed.open(block, scratch, Want::Ids)?.first_from(id)?.unwrap_or(0);
+            let row = block.row_at(kept);
             let dropped = sealed.change_front(|block| block.skip_to(row)).unwrap_or(0);
             self.len -= u64::from(dropped);
             return Ok(());
@@ -163,8 +164,11 @@ impl Stream {
         if block.first >= id {
             return Ok(false);
         }
-        let row = (end.min(block.end_position()) - 1 - block.position) as u32;
-        Ok(sealed.open(block, scratch)?.id_at(row)?.is_some_and(|last| last < id))
+        let rows = (end.min(block.end_position()) - block.position) as u32;
+        // Of rows that were dropped from the data the IDs are not known; the
+        // entries among those before `end` are all in it.
+        let Some(kept) = block.kept_before(rows).checked_sub(1) else { return Ok(true) };
+        Ok(sealed.open(block, scratch, Want::Ids)?.id_at(kept)?.is_some_and(|last| last < id))
     }
 
     /// Drops all rows at positions before `end`.
