@@ -28,6 +28,7 @@
 //! `strings.rs` decides what a column of strings is, `texts.rs` finds the
 //! templates in texts.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -353,6 +354,10 @@ struct Decoder<'a> {
     text: Vec<u8>,
     text_at: usize,
     data: &'a [u8],
+    /// The packed lengths of meta, text and data.
+    meta_packed_len: usize,
+    text_packed_len: usize,
+    data_len: usize,
     /// Bytes of working memory that may yet be used.
     budget: usize,
     /// No value is longer.
@@ -383,6 +388,7 @@ impl<'a> Decoder<'a> {
         // is open; an honest text or meta is not longer than the rows.
         let slack = raw_len_max.max(1 << 20);
         let text_packed = bytes::skip_text(&mut rest)?;
+        let with_meta = rest.len();
         let meta = bytes::take_text(ws, None, &mut rest, slack)?;
         let dec = Self {
             ws,
@@ -393,6 +399,9 @@ impl<'a> Decoder<'a> {
             text: Vec::new(),
             text_at: 0,
             data: rest,
+            meta_packed_len: with_meta - rest.len(),
+            text_packed_len: text_packed.len(),
+            data_len: rest.len(),
             budget: slack.saturating_mul(64),
             len_max: head.raw_len,
         };
@@ -405,6 +414,15 @@ impl<'a> Decoder<'a> {
         let dictionary = self.dictionary.as_deref();
         self.text = bytes::take_text(self.ws, dictionary, &mut self.text_packed, len_max)?;
         self.spend(self.text.len())
+    }
+
+    /// How many packed bytes what was taken so far lay in: the data, and a share
+    /// of meta and text.
+    fn taken(&self) -> usize {
+        let share = |at: usize, (raw, packed): (usize, usize)| at * packed / raw.max(1);
+        (self.data_len - self.data.len())
+            + share(self.meta_at, (self.meta.len(), self.meta_packed_len))
+            + share(self.text_at, (self.text.len(), self.text_packed_len))
     }
 
     /// Counts `bytes` of working memory against the bound.
@@ -461,6 +479,8 @@ struct Unpacked {
 struct Shape {
     names: Vec<Vec<u8>>,
     columns: Vec<Column>,
+    /// What each column takes in the block.
+    packed: Vec<usize>,
 }
 
 /// Rows kept verbatim.
@@ -560,6 +580,17 @@ impl std::fmt::Debug for Rows {
     }
 }
 
+/// What one column of a block takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSize {
+    /// The field's name.
+    pub name: Vec<u8>,
+    /// Its values' bytes.
+    pub raw_bytes: usize,
+    /// What they take in the block.
+    pub packed_bytes: usize,
+}
+
 /// Memory that a row is put together in, reused from row to row.
 #[derive(Debug, Default)]
 pub struct RowRoom {
@@ -581,6 +612,32 @@ impl Rows {
     /// The memory held, at most.
     pub fn memory_bytes(&self) -> usize {
         self.memory_bytes
+    }
+
+    /// What each field takes, those of the same name in rows of different shapes
+    /// together. Rows kept verbatim are left out. Visits every unpacked value.
+    pub fn column_sizes(&self) -> Vec<ColumnSize> {
+        let mut sizes: Vec<ColumnSize> = Vec::new();
+        let mut place = HashMap::new();
+        let mut value = Vec::new();
+        for (number, shape) in (1..).zip(&self.unpacked.shapes) {
+            for ((name, column), &packed) in
+                shape.names.iter().zip(&shape.columns).zip(&shape.packed)
+            {
+                let at = *place.entry(name).or_insert(sizes.len());
+                if at == sizes.len() {
+                    sizes.push(ColumnSize { name: name.clone(), raw_bytes: 0, packed_bytes: 0 });
+                }
+                let rows = &self.unpacked.rows[self.range.clone()];
+                for &(_, row) in rows.iter().filter(|(shape, _)| *shape == number) {
+                    value.clear();
+                    column.append(row as usize, &shape.columns, &mut value);
+                    sizes[at].raw_bytes += value.len();
+                }
+                sizes[at].packed_bytes += packed;
+            }
+        }
+        sizes
     }
 
     /// Row `row`, which must be one of those unpacked.
@@ -633,8 +690,13 @@ impl Unpacked {
                 let len = dec.take_len()?;
                 names.push(dec.take_text(len)?.to_vec());
             }
-            let columns = dec.take_group(fields, height as usize, 0)?;
-            shapes.push(Shape { names, columns });
+            let mut before = dec.taken();
+            let mut packed = Vec::new();
+            let columns = dec.take_group(fields, height as usize, 0, &mut |dec| {
+                packed.push(dec.taken() - before);
+                before = dec.taken();
+            })?;
+            shapes.push(Shape { names, columns, packed });
         }
         Ok(Self { rows: places, shapes, loose: Loose::take(dec, heights[0] as usize)? })
     }

@@ -363,12 +363,14 @@ impl Column {
 }
 
 impl Decoder<'_> {
-    /// Takes a group of `count` columns, each `rows` high.
+    /// Takes a group of `count` columns, each `rows` high; `each` is called after
+    /// each.
     pub(super) fn take_group(
         &mut self,
         count: usize,
         rows: usize,
         depth: u32,
+        each: &mut dyn FnMut(&Self),
     ) -> Result<Vec<Column>, UnpackError> {
         let mut columns: Vec<Column> = Vec::new();
         for i in 0..count {
@@ -382,6 +384,7 @@ impl Decoder<'_> {
             } else {
                 columns.push(self.take_column(rows, depth)?);
             }
+            each(self);
         }
         Ok(columns)
     }

@@ -368,5 +368,5 @@ fn take_template(dec: &mut Decoder<'_>, rows: usize, depth: u32) -> Result<Templ
     }
     let text = dec.take_text(end)?.to_vec();
     ends.pop();
-    Ok(Template { text, ends, holes: dec.take_group(holes, rows, depth + 1)? })
+    Ok(Template { text, ends, holes: dec.take_group(holes, rows, depth + 1, &mut |_| ())? })
 }

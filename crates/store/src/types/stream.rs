@@ -39,7 +39,7 @@ mod tail;
 mod trim;
 
 pub use id::StreamId;
-pub use pack::{DictionarySamples, PackJob, PackOutcome, PackParams, PackProgress};
+pub use pack::{ColumnSize, DictionarySamples, PackJob, PackOutcome, PackParams, PackProgress};
 pub use range::StreamScratch;
 pub use rows::Fields;
 pub use trim::Trim;
@@ -255,6 +255,13 @@ impl Stream {
             raw: sealed.raw + self.tail.raw_bytes(),
             ..sealed
         }
+    }
+
+    /// The bytes of all entries, packed where they are packed: what
+    /// [`Trim::MaxSize`] goes by. O(1).
+    pub fn size(&self) -> u64 {
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.size());
+        sealed + self.tail.raw_bytes() as u64
     }
 
     /// Called after entries were removed: Redis frees a node whose entries are

@@ -60,6 +60,11 @@ impl PackedBytes {
         self.head.len() + self.rest.len()
     }
 
+    /// The first byte, which tells the format.
+    pub(super) fn first(&self) -> Option<u8> {
+        self.head.first().copied()
+    }
+
     /// The bytes in one piece; `room` is for putting them together.
     pub(super) fn joined<'a>(&'a self, room: &'a mut Vec<u8>) -> &'a [u8] {
         if self.rest.is_empty() {
@@ -88,6 +93,14 @@ fn size_below(bytes: usize) -> usize {
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 impl Data {
+    /// The bytes of the rows, packed or raw.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Pending(bytes) | Self::Raw(bytes) => bytes.len(),
+            Self::Packed { bytes, .. } => bytes.len(),
+        }
+    }
+
     /// The bytes allocated.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
@@ -305,6 +318,21 @@ impl Block {
         self.skipped = self.skipped.max(row.min(self.rows));
         self.live -= dropped;
         dropped
+    }
+
+    /// What the rows that were not trimmed away take: their share of the data.
+    pub(super) fn size_left(&self) -> u64 {
+        let (trimmed, kept) = (self.kept_before(self.skipped), self.kept());
+        let size = self.data.len() as u64;
+        size - size * u64::from(trimmed) / u64::from(kept).max(1)
+    }
+
+    /// Trims rows that take `bytes` or a little more, less than all; the entries
+    /// among them.
+    pub(super) fn skip_bytes(&mut self, bytes: u64) -> u32 {
+        let (trimmed, kept) = (self.kept_before(self.skipped), self.kept());
+        let rows = (bytes * u64::from(kept)).div_ceil((self.data.len() as u64).max(1));
+        self.skip_to(self.row_at(trimmed + rows as u32))
     }
 
     /// Trims the first `count` entries, fewer than there are.

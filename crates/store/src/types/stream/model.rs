@@ -66,6 +66,7 @@ impl Reference {
                 let go = match trim {
                     Trim::MaxLen(length) => self.len() > length && self.len() - entries >= length,
                     Trim::MinId(id) => node.last().unwrap().0 < id,
+                    Trim::MaxSize(_) => unreachable!("no size here"),
                 };
                 if !go || limit > 0 && dropped + entries > limit {
                     break;
@@ -78,6 +79,7 @@ impl Reference {
                 let more = match trim {
                     Trim::MaxLen(length) => self.len() > length,
                     Trim::MinId(min) => id < min,
+                    Trim::MaxSize(_) => unreachable!("no size here"),
                 };
                 if more {
                     self.remove(id);
@@ -110,6 +112,10 @@ enum Step {
     Trim {
         by_id: bool,
         at: prop::sample::Index,
+        approximate: Option<u64>,
+    },
+    TrimSize {
+        percent: u64,
         approximate: Option<u64>,
     },
     Range {
@@ -152,6 +158,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (1usize..12).prop_map(Step::DeleteFirst),
         2 => (a::<bool>(), a::<prop::sample::Index>(), prop::option::of(0u64..30))
             .prop_map(|(by_id, at, approximate)| Step::Trim { by_id, at, approximate }),
+        1 => (0u64..120, prop::option::of(0u64..60))
+            .prop_map(|(percent, approximate)| Step::TrimSize { percent, approximate }),
         3 => (a::<prop::sample::Index>(), a::<prop::sample::Index>(), a::<bool>(), 0usize..50)
             .prop_map(|(start, end, reverse, count)| Step::Range { start, end, reverse, count }),
         1 => (0u64..3).prop_map(Step::SetId),
@@ -233,6 +241,24 @@ impl Pair {
         if self.ids.is_empty() { StreamId::MIN } else { self.ids[index.index(self.ids.len())] }
     }
 
+    /// The reference knows no sizes; what must hold is that the oldest go, and
+    /// what is left.
+    fn trim_size(&mut self, percent: u64, approximate: Option<u64>) {
+        let before = self.stream.size();
+        let size = before * percent / 100;
+        let trim = Trim::MaxSize(size);
+        let dropped = self.stream.trim(trim, approximate, &self.shape, &mut self.scratch).unwrap();
+        let after = self.stream.size();
+        match approximate {
+            None => assert!(after <= size, "{after} of {size}"),
+            Some(limit) => {
+                assert!(after >= size.min(before), "{after} of {size}");
+                assert!(limit == 0 || dropped <= limit);
+            }
+        }
+        self.reference.trim(Trim::MaxLen(self.reference.len() - dropped), None);
+    }
+
     fn take(&mut self, step: Step) {
         match step {
             Step::Append { ms, seq, pairs } => {
@@ -276,6 +302,7 @@ impl Pair {
                 let dropped = self.stream.trim(trim, approximate, &self.shape, &mut self.scratch);
                 assert_eq!(dropped, Ok(self.reference.trim(trim, approximate)), "{trim:?}");
             }
+            Step::TrimSize { percent, approximate } => self.trim_size(percent, approximate),
             Step::Range { start, end, reverse, count } => {
                 let range = (self.id(start), self.id(end));
                 let entries = read(&self.stream, range, reverse, count, &mut self.scratch);

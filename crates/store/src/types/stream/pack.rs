@@ -38,6 +38,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use snug_codec::columns::{self, RowBlock};
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, WorkspaceConfig};
 
+pub use snug_codec::columns::ColumnSize;
+
 use super::block::{Block, Data, PackedBytes};
 use super::id::StreamId;
 use super::range::OpenRows;
@@ -559,6 +561,30 @@ impl Stream {
             }
         }
         Ok(Some(DictionarySamples { blocks, of }))
+    }
+
+    /// What each field takes in the newest block of columns, as a sample of the
+    /// stream. Unpacks that block; nothing where there is none.
+    pub fn column_sizes(&self) -> Result<Vec<ColumnSize>, StreamError> {
+        let columns = self.sealed.as_ref().and_then(|sealed| {
+            let newest = sealed.index().iter().rev().take(SAMPLE_BLOCKS);
+            let is_columns = |bytes: &PackedBytes| bytes.first() == Some(FORMAT_COLUMNS);
+            let mut packed = newest.filter_map(|block| match &block.data {
+                Data::Packed { bytes, .. } if is_columns(bytes) => Some((block, bytes)),
+                _ => None,
+            });
+            packed.next().map(|(block, bytes)| (sealed, block, bytes))
+        });
+        let Some((sealed, block, bytes)) = columns else { return Ok(Vec::new()) };
+        let mut room = Vec::new();
+        let Form::Columns(packed) = form(bytes.joined(&mut room))? else {
+            return Ok(Vec::new());
+        };
+        let raw_len_max = columns_raw_max(block.raw_bytes as usize, block.kept());
+        columns::Reader::open(&mut unpacking_workspace(), packed, sealed.family(), raw_len_max)
+            .and_then(|reader| reader.unpack(0..usize::MAX))
+            .map(|rows| rows.column_sizes())
+            .map_err(|_| StreamError::Damaged)
     }
 
     /// Packs with `dictionary` from now on; `None` says that none was worth it,

@@ -189,6 +189,16 @@ impl Sealed {
         self.index.back().map_or(0, Block::end_position)
     }
 
+    /// The bytes of the blocks' rows, packed or raw. Only the first block can
+    /// have been trimmed in part.
+    pub(super) fn size(&self) -> u64 {
+        let memory = self.totals.memory;
+        let all = memory.packed + (memory.raw - memory.packed_from);
+        let trimmed =
+            self.index.front().map_or(0, |block| block.data.len() as u64 - block.size_left());
+        all as u64 - trimmed
+    }
+
     /// Blocks sealed and not yet tried.
     pub(super) fn pending_blocks(&self) -> usize {
         self.totals.pending

@@ -6,7 +6,10 @@
 //! another size. (Redis also ends a node at `stream-node-max-bytes`; that bound
 //! is about its own encoding and is not imitated.)
 //!
-//! Neither form unpacks to trim by length. Trimming by ID unpacks one block at
+//! Trimming by size goes by what the entries take, packed where they are packed:
+//! a block that was trimmed in part counts by the share of its rows that is left.
+//!
+//! Neither form unpacks to trim by length or size. Trimming by ID unpacks one block at
 //! most: the one the ID falls into.
 
 use super::block::Block;
@@ -21,6 +24,10 @@ pub enum Trim {
     MaxLen(u64),
     /// Entries whose ID is not below this one.
     MinId(StreamId),
+    /// At most so many bytes, as [`Stream::size`] counts them. The approximate
+    /// form drops whole blocks only, and none without which the stream would
+    /// have less than that.
+    MaxSize(u64),
 }
 
 impl Stream {
@@ -37,6 +44,14 @@ impl Stream {
     ) -> Result<u64, StreamError> {
         let before = self.len;
         let result = match (approximate, trim) {
+            (Some(limit), Trim::MaxSize(size)) => {
+                self.trim_blocks_to_size(size, limit);
+                Ok(())
+            }
+            (None, Trim::MaxSize(size)) => {
+                self.trim_to_size(size);
+                Ok(())
+            }
             (Some(limit), _) => self.trim_nodes(trim, limit, shape.node_rows(), scratch),
             (None, Trim::MaxLen(length)) => {
                 self.trim_to_length(length);
@@ -71,6 +86,54 @@ impl Stream {
             excess = excess.saturating_sub(1);
             more
         });
+    }
+
+    /// Drops whole blocks for as long as what is left is not less than `size`
+    /// bytes and no more than `limit` entries go.
+    fn trim_blocks_to_size(&mut self, size: u64, limit: u64) {
+        let mut dropped = 0;
+        while let Some((bytes, live)) = self.front_block() {
+            if self.size() < size.saturating_add(bytes) || limit > 0 && dropped + live > limit {
+                return;
+            }
+            self.drop_front_block();
+            dropped += live;
+        }
+    }
+
+    /// Drops entries until what is left is at most `size` bytes. Never unpacks.
+    fn trim_to_size(&mut self, size: u64) {
+        while let Some((bytes, _)) = self.front_block() {
+            let excess = self.size().saturating_sub(size);
+            if excess == 0 {
+                return;
+            }
+            if excess < bytes {
+                let change = |block: &mut Block| block.skip_bytes(excess);
+                let dropped = self.sealed.as_mut().and_then(|sealed| sealed.change_front(change));
+                self.len -= u64::from(dropped.unwrap_or(0));
+                return;
+            }
+            self.drop_front_block();
+        }
+        let mut excess = self.size().saturating_sub(size);
+        self.len -= self.tail.drop_while(|row, _| {
+            let more = excess > 0;
+            excess = excess.saturating_sub((row.end - row.offset) as u64);
+            more
+        });
+    }
+
+    /// The bytes and the entries left in the first sealed block.
+    fn front_block(&self) -> Option<(u64, u64)> {
+        let block = self.sealed.as_ref()?.index().front()?;
+        Some((block.size_left(), u64::from(block.live())))
+    }
+
+    fn drop_front_block(&mut self) {
+        if let Some(block) = self.sealed.as_mut().and_then(|sealed| sealed.pop_front()) {
+            self.len -= u64::from(block.live());
+        }
     }
 
     /// Drops the entries before `id`.
@@ -125,6 +188,7 @@ impl Stream {
             let droppable = match trim {
                 Trim::MaxLen(length) => self.len - entries >= length,
                 Trim::MinId(id) => self.last_before(end, id, scratch)?,
+                Trim::MaxSize(_) => false,
             };
             if !droppable {
                 break;
