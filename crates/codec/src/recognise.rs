@@ -54,37 +54,67 @@ pub(crate) fn padded(text: &[u8]) -> Option<i64> {
 }
 
 /// Appends a number as [`decimal`] read it, or with zeros in front up to `pad`
-/// digits as [`padded`] did.
+/// digits as [`padded`] did. `scale` and `pad` are at most [`DIGITS_MAX`].
 #[inline]
 pub(crate) fn push_decimal(out: &mut Vec<u8>, mantissa: i64, scale: u8, pad: u8) {
-    let mut buffer = itoa::Buffer::new();
-    let digits = buffer.format(mantissa.unsigned_abs()).as_bytes();
+    // The longest: a sign, a point and 20 digits. Written back to front into
+    // the middle, so that what is copied is of one length.
+    const TEXT: usize = 24;
+    let mut text = [b'0'; 2 * TEXT];
+    let scale = usize::from(scale).min(DIGITS_MAX);
+    let least = usize::from(pad).min(DIGITS_MAX).max(scale + 1);
+    let mut at = push_digits(&mut text, mantissa.unsigned_abs(), TEXT).min(TEXT - least);
+    if scale > 0 {
+        text.copy_within(at..TEXT - scale, at - 1);
+        text[TEXT - scale - 1] = b'.';
+        at -= 1;
+    }
     if mantissa < 0 {
-        out.push(b'-');
+        at -= 1;
+        text[at] = b'-';
     }
-    let scale = usize::from(scale);
-    let least = usize::from(pad).max(scale + 1);
-    if scale == 0 && digits.len() >= least {
-        out.extend_from_slice(digits);
-        return;
+    out.extend_from_slice(&text[at..at + TEXT]);
+    out.truncate(out.len() - at);
+}
+
+/// The digits of 00 to 99.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut i = 0;
+    while i < 100 {
+        pairs[i] = [b'0' + (i / 10) as u8, b'0' + (i % 10) as u8];
+        i += 1;
     }
-    const ZEROS: [u8; 256] = [b'0'; 256];
-    let zeros = &ZEROS[..least.saturating_sub(digits.len())];
-    if scale == 0 {
-        out.extend_from_slice(zeros);
-        out.extend_from_slice(digits);
-        return;
+    pairs
+};
+
+/// Writes the digits of `n` so that they end at `end`; where they begin.
+#[inline]
+fn push_digits(text: &mut [u8; 48], mut n: u64, end: usize) -> usize {
+    let mut at = end;
+    while n >= 100_000_000 {
+        let mut eight = (n % 100_000_000) as u32;
+        n /= 100_000_000;
+        for _ in 0..4 {
+            at -= 2;
+            text[at..at + 2].copy_from_slice(&PAIRS[(eight % 100) as usize]);
+            eight /= 100;
+        }
     }
-    if digits.len() > scale {
-        let (whole, fraction) = digits.split_at(digits.len() - scale);
-        out.extend_from_slice(whole);
-        out.push(b'.');
-        out.extend_from_slice(fraction);
+    let mut n = n as u32;
+    while n >= 100 {
+        at -= 2;
+        text[at..at + 2].copy_from_slice(&PAIRS[(n % 100) as usize]);
+        n /= 100;
+    }
+    if n >= 10 {
+        at -= 2;
+        text[at..at + 2].copy_from_slice(&PAIRS[n as usize]);
     } else {
-        out.extend_from_slice(b"0.");
-        out.extend_from_slice(&zeros[1..]);
-        out.extend_from_slice(digits);
+        at -= 1;
+        text[at] = b'0' + n as u8;
     }
+    at
 }
 
 const LOWER: &[u8; 16] = b"0123456789abcdef";
@@ -288,31 +318,38 @@ impl Base64Style {
     }
 }
 
-/// Appends the base64 text of `bytes`.
-pub(crate) fn push_base64(out: &mut Vec<u8>, bytes: &[u8], style: Base64) {
+/// Makes base64 text of the bytes from `from` on, where they are.
+pub(crate) fn base64_in_place(out: &mut Vec<u8>, from: usize, style: Base64) {
     let alphabet = if style.url { URL } else { STANDARD };
-    let digit = |n: u32| alphabet[(n & 63) as usize];
-    let (threes, rest) = bytes.as_chunks::<3>();
-    out.reserve(threes.len() * 4 + 4);
-    for three in threes {
-        let n = u32::from_be_bytes([0, three[0], three[1], three[2]]);
-        out.extend_from_slice(&[digit(n >> 18), digit(n >> 12), digit(n >> 6), digit(n)]);
+    let digits = |n: u32| [18, 12, 6, 0].map(|shift| alphabet[(n >> shift & 63) as usize]);
+    let (threes, rest) = ((out.len() - from) / 3, (out.len() - from) % 3);
+    let mut tail = [0; 3];
+    tail[..rest].copy_from_slice(&out[from + 3 * threes..]);
+    let last = digits(u32::from_be_bytes([0, tail[0], tail[1], tail[2]]));
+    let shown = if rest == 0 { 0 } else { rest + 1 };
+    let padding = if style.padded && rest > 0 { 3 - rest } else { 0 };
+    out.resize(from + 4 * threes, 0);
+    // From the back: four digits never reach a group not yet read.
+    let space = &mut out[from..];
+    for i in (0..threes).rev() {
+        let at = 3 * i;
+        let n = u32::from_be_bytes([0, space[at], space[at + 1], space[at + 2]]);
+        space[4 * i..4 * i + 4].copy_from_slice(&digits(n));
     }
-    let n = rest.iter().fold(0u32, |n, &byte| n << 8 | u32::from(byte));
-    match rest.len() {
-        1 => out.extend_from_slice(&[digit(n >> 2), digit(n << 4)]),
-        2 => out.extend_from_slice(&[digit(n >> 10), digit(n >> 4), digit(n << 2)]),
-        _ => return,
-    }
-    if style.padded {
-        out.resize(out.len() + 3 - rest.len(), b'=');
-    }
+    out.extend_from_slice(&last[..shown]);
+    out.resize(out.len() + padding, b'=');
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    fn push_base64(out: &mut Vec<u8>, bytes: &[u8], style: Base64) {
+        let from = out.len();
+        out.extend_from_slice(bytes);
+        base64_in_place(out, from, style);
+    }
 
     proptest! {
         #[test]
@@ -322,6 +359,16 @@ mod tests {
                 push_decimal(&mut out, d.mantissa, d.scale, 0);
                 prop_assert_eq!(String::from_utf8(out).unwrap(), text);
             }
+        }
+
+        #[test]
+        fn numbers_print_as_formatted(n: i64, shift in 0u32..64, pad in 0u8..19) {
+            let n = n >> shift;
+            let mut out = b"kept".to_vec();
+            push_decimal(&mut out, n, 0, pad);
+            let sign = if n < 0 { "-" } else { "" };
+            let plain = format!("kept{sign}{:0width$}", n.unsigned_abs(), width = usize::from(pad.max(1)));
+            prop_assert_eq!(String::from_utf8(out).unwrap(), plain);
         }
 
         #[test]

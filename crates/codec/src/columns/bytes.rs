@@ -7,6 +7,8 @@
 //!  (the raw length is known to whoever reads)
 //! ```
 
+use std::ops::Range;
+
 use crate::{Dictionary, UnpackError, Workspace};
 use crate::{estimate, rans, varint};
 
@@ -22,6 +24,49 @@ const ZSTD_DICTIONARY: u8 = 4;
 const ZSTD_BYTES_MIN: usize = 48;
 const SHORT_RUN: usize = 2048;
 
+/// A zstd frame takes microseconds to open, whatever it holds: text of a block
+/// is only packed when that saves as many bytes.
+const TEXT_SAVING_MIN: usize = 24;
+
+/// What a run of bytes has behind it, so that short pieces can be copied by
+/// whole words.
+const PADDING: usize = 16;
+
+/// What was wanted of a run of bytes.
+#[derive(Default)]
+pub(super) struct Run {
+    /// Where in the run the bytes held begin.
+    from: usize,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    pub(super) fn new(from: usize, mut bytes: Vec<u8>) -> Self {
+        bytes.extend_from_slice(&[0; PADDING]);
+        Self { from, bytes }
+    }
+
+    /// A piece of what was wanted.
+    #[inline]
+    pub(super) fn get(&self, piece: Range<usize>) -> &[u8] {
+        &self.bytes[piece.start - self.from..piece.end - self.from]
+    }
+
+    /// Appends a piece of what was wanted.
+    #[inline]
+    pub(super) fn append(&self, piece: Range<usize>, out: &mut Vec<u8>) {
+        let (from, len) = (piece.start - self.from, piece.end - piece.start);
+        // A copy of constant length is a move of registers, any other a call.
+        match self.bytes.get(from..from + PADDING) {
+            Some(word) if len <= PADDING => {
+                out.extend_from_slice(word);
+                out.truncate(out.len() - (PADDING - len));
+            }
+            _ => out.extend_from_slice(&self.bytes[from..from + len]),
+        }
+    }
+}
+
 impl Encoder<'_> {
     /// Adds `bytes`; the reader must know their number.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
@@ -35,7 +80,8 @@ impl Encoder<'_> {
         let mut tag = STORED;
         let mut best = bytes.len();
         let order0 = rans::estimate(&counts);
-        if order0 < best {
+        // Decoding takes its time: it must be worth more than a byte or two.
+        if order0 + bytes.len() / 64 < best {
             (tag, best) = (RANS, order0);
         }
         if bytes.len() >= ZSTD_BYTES_MIN && estimate::repeats(bytes) {
@@ -80,7 +126,9 @@ pub(super) fn push_text(
     let mut tag = STORED;
     if text.len() >= 16 {
         let with = dictionary.filter(|d| d.id() != 0);
-        if ws.pack_zstd(level, with, text, &mut coded).is_ok() && coded.len() < text.len() {
+        if ws.pack_zstd(level, with, text, &mut coded).is_ok()
+            && coded.len() + TEXT_SAVING_MIN <= text.len()
+        {
             tag = if with.is_some() { ZSTD_DICTIONARY } else { ZSTD };
         }
     }
@@ -144,28 +192,65 @@ fn unpack_zstd(
 }
 
 impl Decoder<'_> {
-    /// Takes the next run of bytes, which is `len` long.
-    pub(super) fn take_bytes(&mut self, len: usize) -> Result<Vec<u8>, UnpackError> {
-        let mut out = Vec::new();
+    /// Takes what is `wanted` of the next run of bytes, which is `len` long.
+    pub(super) fn take_bytes(
+        &mut self,
+        len: usize,
+        wanted: Range<usize>,
+    ) -> Result<Run, UnpackError> {
         if len == 0 {
-            return Ok(out);
+            return Ok(Run::default());
         }
-        self.spend(len)?;
+        let mut bytes = Vec::new();
+        let from = self.take_bytes_into(len, wanted, &mut bytes)?;
+        Ok(Run::new(from, bytes))
+    }
+
+    /// Appends what is `wanted` of the next run of bytes, which is `len` long,
+    /// and perhaps some before and after it; where in the run that begins.
+    pub(super) fn take_bytes_into(
+        &mut self,
+        len: usize,
+        wanted: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, UnpackError> {
+        if len == 0 {
+            return Ok(0);
+        }
+        if wanted.start > wanted.end || wanted.end > len {
+            return Err(MALFORMED);
+        }
         let tag = self.take_byte()?;
         if tag == FILL {
             let byte = self.take_byte()?;
-            out.resize(len, byte);
-            return Ok(out);
+            self.spend(wanted.len())?;
+            out.resize(out.len() + wanted.len(), byte);
+            return Ok(wanted.start);
         }
         let coded_len = self.take_len()?;
         let coded = self.data.get(..coded_len).ok_or(MALFORMED)?;
         self.data = &self.data[coded_len..];
-        match tag {
-            STORED if coded_len == len => out.extend_from_slice(coded),
-            RANS => rans::decode(coded, len, &mut out).ok_or(MALFORMED)?,
-            ZSTD => unpack_zstd(self.ws, None, coded, len, &mut out)?,
-            _ => return Err(MALFORMED),
+        if wanted.is_empty() {
+            return Ok(wanted.start);
         }
-        Ok(out)
+        match tag {
+            STORED => {
+                self.spend(wanted.len())?;
+                let from = wanted.start;
+                let bytes = coded.get(wanted).filter(|_| coded_len == len).ok_or(MALFORMED)?;
+                out.extend_from_slice(bytes);
+                Ok(from)
+            }
+            RANS => {
+                self.spend(wanted.end)?;
+                rans::decode(coded, len, wanted, &mut self.table, out).ok_or(MALFORMED)
+            }
+            ZSTD => {
+                self.spend(len)?;
+                unpack_zstd(self.ws, None, coded, len, out)?;
+                Ok(0)
+            }
+            _ => Err(MALFORMED),
+        }
     }
 }

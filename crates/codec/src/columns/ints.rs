@@ -37,13 +37,11 @@ struct Planes {
 /// `values` less what the transform predicts; the first `transform` of them
 /// are kept apart.
 fn residuals(values: &[i64], transform: u8) -> Vec<i64> {
+    let differences = |w: &[i64]| w[1].wrapping_sub(w[0]);
     match transform {
         0 => values.to_vec(),
-        1 => values.windows(2).map(|w| w[1].wrapping_sub(w[0])).collect(),
-        _ => values
-            .windows(3)
-            .map(|w| w[2].wrapping_sub(w[1]).wrapping_sub(w[1].wrapping_sub(w[0])))
-            .collect(),
+        1 => values.windows(2).map(differences).collect(),
+        _ => values.windows(3).map(|w| differences(&w[1..]).wrapping_sub(differences(w))).collect(),
     }
 }
 
@@ -56,8 +54,14 @@ impl Planes {
     /// differences help.
     fn best(values: &[i64]) -> Self {
         let mut best = Self::of(values, 0);
+        best.count_cost();
         for transform in 1..values.len().min(3) as u8 {
-            let next = Self::of(values, transform);
+            let mut next = Self::of(values, transform);
+            // Numbers that grow cost more, whatever their frequencies are.
+            if next.bits() > best.bits() {
+                break;
+            }
+            next.count_cost();
             if next.cost >= best.cost {
                 break;
             }
@@ -78,15 +82,24 @@ impl Planes {
             None => residuals.iter().map(|&v| zigzag(v)).collect(),
         };
         let width = bytes_of(if base.is_some() { span } else { folded });
-        let mut cost = usize::from(transform) * 2 + base.map_or(0, |_| 3);
-        for plane in 0..width {
+        Self { transform, base, width, cost: 0, values }
+    }
+
+    /// The bits of all values, leading zeros aside.
+    fn bits(&self) -> u32 {
+        self.values.iter().map(|value| 64 - value.leading_zeros()).sum()
+    }
+
+    /// Counts what the planes cost by their order-0 entropy.
+    fn count_cost(&mut self) {
+        self.cost = usize::from(self.transform) * 2 + self.base.map_or(0, |_| 3);
+        for plane in 0..self.width {
             let mut counts = [0u32; 256];
-            for value in &values {
+            for value in &self.values {
                 counts[(value >> (8 * plane)) as u8 as usize] += 1;
             }
-            cost += rans::estimate(&counts).min(values.len() + 2);
+            self.cost += rans::estimate(&counts).min(self.values.len() + 2);
         }
-        Self { transform, base, width, cost, values }
     }
 }
 
@@ -139,77 +152,102 @@ impl Encoder<'_> {
 impl Decoder<'_> {
     /// Takes the next run of integers, `count` of them.
     pub(super) fn take_ints(&mut self, count: usize) -> Result<Vec<i64>, UnpackError> {
-        self.take_ints_at(count, 0)
+        self.take_ints_at(count, count, 0)
     }
 
-    fn take_ints_at(&mut self, count: usize, depth: u32) -> Result<Vec<i64>, UnpackError> {
+    /// Takes the next run of integers, `count` of them; gives the first `upto`.
+    pub(super) fn take_ints_upto(
+        &mut self,
+        count: usize,
+        upto: usize,
+    ) -> Result<Vec<i64>, UnpackError> {
+        self.take_ints_at(count, upto.min(count), 0)
+    }
+
+    fn take_ints_at(
+        &mut self,
+        count: usize,
+        upto: usize,
+        depth: u32,
+    ) -> Result<Vec<i64>, UnpackError> {
         if count == 0 {
             return Ok(Vec::new());
         }
-        self.spend(count.saturating_mul(8))?;
+        self.spend(upto.saturating_mul(8))?;
         match self.take_byte()? {
-            CONST => Ok(vec![unzigzag(self.take_varint()?); count]),
+            CONST => Ok(vec![unzigzag(self.take_varint()?); upto]),
             RUNS if depth < DEPTH_MAX => {
                 let runs = self.take_len()?;
                 if runs > count {
                     return Err(MALFORMED);
                 }
-                let kept = self.take_ints_at(runs, depth + 1)?;
-                let lengths = self.take_ints_at(runs, depth + 1)?;
-                let mut values = Vec::with_capacity(count);
+                let kept = self.take_ints_at(runs, runs, depth + 1)?;
+                let lengths = self.take_ints_at(runs, runs, depth + 1)?;
+                let mut values = Vec::with_capacity(upto);
+                let mut left = count;
                 for (&value, &length) in kept.iter().zip(&lengths) {
                     let length = usize::try_from(length).map_err(|_| MALFORMED)?;
-                    if length > count - values.len() {
-                        return Err(MALFORMED);
-                    }
-                    values.resize(values.len() + length, value);
+                    left = left.checked_sub(length).ok_or(MALFORMED)?;
+                    let end = upto.min(values.len() + length);
+                    values.resize(end, value);
                 }
-                if values.len() == count { Ok(values) } else { Err(MALFORMED) }
+                if left == 0 { Ok(values) } else { Err(MALFORMED) }
             }
-            PLANES => self.take_planes(count),
+            PLANES => self.take_planes(count, upto),
             _ => Err(MALFORMED),
         }
     }
 
-    fn take_planes(&mut self, count: usize) -> Result<Vec<i64>, UnpackError> {
+    fn take_planes(&mut self, count: usize, upto: usize) -> Result<Vec<i64>, UnpackError> {
         let how = self.take_byte()?;
         let (transform, width, based) = (usize::from(how & 3), u32::from(how >> 2 & 15), how >> 6);
         if transform > 2 || transform > count || width > 8 || based > 1 {
             return Err(MALFORMED);
         }
-        let mut values = Vec::with_capacity(count);
+        let mut values = Vec::with_capacity(upto.max(transform));
         for _ in 0..transform {
             values.push(unzigzag(self.take_varint()?));
         }
         let base = if based == 1 { Some(unzigzag(self.take_varint()?)) } else { None };
-        values.resize(count, 0);
-        let rest = &mut values[transform..];
+        let wanted = upto.saturating_sub(transform);
+        let mut bytes = std::mem::take(&mut self.plane);
         for plane in 0..width {
-            let bytes = self.take_bytes(rest.len())?;
-            for (value, byte) in rest.iter_mut().zip(bytes) {
-                *value |= i64::from(byte) << (8 * plane);
-            }
-        }
-        for value in rest {
-            *value = match base {
-                Some(base) => base.wrapping_add(*value),
-                None => unzigzag(*value as u64),
-            };
-        }
-        match transform {
-            0 => {}
-            1 => {
-                for i in 1..count {
-                    values[i] = values[i].wrapping_add(values[i - 1]);
-                }
-            }
-            _ => {
-                for i in 2..count {
-                    let slope = values[i - 1].wrapping_sub(values[i - 2]);
-                    values[i] = values[i].wrapping_add(slope).wrapping_add(values[i - 1]);
+            bytes.clear();
+            self.take_bytes_into(count - transform, 0..wanted, &mut bytes)?;
+            let bytes = bytes.get(..wanted).ok_or(MALFORMED)?;
+            if plane == 0 {
+                values.extend(bytes.iter().map(|&byte| i64::from(byte)));
+            } else {
+                for (value, &byte) in values[transform..].iter_mut().zip(bytes) {
+                    *value |= i64::from(byte) << (8 * plane);
                 }
             }
         }
+        self.plane = bytes;
+        values.resize(transform + wanted, 0);
+        restore(&mut values, transform, base);
+        values.truncate(upto);
         Ok(values)
+    }
+}
+
+/// Undoes folding or basing, then the transform.
+fn restore(values: &mut [i64], transform: usize, base: Option<i64>) {
+    let rest = &mut values[transform..];
+    match base {
+        Some(base) => rest.iter_mut().for_each(|value| *value = base.wrapping_add(*value)),
+        None => rest.iter_mut().for_each(|value| *value = unzigzag(*value as u64)),
+    }
+    let Some((&last, slope)) = values[..transform].split_last() else { return };
+    let mut last = last;
+    // The first difference; of differences of differences the one before them.
+    let mut step = slope.last().map(|&first| last.wrapping_sub(first));
+    for value in &mut values[transform..] {
+        let difference = step.map_or(*value, |step| step.wrapping_add(*value));
+        if step.is_some() {
+            step = Some(difference);
+        }
+        last = last.wrapping_add(difference);
+        *value = last;
     }
 }

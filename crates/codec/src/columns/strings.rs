@@ -19,7 +19,9 @@
 //! values once and stops at the first value that does not fit.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
+use super::bytes::Run;
 use super::texts::{self, Class, Templates};
 use super::{Decoder, Encoder, MALFORMED};
 use crate::recognise::{self, Base64, Base64Style, HexCase};
@@ -66,15 +68,30 @@ impl Place {
     }
 }
 
+/// Whether two short strings are equal, without a call.
+#[inline]
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let front = |s: &[u8]| s.first_chunk().map(|word| u64::from_le_bytes(*word));
+    let back = |s: &[u8]| s.last_chunk().map(|word| u64::from_le_bytes(*word));
+    match a.len() {
+        0..8 => a.iter().zip(b).all(|(a, b)| a == b),
+        8..=16 => front(a) == front(b) && back(a) == back(b),
+        _ => front(a) == front(b) && a == b,
+    }
+}
+
 impl Encoder<'_> {
     /// Adds columns of equal height, each value for value equal to an earlier
     /// one only by reference.
     pub(super) fn push_group(&mut self, columns: &[Vec<&[u8]>], place: Place) {
         for (i, column) in columns.iter().enumerate() {
-            let constant = column.windows(2).all(|w| w[0] == w[1]);
+            let constant = column.windows(2).all(|w| same(w[0], w[1]));
             let twin = (!constant && column.len() > 1)
                 .then(|| i.saturating_sub(TWINS_AMONG)..i)
-                .and_then(|mut near| near.find(|&other| columns[other] == *column));
+                .and_then(|mut near| near.find(|&other| same_values(&columns[other], column)));
             match twin {
                 Some(twin) => {
                     self.meta.push(SAME);
@@ -88,7 +105,7 @@ impl Encoder<'_> {
     /// Adds one column; the reader must know its height.
     pub(super) fn push_column(&mut self, values: &[&[u8]], place: Place) {
         let Some(&first) = values.first() else { return };
-        if values.iter().all(|&value| value == first) {
+        if values.iter().all(|value| same(value, first)) {
             self.meta.push(CONST);
             self.push_to_text(first);
             return;
@@ -267,6 +284,10 @@ impl Encoder<'_> {
     }
 }
 
+fn same_values(a: &[&[u8]], b: &[&[u8]]) -> bool {
+    a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
 /// Words can pass for base64. Decoding pays when text comes out, or when the
 /// digits are spread as evenly as those of random bytes.
 fn worth_decoding(decoded: &[u8], values: &[&[u8]]) -> bool {
@@ -296,13 +317,14 @@ fn number_form(values: &[&[u8]]) -> Option<(u8, u8)> {
     }
 }
 
-/// A column taken from a block: gives each of its values as it was.
+/// A column taken from a block: gives each of the values that were wanted as
+/// it was.
 pub(super) enum Column {
-    Const(Vec<u8>),
+    Const(Run, usize),
     Number { values: Vec<i64>, scale: u8, pad: u8, exceptions: Option<Exceptions> },
-    Dictionary { codes: Vec<u32>, values: Strings },
+    Dictionary { codes: Vec<i64>, values: Strings },
     Hex { strings: Strings, upper: bool },
-    Uuid { bytes: Vec<[u8; 16]>, upper: bool },
+    Uuid { from: usize, ids: Vec<[u8; 16]>, upper: bool },
     Base64 { inner: Box<Self>, style: Base64 },
     Templates(Templates),
     Plain(Strings),
@@ -317,16 +339,17 @@ pub(super) struct Exceptions {
 }
 
 /// Strings end to end.
+#[derive(Default)]
 pub(super) struct Strings {
     ends: Vec<usize>,
-    bytes: Vec<u8>,
+    bytes: Run,
 }
 
 impl Strings {
     #[inline]
-    fn get(&self, row: usize) -> &[u8] {
+    fn piece(&self, row: usize) -> Range<usize> {
         let from = if row == 0 { 0 } else { self.ends[row - 1] };
-        &self.bytes[from..self.ends[row]]
+        from..self.ends[row]
     }
 }
 
@@ -335,7 +358,7 @@ impl Column {
     #[inline]
     pub(super) fn append(&self, row: usize, group: &[Self], out: &mut Vec<u8>) {
         match self {
-            Self::Const(value) => out.extend_from_slice(value),
+            Self::Const(value, len) => value.append(0..*len, out),
             Self::Number { values, scale, pad, exceptions } => {
                 if let Some(exceptions) = exceptions
                     && exceptions.at[row] != NOT_AN_EXCEPTION
@@ -346,17 +369,21 @@ impl Column {
                 recognise::push_decimal(out, values[row], *scale, *pad);
             }
             Self::Dictionary { codes, values } => {
-                out.extend_from_slice(values.get(codes[row] as usize));
+                values.bytes.append(values.piece(codes[row] as usize), out);
             }
-            Self::Hex { strings, upper } => recognise::push_hex(out, strings.get(row), *upper),
-            Self::Uuid { bytes, upper } => recognise::push_uuid(out, &bytes[row], *upper),
+            Self::Hex { strings, upper } => {
+                recognise::push_hex(out, strings.bytes.get(strings.piece(row)), *upper);
+            }
+            Self::Uuid { from, ids, upper } => {
+                recognise::push_uuid(out, &ids[row - from], *upper);
+            }
             Self::Base64 { inner, style } => {
-                let mut decoded = Vec::new();
-                inner.append(row, &[], &mut decoded);
-                recognise::push_base64(out, &decoded, *style);
+                let from = out.len();
+                inner.append(row, &[], out);
+                recognise::base64_in_place(out, from, *style);
             }
             Self::Templates(templates) => templates.append(row, out),
-            Self::Plain(strings) => out.extend_from_slice(strings.get(row)),
+            Self::Plain(strings) => strings.bytes.append(strings.piece(row), out),
             Self::Same(twin) => group[*twin].append(row, group, out),
         }
     }
@@ -369,6 +396,7 @@ impl Decoder<'_> {
         &mut self,
         count: usize,
         rows: usize,
+        wanted: &Range<usize>,
         depth: u32,
         each: &mut dyn FnMut(&Self),
     ) -> Result<Vec<Column>, UnpackError> {
@@ -382,17 +410,24 @@ impl Decoder<'_> {
                 }
                 columns.push(Column::Same(twin));
             } else {
-                columns.push(self.take_column(rows, depth)?);
+                columns.push(self.take_column(rows, wanted, depth)?);
             }
             each(self);
         }
         Ok(columns)
     }
 
-    /// Takes one column of `rows` values.
-    pub(super) fn take_column(&mut self, rows: usize, depth: u32) -> Result<Column, UnpackError> {
+    /// Takes one column of `rows` values, of which the rows `wanted` (within
+    /// them) will be asked for.
+    pub(super) fn take_column(
+        &mut self,
+        rows: usize,
+        wanted: &Range<usize>,
+        depth: u32,
+    ) -> Result<Column, UnpackError> {
+        debug_assert!(wanted.start <= wanted.end && wanted.end <= rows);
         if rows == 0 {
-            return Ok(Column::Const(Vec::new()));
+            return Ok(Column::Const(Run::default(), 0));
         }
         if depth > DEPTH_MAX + 2 {
             return Err(MALFORMED);
@@ -401,19 +436,19 @@ impl Decoder<'_> {
         Ok(match self.take_byte()? {
             CONST => {
                 let len = self.take_len()?;
-                Column::Const(self.take_text(len)?.to_vec())
+                Column::Const(Run::new(0, self.take_text(len)?.to_vec()), len)
             }
             NUMBER => {
                 let (scale, pad) = (self.take_byte()?, self.take_byte()?);
                 if scale > 18 || pad > 18 {
                     return Err(MALFORMED);
                 }
-                let values = self.take_ints(rows)?;
+                let values = self.take_ints_upto(rows, wanted.end)?;
                 Column::Number {
                     values,
                     scale,
                     pad,
-                    exceptions: self.take_exceptions(rows, depth)?,
+                    exceptions: self.take_exceptions(rows, wanted.end, depth)?,
                 }
             }
             DICTIONARY => {
@@ -421,29 +456,33 @@ impl Decoder<'_> {
                 if distinct > rows {
                     return Err(MALFORMED);
                 }
-                let column = self.take_column(distinct, depth + 1)?;
+                let column = self.take_column(distinct, &(0..distinct), depth + 1)?;
                 let values = self.gather(&column, distinct)?;
-                let codes = self.take_ints(rows)?;
+                let codes = self.take_ints_upto(rows, wanted.end)?;
                 if codes.iter().any(|&code| code < 0 || code as usize >= distinct) {
                     return Err(MALFORMED);
                 }
-                Column::Dictionary { codes: codes.iter().map(|&c| c as u32).collect(), values }
+                Column::Dictionary { codes, values }
             }
             HEX => {
                 let upper = self.take_byte()? & 1 != 0;
-                Column::Hex { strings: self.take_strings(rows)?, upper }
+                Column::Hex { strings: self.take_strings(rows, wanted)?, upper }
             }
-            UUID => self.take_uuids(rows)?,
+            UUID => self.take_uuids(rows, wanted)?,
             BASE64 => {
                 let style = self.take_byte()?;
                 let style = Base64 { url: style & 1 != 0, padded: style & 2 != 0 };
-                Column::Base64 { inner: Box::new(self.take_column(rows, depth + 1)?), style }
+                Column::Base64 {
+                    inner: Box::new(self.take_column(rows, wanted, depth + 1)?),
+                    style,
+                }
             }
-            TEMPLATES => Column::Templates(texts::take(self, rows, depth)?),
-            PLAIN => Column::Plain(self.take_strings(rows)?),
+            TEMPLATES => Column::Templates(texts::take(self, rows, wanted, depth)?),
+            PLAIN => Column::Plain(self.take_strings(rows, wanted)?),
             SHORT => {
                 let (ends, total) = self.take_ends(rows)?;
-                Column::Plain(Strings { ends, bytes: self.take_text(total)?.to_vec() })
+                let bytes = Run::new(0, self.take_text(total)?.to_vec());
+                Column::Plain(Strings { ends, bytes })
             }
             _ => return Err(MALFORMED),
         })
@@ -452,6 +491,7 @@ impl Decoder<'_> {
     fn take_exceptions(
         &mut self,
         rows: usize,
+        upto: usize,
         depth: u32,
     ) -> Result<Option<Exceptions>, UnpackError> {
         let count = self.take_len()?;
@@ -462,13 +502,15 @@ impl Decoder<'_> {
             return Ok(None);
         }
         let at = self.take_ints(count)?;
-        self.spend(rows * 4)?;
-        let mut places = vec![NOT_AN_EXCEPTION; rows];
+        self.spend(upto * 4)?;
+        let mut places = vec![NOT_AN_EXCEPTION; upto];
         for (place, &row) in at.iter().enumerate() {
-            let row = usize::try_from(row).map_err(|_| MALFORMED)?;
-            *places.get_mut(row).ok_or(MALFORMED)? = place as u32;
+            let row = usize::try_from(row).ok().filter(|&row| row < rows).ok_or(MALFORMED)?;
+            if let Some(at) = places.get_mut(row) {
+                *at = place as u32;
+            }
         }
-        let values = Box::new(self.take_column(count, depth + 1)?);
+        let values = Box::new(self.take_column(count, &(0..count), depth + 1)?);
         Ok(Some(Exceptions { at: places, values }))
     }
 
@@ -481,7 +523,7 @@ impl Decoder<'_> {
             self.spend(bytes.len() - before)?;
             ends.push(bytes.len());
         }
-        Ok(Strings { ends, bytes })
+        Ok(Strings { ends, bytes: Run::new(0, bytes) })
     }
 
     fn take_ends(&mut self, rows: usize) -> Result<(Vec<usize>, usize), UnpackError> {
@@ -495,34 +537,41 @@ impl Decoder<'_> {
         Ok((ends, total))
     }
 
-    fn take_strings(&mut self, rows: usize) -> Result<Strings, UnpackError> {
+    fn take_strings(&mut self, rows: usize, wanted: &Range<usize>) -> Result<Strings, UnpackError> {
         let (ends, total) = self.take_ends(rows)?;
-        Ok(Strings { ends, bytes: self.take_bytes(total)? })
+        let end_of = |row: usize| if row == 0 { 0 } else { ends[row - 1] };
+        let bytes = end_of(wanted.start)..end_of(wanted.end);
+        Ok(Strings { bytes: self.take_bytes(total, bytes)?, ends })
     }
 
-    fn take_uuids(&mut self, rows: usize) -> Result<Column, UnpackError> {
+    fn take_uuids(&mut self, rows: usize, wanted: &Range<usize>) -> Result<Column, UnpackError> {
         let flags = self.take_byte()?;
         let upper = flags & 1 != 0;
-        self.spend(rows.saturating_mul(16))?;
-        let mut ids = vec![[0u8; 16]; rows];
+        self.spend(wanted.len().saturating_mul(16))?;
+        let mut ids = vec![[0u8; 16]; wanted.len()];
+        let from = wanted.start;
         if flags & 2 == 0 {
             for at in 0..16 {
-                let plane = self.take_bytes(rows)?;
-                for (id, byte) in ids.iter_mut().zip(plane) {
+                let plane = self.take_bytes(rows, wanted.clone())?;
+                for (id, &byte) in ids.iter_mut().zip(plane.get(wanted.clone())) {
                     id[at] = byte;
                 }
             }
-            return Ok(Column::Uuid { bytes: ids, upper });
+            return Ok(Column::Uuid { from, ids, upper });
         }
-        let random = self.take_bytes(rows.saturating_mul(15))?;
-        let rest = self.take_bytes(rows.div_ceil(4))?;
-        for (row, (id, r)) in ids.iter_mut().zip(random.as_chunks::<15>().0).enumerate() {
+        let random_wanted = 15 * wanted.start..15 * wanted.end;
+        let random = self.take_bytes(rows.saturating_mul(15), random_wanted.clone())?;
+        let fours = 0..wanted.end.div_ceil(4);
+        let rest = self.take_bytes(rows.div_ceil(4), fours.clone())?;
+        let rest = rest.get(fours);
+        let random = random.get(random_wanted).as_chunks::<15>().0;
+        for ((row, id), r) in wanted.clone().zip(&mut ids).zip(random) {
             id[..6].copy_from_slice(&r[..6]);
             id[6] = 0x40 | r[6] >> 4;
             id[7] = r[7];
             id[8] = 0x80 | (rest[row / 4] >> (row % 4 * 2) & 3) << 4 | r[6] & 15;
             id[9..].copy_from_slice(&r[8..]);
         }
-        Ok(Column::Uuid { bytes: ids, upper })
+        Ok(Column::Uuid { from, ids, upper })
     }
 }

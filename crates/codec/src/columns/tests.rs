@@ -18,20 +18,25 @@ fn block(rows: &[Owned]) -> RowBlock<'_> {
     block
 }
 
+/// The rows of `range`, from a reader that was just opened.
+fn rows_of(packed: &[u8], range: Range<usize>) -> Vec<Owned> {
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let reader = Reader::open(&mut ws, packed, &NoDictionaries, MAX).unwrap();
+    let mut back = Vec::new();
+    let visited = reader.visit(range, |row| {
+        let fields = row.fields().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
+        back.push((row.id_ms, row.id_seq, fields));
+    });
+    visited.unwrap();
+    back
+}
+
 fn round_trip(rows: &[Owned]) -> Vec<u8> {
     let mut ws = Workspace::new(WorkspaceConfig::default());
     let mut packed = Vec::new();
     pack_rows(&mut ws, 3, None, &block(rows), &mut packed).unwrap();
     assert_eq!(row_count(&packed), Ok(rows.len()));
-    let mut back: Vec<Owned> = Vec::new();
-    let reader = Reader::open(&mut ws, &packed, &NoDictionaries, MAX).unwrap();
-    reader
-        .visit(0..usize::MAX, |row| {
-            let fields = row.fields().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
-            back.push((row.id_ms, row.id_seq, fields));
-        })
-        .unwrap();
-    assert_eq!(back, rows);
+    assert_eq!(rows_of(&packed, 0..usize::MAX), rows);
     packed
 }
 
@@ -96,7 +101,36 @@ proptest! {
     }
 
     #[test]
-    fn texts_come_back(texts in column(60)) {
+    fn any_range_is_those_rows(rows in table(), from in 0usize..90, len in 0usize..90) {
+        let packed = round_trip(&rows);
+        let range = from.min(rows.len())..(from + len).min(rows.len());
+        prop_assert_eq!(rows_of(&packed, from..from + len), &rows[range]);
+    }
+
+    /// Columns long enough to be coded in parts.
+    #[test]
+    fn one_row_of_many(rows in 300usize..1500, kind in 0u8..12, seed: u64, at: prop::sample::Index) {
+        let text = |i: usize| {
+            let mut x = seed.wrapping_add(i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            x ^= x >> 29;
+            match kind % 6 {
+                0 => (x >> 40).to_string(),
+                1 => format!("{x:016x}{:016x}", x.wrapping_mul(31)),
+                2 => format!("{:08x}-{:04x}-4{:03x}-8{:03x}-{:012x}", x as u32, x as u16, x & 0xfff, x >> 52, x & 0xffff_ffff_ffff),
+                3 => "word ".repeat((x % 7) as usize),
+                4 => format!(r#"{{"id": {}, "name": "n{x:x}", "ok": {}}}"#, i, x & 1 == 0),
+                _ => (0..x % 40).map(|j| char::from(b'a' + (x >> (j % 13)) as u8 % 26)).collect(),
+            }
+        };
+        let row = |i: usize| (i as u64 / 3, i as u64 % 3, vec![(b"f".to_vec(), text(i).into_bytes())]);
+        let rows: Vec<Owned> = (0..rows).map(row).collect();
+        let packed = round_trip(&rows);
+        let at = at.index(rows.len());
+        prop_assert_eq!(rows_of(&packed, at..at + 1), &rows[at..=at]);
+    }
+
+    #[test]
+    fn texts_come_back(texts in column(60), some: (prop::sample::Index, prop::sample::Index)) {
         let mut ws = Workspace::new(WorkspaceConfig::default());
         let mut packed = Vec::new();
         let refs: Vec<&[u8]> = texts.iter().map(Vec::as_slice).collect();
@@ -108,6 +142,13 @@ proptest! {
             prop_assert_eq!(&out, text);
         }
         prop_assert!(!reader.append(texts.len(), &mut Vec::new()));
+        let range = some.0.index(texts.len())..some.1.index(texts.len());
+        let reader = TextReader::open_range(&mut ws, &packed, &NoDictionaries, MAX, range.clone()).unwrap();
+        for (row, text) in texts.iter().enumerate() {
+            let mut out = Vec::new();
+            prop_assert_eq!(reader.append(row, &mut out), range.contains(&row));
+            prop_assert!(!range.contains(&row) || &out == text);
+        }
     }
 
     #[test]
@@ -115,6 +156,9 @@ proptest! {
         let mut packed = round_trip(&rows);
         let mut ws = Workspace::new(WorkspaceConfig::default());
         let mut open = |bytes: &[u8]| {
+            let reader = Reader::open(&mut ws, bytes, &NoDictionaries, MAX)?;
+            let last = reader.rows().saturating_sub(1);
+            let _ = reader.visit(last / 2..last / 2 + 1, |_| ());
             let reader = Reader::open(&mut ws, bytes, &NoDictionaries, MAX)?;
             let mut longest = 0;
             reader.visit(0..usize::MAX, |row| {

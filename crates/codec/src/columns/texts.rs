@@ -18,8 +18,10 @@
 //!        the holes as a group of columns
 //! ```
 
+use std::ops::Range;
+
 use super::strings::{Column, Place};
-use super::{Decoder, Encoder, MALFORMED};
+use super::{Decoder, Encoder, MALFORMED, Split};
 use crate::{UnpackError, varint};
 
 /// How finely a text is cut.
@@ -286,8 +288,8 @@ fn push_template(
 
 /// A column of texts taken from a block.
 pub(super) struct Templates {
-    /// For each row its template (0: verbatim) and its place among that
-    /// template's rows.
+    /// For each row up to the last one wanted its template (0: verbatim) and
+    /// its place among that template's rows.
     rows: Vec<(u32, u32)>,
     verbatim: Option<Box<Column>>,
     list: Vec<Template>,
@@ -330,32 +332,32 @@ impl Templates {
 pub(super) fn take(
     dec: &mut Decoder<'_>,
     rows: usize,
+    wanted: &Range<usize>,
     depth: u32,
 ) -> Result<Templates, UnpackError> {
     let count = dec.take_len()?;
     if count > TEMPLATES_MAX {
         return Err(MALFORMED);
     }
-    let mut heights = vec![0u32; count + 1];
-    let mut places = Vec::with_capacity(rows.min(1 << 16));
-    for template in dec.take_ints(rows)? {
-        let template = usize::try_from(template).map_err(|_| MALFORMED)?;
-        let height = heights.get_mut(template).ok_or(MALFORMED)?;
-        places.push((template as u32, *height));
-        *height += 1;
-    }
-    let verbatim = match heights[0] {
+    let split = Split::take(dec, rows, wanted, count + 1)?;
+    let verbatim = match split.heights[0] {
         0 => None,
-        height => Some(Box::new(dec.take_column(height as usize, depth + 1)?)),
+        height => Some(Box::new(dec.take_column(height as usize, &split.wanted(0), depth + 1)?)),
     };
     let mut list = Vec::with_capacity(count);
-    for &height in &heights[1..] {
-        list.push(take_template(dec, height as usize, depth)?);
+    for template in 1..=count {
+        let height = split.heights[template] as usize;
+        list.push(take_template(dec, height, &split.wanted(template), depth)?);
     }
-    Ok(Templates { rows: places, verbatim, list, len_max: dec.len_max })
+    Ok(Templates { rows: split.places, verbatim, list, len_max: dec.len_max })
 }
 
-fn take_template(dec: &mut Decoder<'_>, rows: usize, depth: u32) -> Result<Template, UnpackError> {
+fn take_template(
+    dec: &mut Decoder<'_>,
+    rows: usize,
+    wanted: &Range<usize>,
+    depth: u32,
+) -> Result<Template, UnpackError> {
     let holes = dec.take_len()?;
     if holes > HOLES_MAX {
         return Err(MALFORMED);
@@ -368,5 +370,5 @@ fn take_template(dec: &mut Decoder<'_>, rows: usize, depth: u32) -> Result<Templ
     }
     let text = dec.take_text(end)?.to_vec();
     ends.pop();
-    Ok(Template { text, ends, holes: dec.take_group(holes, rows, depth + 1, &mut |_| ())? })
+    Ok(Template { text, ends, holes: dec.take_group(holes, rows, wanted, depth + 1, &mut |_| ())? })
 }
