@@ -37,8 +37,9 @@ use crate::entry::Cell;
 use crate::hash::{BRANCH_BITS, Key, TAG_BITS};
 use crate::memory::{prefetch, usable};
 
-/// Cells in a table before it splits.
-const TABLE_MAX: usize = 512;
+/// Cells in a table before it splits. Fewer for Miri, which is a thousand times
+/// slower and is to see splits too.
+const TABLE_MAX: usize = if cfg!(miri) { 16 } else { 512 };
 
 /// Cells sorted by tag.
 #[derive(Debug, Default)]
@@ -354,6 +355,9 @@ mod tests {
         Cell::new(key.tag(), key.bytes, None, Payload::Int(value))
     }
 
+    /// Miri's tables are small, and so are its tests.
+    const SMALL: usize = if cfg!(miri) { 10 } else { 100 };
+
     /// A hash of which only the branch's leading bits differ would be a
     /// directory's worst case; a real one with everything in one slot is what
     /// hash tags do.
@@ -361,7 +365,7 @@ mod tests {
     fn a_slot_of_many_tables_is_a_map() {
         let hasher = KeyHasher::new(true);
         let branch_of = |key: &[u8]| hasher.key(key).branch();
-        let count = if cfg!(miri) { 1500 } else { 40_000 };
+        let count = if cfg!(miri) { 120 } else { 40_000 };
         let names: Vec<String> = (0..count).map(|n| format!("{{tag}}:{n}")).collect();
         let mut cells = Cells::default();
         for (n, name) in names.iter().enumerate() {
@@ -390,8 +394,8 @@ mod tests {
         /// whatever comes and goes meanwhile, splits included.
         #[test]
         fn a_walk_sees_all_that_stays(
-            stays in prop::collection::hash_set(0u32..3000, 1..600),
-            churn in prop::collection::vec((0u32..200_000, any::<bool>()), 0..800),
+            stays in prop::collection::hash_set(0u32..3000, 1..SMALL * 6),
+            churn in prop::collection::vec((0u32..200_000, any::<bool>()), 0..SMALL * 8),
             count in 1usize..50,
         ) {
             let hasher = KeyHasher::new(true);

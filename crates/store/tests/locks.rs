@@ -140,3 +140,46 @@ fn whole_database_operations_disturb_nobody() {
     batch.scan(0, 0, usize::MAX, |_, _| keys += 1);
     assert_eq!(store.keys(0), keys);
 }
+
+/// `warm` reads slots that others are changing; it must neither wait for them
+/// nor read what they are in the middle of.
+#[test]
+fn keys_are_warmed_while_others_change_their_slots() {
+    let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut session = store.session();
+            for round in 0..200 {
+                let batch = session.enter(1);
+                for n in 0..ACCOUNTS * 8 {
+                    let name = name(n);
+                    let key = batch.key(&name);
+                    let mut slot = batch.lock(0, &key);
+                    let found = slot.find(&key);
+                    match found {
+                        Some(found) if (n + round) % 3 == 0 => slot.remove(found),
+                        found => {
+                            slot.set_string(&key, found, NewStr::Int(1), SetExpiry::Clear);
+                        }
+                    }
+                }
+            }
+            done.store(true, Ordering::Release);
+        });
+        let mut session = store.session();
+        let names: Vec<Vec<u8>> = (0..ACCOUNTS * 8).map(name).collect();
+        while !done.load(Ordering::Acquire) {
+            let batch = session.enter(1);
+            let keys: Vec<_> = names.iter().map(|name| batch.key(name)).collect();
+            batch.warm(0, &keys);
+            let mut slot = batch.lock(0, &keys[0]);
+            // Its own slot, which it holds, is passed by.
+            batch.warm(0, &keys[..1]);
+            if let Some(found) = slot.find(&keys[0]) {
+                assert!(matches!(slot.string(found), Some(Str::Int(1))));
+            }
+        }
+        writer.join().expect("the writer ends well");
+    });
+}

@@ -160,7 +160,7 @@ impl Kind {
 }
 
 /// One line of `CLIENT LIST`.
-fn describe(client: &Shared, command: &str, now: u64) -> Vec<u8> {
+fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> Vec<u8> {
     let figures = &client.figures;
     let number = |counter: &std::sync::atomic::AtomicUsize| counter.load(Relaxed);
     let seconds = |since: u64| now.saturating_sub(since) / 1000;
@@ -195,7 +195,7 @@ fn describe(client: &Shared, command: &str, now: u64) -> Vec<u8> {
     let _ = write!(
         text,
         " age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} \
-         qbuf={queries} qbuf-free={} argv-mem=0 multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 \
+         qbuf={queries} qbuf-free={} argv-mem={argument_bytes} multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 \
          oll={} omem={output} tot-mem={memory} events={} cmd={command} user=default redir=-1 \
          resp={}",
         seconds(client.connected),
@@ -226,20 +226,25 @@ fn last_command(client: &Shared) -> String {
 }
 
 /// The lines of these clients; the caller's own with the command it is in.
-fn lines(cx: &Context<'_>, clients: &[Arc<Shared>]) -> Vec<u8> {
+fn lines(cx: &Context<'_>, args: Args<'_>, clients: &[Arc<Shared>]) -> Vec<u8> {
     cx.client.publish_figures();
+    // The caller's own request has been executed in part only.
+    cx.client.shared.figures.query_bytes.store(args.buf.len(), Relaxed);
+    let argument_bytes = args.iter_from(0).map(<[u8]>::len).sum();
     let now = unix_ms();
     let one = |client: &Arc<Shared>| {
         let me = client.id == cx.client.id();
-        let command = if me { cx.command.full_name() } else { last_command(client) };
-        describe(client, &command, now)
+        match me {
+            true => describe(client, &cx.command.full_name(), argument_bytes, now),
+            false => describe(client, &last_command(client), 0, now),
+        }
     };
     clients.iter().flat_map(one).collect()
 }
 
-fn info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let mine = [Arc::clone(&cx.client.shared)];
-    out.w().verbatim("txt", &lines(cx, &mine));
+    out.w().verbatim("txt", &lines(cx, args, &mine));
     Ok(())
 }
 
@@ -268,7 +273,7 @@ fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     } else {
         return Err(Error::SYNTAX);
     };
-    out.w().verbatim("txt", &lines(cx, &clients));
+    out.w().verbatim("txt", &lines(cx, args, &clients));
     Ok(())
 }
 
