@@ -63,21 +63,28 @@ impl Ahead {
         self.lens.iter().copied().zip(self.spans.iter().map(Vec::as_slice))
     }
 
-    /// Brings closer what the commands will look up. `buffer` begins with the
-    /// first of them.
+    /// Brings closer what the commands will look up, and gives what was hashed
+    /// for it: the first argument of each command, if there are several. `buffer`
+    /// begins with the first of them.
     #[inline]
-    pub(crate) fn warm(&self, store: &Batch<'_>, db: usize, mut buffer: &[u8]) {
+    pub(crate) fn warm<'b>(
+        &self,
+        store: &Batch<'_>,
+        db: usize,
+        mut buffer: &'b [u8],
+    ) -> [Option<Key<'b>>; AHEAD_MAX] {
+        let mut keys = [None; AHEAD_MAX];
         if self.lens.len() < 2 {
-            return;
+            return keys;
         }
-        let mut keys = SmallVec::<[Key<'_>; AHEAD_MAX]>::new();
-        for (len, spans) in self.commands() {
+        for ((len, spans), key) in self.commands().zip(&mut keys) {
             let (command, rest) = buffer.split_at(len);
-            if let Some(Argument::Bytes(key)) = spans.get(1).map(|span| span.argument(command)) {
-                keys.push(store.key(key));
+            if let Some(Argument::Bytes(bytes)) = spans.get(1).map(|span| span.argument(command)) {
+                *key = Some(store.key(bytes));
             }
             buffer = rest;
         }
-        store.warm(db, &keys);
+        store.warm(db, keys.iter().flatten());
+        keys
     }
 }

@@ -26,7 +26,7 @@ use crate::worker::{self, Scratch};
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
 use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
-use snug_store::Batch;
+use snug_store::{Batch, Key};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -89,11 +89,12 @@ fn dispatch_one(
     batch: &Batch<'_>,
     worker: usize,
     args: Args<'_>,
+    hashed: Option<Key<'_>>,
     out: &mut Out,
 ) -> bool {
     out.protocol = client.protocol;
     let command = crate::commands::none();
-    let mut cx = Context { client, store: batch, server, command, worker, in_exec: false };
+    let mut cx = Context { client, store: batch, server, command, worker, in_exec: false, hashed };
     dispatch::execute(&mut cx, args, out)
 }
 
@@ -299,7 +300,15 @@ impl Connection {
             let batch = scratch.session.enter(crate::server::unix_ms());
             let (out, worker) = (&mut scratch.out, scratch.worker);
             self.client.clock = None;
-            if !dispatch_one(&self.server, &mut self.client, &batch, worker, owned.args(), out) {
+            if !dispatch_one(
+                &self.server,
+                &mut self.client,
+                &batch,
+                worker,
+                owned.args(),
+                None,
+                out,
+            ) {
                 self.stalled = Some(owned);
                 self.resume = true;
                 return Poll::Ready(Ok(0));
@@ -417,13 +426,15 @@ impl Connection {
         let mut used = 0;
         'batch: while !self.client.close && !shared.is_killed() {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
-            ahead.warm(&batch, self.client.db, &buffer[used..]);
-            for (len, spans) in ahead.commands() {
+            let keys = ahead.warm(&batch, self.client.db, &buffer[used..]);
+            for ((len, spans), key) in ahead.commands().zip(keys) {
                 let buf = &buffer[used..used + len];
                 used += len;
                 let args = Args { buf, spans, large: &self.large };
                 let client = &mut self.client;
-                if !spans.is_empty() && !dispatch_one(&server, client, &batch, *worker, args, out) {
+                if !spans.is_empty()
+                    && !dispatch_one(&server, client, &batch, *worker, args, key, out)
+                {
                     self.stalled = Some(OwnedArgs::new(args));
                     self.resume = true;
                 }

@@ -35,13 +35,18 @@ pub(crate) struct Context<'c> {
     pub worker: usize,
     /// Whether `EXEC` runs it: it must not block, and sees one moment in time.
     pub in_exec: bool,
+    /// A key that was hashed before the command was executed, if one was.
+    pub hashed: Option<Key<'c>>,
 }
 
 impl<'c> Context<'c> {
     /// A key's hash and slot.
     #[inline]
     pub(crate) fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
-        self.store.key(bytes)
+        match self.hashed.and_then(|key| key.of_same(bytes)) {
+            Some(key) => key,
+            None => self.store.key(bytes),
+        }
     }
 
     /// The caller's database.

@@ -350,12 +350,12 @@ impl<'s> Batch<'s> {
     /// a command alone waits for three reads of memory, one after the other
     /// (slot, cells, entry), and here those of all keys run at once. A hint,
     /// for before the commands of a batch are executed; nothing within a scope.
-    pub fn warm(&self, db: usize, keys: &[Key<'_>]) {
+    pub fn warm<'k>(&self, db: usize, keys: impl Iterator<Item = &'k Key<'k>> + Clone) {
         if self.session.mode.get() != Mode::Single {
             return;
         }
         let Some(slots) = self.store().slots(db) else { return };
-        let slots = || keys.iter().map(|key| (&slots[key.slot()], key));
+        let slots = || keys.clone().map(|key| (&slots[key.slot()], key));
         slots().for_each(|(slot, _)| prefetch(std::ptr::from_ref(slot)));
         slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_cells(key)));
         slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_entry(key)));

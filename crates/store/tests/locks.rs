@@ -172,10 +172,10 @@ fn keys_are_warmed_while_others_change_their_slots() {
         while !done.load(Ordering::Acquire) {
             let batch = session.enter(1);
             let keys: Vec<_> = names.iter().map(|name| batch.key(name)).collect();
-            batch.warm(0, &keys);
+            batch.warm(0, keys.iter());
             let mut slot = batch.lock(0, &keys[0]);
             // Its own slot, which it holds, is passed by.
-            batch.warm(0, &keys[..1]);
+            batch.warm(0, keys[..1].iter());
             if let Some(found) = slot.find(&keys[0]) {
                 assert!(matches!(slot.string(found), Some(Str::Int(1))));
             }
