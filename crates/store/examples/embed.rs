@@ -55,8 +55,7 @@ fn main() {
     for n in 1..=1000 {
         let fields: [(&[u8], &[u8]); 2] = [(b"kind", b"read"), (b"region", b"eu-west")];
         let id = StreamId { ms: now + n, seq: 0 };
-        let added = slot
-            .with_stream(found, |stream| stream.append(id, fields.into_iter(), &Shape::default()));
+        let added = slot.append_entry(found, id, fields.into_iter(), &Shape::default());
         assert!(matches!(added, Some(Ok(()))));
     }
     drop(slot);

@@ -19,7 +19,7 @@ use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::hash::Key;
 use crate::store::{Counter, Session, Store};
 use crate::table::{Cells, Mark, Place};
-use crate::types::stream::Stream;
+use crate::types::stream::{Growth, Shape, Stream, StreamError, StreamId};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::Segments;
@@ -583,6 +583,27 @@ impl<'a> SlotGuard<'a> {
             return None;
         }
         Some(self.change(found, |cell| change(cell.stream_mut())))
+    }
+
+    /// Appends an entry to a stream: [`Stream::append`], counted by what it says
+    /// it added. `None` if the value is of another type.
+    pub fn append_entry<'f>(
+        &mut self,
+        found: Found,
+        id: StreamId,
+        fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
+        shape: &Shape,
+    ) -> Option<Result<(), StreamError>> {
+        let cell = self.cell_mut(found);
+        if cell.kind() != Kind::Stream {
+            return None;
+        }
+        Some(cell.stream_mut().append(id, fields, shape).map(|growth| {
+            let Growth { raw, allocated, pending } = growth;
+            let weight = Weight { kind: Type::Stream, amounts: [allocated, raw, 0, 0, pending] };
+            weight.count(self.session.store());
+            self.note_pending(weight);
+        }))
     }
 
     /// Creates an empty stream under a key that does not exist.

@@ -370,7 +370,7 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let fields =
         (first..args.len()).step_by(2).map(|name| (args.bytes(name), args.bytes(name + 1)));
     let shape = shape(cx);
-    let appended = slot.with_stream(place, |stream| stream.append(id, fields, &shape));
+    let appended = slot.append_entry(place, id, fields, &shape);
     if let Some(Err(error)) = appended {
         if found.is_none() {
             slot.remove(place);

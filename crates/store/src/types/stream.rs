@@ -117,6 +117,18 @@ pub struct StreamMemory {
     pub packed_blocks: usize,
 }
 
+/// What one appended entry has changed: the books of a store are kept by these,
+/// for to ask a stream twice what it takes costs more than to append.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// Of [`StreamMemory::raw`].
+    pub raw: i64,
+    /// Of [`StreamMemory::allocated`].
+    pub allocated: i64,
+    /// Of the blocks that await packing.
+    pub pending: i64,
+}
+
 /// A stream. See the module's description.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
@@ -178,8 +190,10 @@ impl Stream {
         self.clone()
     }
 
-    /// Adds an entry. `id` must be greater than [`Self::last_id`]; the entry's
-    /// fields may be at most 1 GiB together. On an error nothing has changed.
+    /// Adds an entry, and says by how much that has changed what
+    /// [`memory`](Self::memory) and [`pending_work`](Self::pending_work) tell.
+    /// `id` must be greater than [`Self::last_id`]; the entry's fields may be at
+    /// most 1 GiB together. On an error nothing has changed.
     ///
     /// Writes one row; amortised O(bytes).
     pub fn append<'f>(
@@ -187,7 +201,7 @@ impl Stream {
         id: StreamId,
         fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
         shape: &Shape,
-    ) -> Result<(), StreamError> {
+    ) -> Result<Growth, StreamError> {
         if id <= self.last_id {
             return Err(StreamError::NotGreater);
         }
@@ -196,17 +210,36 @@ impl Stream {
             return Err(StreamError::TooLarge);
         }
         let bytes_max = shape.block_bytes as usize;
-        if self.tail.rows() >= shape.block_entries
-            || !self.tail.append(id, fields.clone(), bytes_max)
-        {
-            self.seal_tail();
-            let begun = self.tail.append(id, fields, bytes_max);
-            debug_assert!(begun, "a block's first row always fits");
-        }
+        let full = self.tail.rows() >= shape.block_entries;
+        let appended = if full { None } else { self.tail.append(id, fields.clone(), bytes_max) };
+        let growth = match appended {
+            Some(growth) => growth,
+            None => self.append_behind_seal(id, fields, bytes_max),
+        };
         self.last_id = id;
         self.entries_added = self.entries_added.saturating_add(1);
         self.len += 1;
-        Ok(())
+        Ok(growth)
+    }
+
+    /// Seals the tail and appends the first row of the next.
+    #[cold]
+    fn append_behind_seal<'f>(
+        &mut self,
+        id: StreamId,
+        fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
+        bytes_max: usize,
+    ) -> Growth {
+        let (before, pending) = (self.memory(), self.pending_work() as i64);
+        self.seal_tail();
+        let begun = self.tail.append(id, fields, bytes_max);
+        debug_assert!(begun.is_some(), "a block's first row always fits");
+        let after = self.memory();
+        Growth {
+            raw: after.raw as i64 - before.raw as i64,
+            allocated: after.allocated as i64 - before.allocated as i64,
+            pending: self.pending_work() as i64 - pending,
+        }
     }
 
     /// Seals what the tail holds, whatever its size, so that it can be packed:

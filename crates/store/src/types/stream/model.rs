@@ -222,9 +222,16 @@ struct Pair {
 
 impl Pair {
     fn append(&mut self, id: StreamId, pairs: &Pairs) {
+        let books = |stream: &Stream| {
+            let memory = stream.memory();
+            [memory.raw, memory.allocated, stream.pending_work()].map(|amount| amount as i64)
+        };
+        let before = books(&self.stream);
         let result = self.stream.append(id, pairs_iter(pairs), &self.shape);
         if id > self.reference.last_id {
-            assert_eq!(result, Ok(()));
+            let after = books(&self.stream);
+            let [raw, allocated, pending] = std::array::from_fn(|n| after[n] - before[n]);
+            assert_eq!(result, Ok(Growth { raw, allocated, pending }));
             self.reference.append(id, pairs.clone(), self.shape.node_entries as usize);
             self.ids.push(id);
         } else {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::block::Block;
 use super::id::StreamId;
 use super::rows::{self, Names, NewRow, Row, Rows};
-use super::usable;
+use super::{Growth, usable};
 
 /// The distance between marks.
 const MARK_BYTES: usize = 2048;
@@ -61,6 +61,20 @@ pub(super) struct Tail {
     rows: u32,
     live: u32,
     marks: Option<Box<Marks>>,
+}
+
+/// What a tail has allocated: the capacity for rows, and for marks if any.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Room {
+    bytes: usize,
+    marks: Option<usize>,
+}
+
+impl Room {
+    fn heap_bytes(self) -> usize {
+        let marks = |capacity| usable(size_of::<Marks>()) + usable(capacity * size_of::<Mark>());
+        usable(self.bytes) + self.marks.map_or(0, marks)
+    }
 }
 
 impl Tail {
@@ -115,10 +129,12 @@ impl Tail {
 
     /// The bytes allocated for rows and marks.
     pub(super) fn heap_bytes(&self) -> usize {
-        let marks = self.marks.as_ref().map_or(0, |m| {
-            usable(size_of::<Marks>()) + usable(m.list.capacity() * size_of::<Mark>())
-        });
-        usable(self.bytes.capacity()) + marks
+        self.room().heap_bytes()
+    }
+
+    fn room(&self) -> Room {
+        let marks = self.marks.as_ref().map(|marks| marks.list.capacity());
+        Room { bytes: self.bytes.capacity(), marks }
     }
 
     /// The names that rows share. Only while there are rows.
@@ -126,15 +142,17 @@ impl Tail {
         Names::parse(&self.bytes).expect(OWN_ROWS)
     }
 
-    /// Appends a row of `id` if it fits a block of `bytes_max`; a block's first
-    /// row always fits. The ID is greater than that of every row before.
+    /// Appends a row of `id` if it fits a block of `bytes_max`, and says by how
+    /// much that has grown the tail; a block's first row always fits. The ID is
+    /// greater than that of every row before.
     #[inline]
     pub(super) fn append<'f>(
         &mut self,
         id: StreamId,
         fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
         bytes_max: usize,
-    ) -> bool {
+    ) -> Option<Growth> {
+        let (raw, room) = (self.raw_bytes(), self.room());
         let row = if self.rows == 0 {
             let row = NewRow::measure(None, id, id, fields.clone());
             self.bytes.clear();
@@ -147,7 +165,7 @@ impl Tail {
         } else {
             let row = NewRow::measure(Some(self.names()), self.last, id, fields.clone());
             if self.bytes.len() + row.bytes() > bytes_max {
-                return false;
+                return None;
             }
             self.reserve(row.bytes());
             self.mark(id);
@@ -157,7 +175,12 @@ impl Tail {
         self.last = id;
         self.rows += 1;
         self.live += 1;
-        true
+        let (raw, grown) = (self.raw_bytes() - raw, self.room());
+        let allocated = match grown == room {
+            true => 0,
+            false => grown.heap_bytes() as i64 - room.heap_bytes() as i64,
+        };
+        Some(Growth { raw: raw as i64, allocated, pending: 0 })
     }
 
     /// Makes room for `more` bytes: as much as needed, and at least half as
