@@ -5,8 +5,11 @@ use crate::config::{Config, PARAMETERS, Param};
 use crate::log;
 use crate::server::Server;
 use crate::worker;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs the server with flags as `redis-server` takes them: an optional
@@ -87,37 +90,33 @@ fn start(flags: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits for a signal or `SHUTDOWN`. A second signal ends the process at once.
+/// Waits for a signal or `SHUTDOWN`. A second signal ends the process at once,
+/// from the signal's handler: no thread has to get round to it.
 fn wait_for_end(server: &Arc<Server>) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("could not listen for signals: {e}");
+    let ending = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // In this order: the first signal finds the flag down, and raises it.
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&ending)).map_err(failed)?;
+        flag::register(signal, Arc::clone(&ending)).map_err(failed)?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("could not start the runtime: {e}"))?;
     runtime.block_on(async {
-        let failed = |e: std::io::Error| format!("could not listen for signals: {e}");
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let ended = server.shutdown.notified();
-        if !server.ending.load(std::sync::atomic::Ordering::Relaxed) {
+        // A signal that came before tokio listened has raised the flag alone.
+        if !server.ending.load(Relaxed) && !ending.load(Relaxed) {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
                 () = ended => {}
             }
         }
-        server.end();
         Ok::<(), String>(())
     })?;
-    // The runtime, and with it our handlers' receivers, are gone; whatever
-    // signal comes now finds a thread that waits for nothing else.
-    let _second = std::thread::Builder::new().name("second-signal".into()).spawn(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(async {
-            let signals = signal(SignalKind::terminate())
-                .and_then(|t| Ok((t, signal(SignalKind::interrupt())?)));
-            let Ok((mut terminate, mut interrupt)) = signals else { return };
-            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            std::process::exit(1);
-        });
-    });
+    ending.store(true, Relaxed);
+    server.end();
     Ok(())
 }
