@@ -6,7 +6,9 @@
 use snug_store::{Batch, NewStr, SetExpiry, Store, StoreConfig, Str, Unobserved};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-const ACCOUNTS: u64 = 64;
+/// Miri is a thousand times slower, and sees every interleaving's races anyway.
+const ACCOUNTS: u64 = if cfg!(miri) { 4 } else { 64 };
+const ROUNDS: u64 = if cfg!(miri) { 10 } else { 3000 };
 const EACH: i64 = 1000;
 
 fn name(n: u64) -> Vec<u8> {
@@ -47,7 +49,6 @@ fn no_transfer_is_ever_half_seen() {
             batch.lock(0, &key).set_string(&key, None, NewStr::Int(EACH), SetExpiry::Clear);
         }
     }
-    let rounds = 3000;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let movers: Vec<_> = (0..3u64)
@@ -60,7 +61,7 @@ fn no_transfer_is_ever_half_seen() {
                         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                         (random >> 33) % below
                     };
-                    for round in 0..rounds {
+                    for round in 0..ROUNDS {
                         let batch = session.enter(1);
                         let (from, to, amount) = (next(ACCOUNTS), next(ACCOUNTS), next(50) as i64);
                         let (from_name, to_name) = (name(from), name(to));
@@ -112,7 +113,7 @@ fn whole_database_operations_disturb_nobody() {
             let store = &store;
             scope.spawn(move || {
                 let mut session = store.session();
-                for round in 0..2000u64 {
+                for round in 0..ROUNDS * 2 / 3 {
                     let batch = session.enter(1);
                     match (round + seed * 13) % 97 {
                         0 => drop(batch.flush((round % 2) as usize)),
@@ -150,7 +151,7 @@ fn keys_are_warmed_while_others_change_their_slots() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut session = store.session();
-            for round in 0..200 {
+            for round in 0..ROUNDS / 10 {
                 let batch = session.enter(1);
                 for n in 0..ACCOUNTS * 8 {
                     let name = name(n);
