@@ -49,10 +49,9 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and car
 	done
 
 .PHONY: miri
+miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation
 miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri
-	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" \
 	$(CARGO) +nightly miri test --package snug-store --lib -- entry:: table:: sharded::
-	MIRIFLAGS="-Zmiri-permissive-provenance -Zmiri-disable-isolation" \
 	$(CARGO) +nightly miri test --package snug-store --test locks
 
 .PHONY: setup
