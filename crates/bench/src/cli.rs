@@ -2,23 +2,29 @@
 //!
 //! Flags that mean what redis-benchmark's or memtier's mean have their names.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Subcommand};
 
-use crate::endpoint::Endpoint;
+use crate::cluster::Topology;
+use crate::codec::{self, Part};
+use crate::endpoint::{ControlError, Endpoint};
 use crate::interrupt;
 use crate::keys::KeyDistribution;
 use crate::payload::Payload;
 use crate::report::{Report, csv, html, table, write_to};
 use crate::run::{Settings, Step, Subject, run_step};
 use crate::suite::SCENARIOS;
+use crate::tls::{Tls, TlsError, TlsOptions};
 use crate::workloads::{Options, TESTS, WORKLOADS, find};
 
 /// Exit code of a run in which something failed; clap's own for wrong flags is 2.
 const FAILED: u8 = 1;
+/// The largest value that Redis takes.
+const DATA_BYTES_MAX: usize = 512 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,6 +34,9 @@ Examples:
   snug bench stream-events --scale 0.1 --json events.json
   snug bench -t get -r 1000000 --key-distribution zipf --rate 50000 --duration 30
   snug bench -h db.example -p 6380 -a secret --csv - -n 100000
+  snug bench -h db.example --tls --cacert ca.crt --cert client.crt --key client.key
+  snug bench --cluster -p 7000 -r 1m -P 16 -n 1m  a cluster, by any of its nodes
+  snug bench codec-stream                         packing alone, without a server
 
 In templates, __key__ is `key:` and 12 digits, __rand_int__ and __seq__ are 12
 digits, __data__ is -d bytes of payload.";
@@ -49,6 +58,8 @@ pub struct BenchArgs {
     #[command(flatten)]
     server: ServerArgs,
     #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
     output: OutputArgs,
@@ -59,8 +70,32 @@ pub struct BenchArgs {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Names every workload and every test of -t
+    /// Name every workload and every test of -t
     List,
+    /// Packing alone: every codec, columns, streams, levels, blobs, dictionaries
+    Codec(CodecArgs),
+    /// One-shot zstd, blocking slices and preemptible streams, one and eight at once
+    CodecStream(CodecArgs),
+    /// zstd levels 3, 9 and 19 on text of 16 KiB and 128 KiB
+    CodecLevels(CodecArgs),
+    /// JSON blobs in a plain file: raw, lz4 and zstd
+    DiskBlobs(CodecArgs),
+}
+
+/// What needs no server.
+#[derive(Debug, Args)]
+struct CodecArgs {
+    /// Seed of all data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds for each way, in and out, of each cell of the codec tables
+    #[arg(long, default_value = "0.01", value_name = "SECONDS", value_parser = seconds)]
+    cell_time: Duration,
+    /// Where the flights are, and where blobs are written
+    #[arg(long, value_name = "DIR", env = "SNUG_BENCH_DATA")]
+    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -75,8 +110,18 @@ struct ServerArgs {
     /// host:port in one
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with_all = ["host", "port"])]
     target: Option<(String, u16)>,
+    /// Empty the whole server first (FLUSHALL)
+    #[arg(long)]
+    flush: bool,
+}
+
+/// How to enter a server that runs, shared by `bench` and `compare`; names as
+/// redis-cli and redis-benchmark have them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
     /// Password
-    #[arg(short = 'a', long)]
+    #[arg(short = 'a', long, env = "REDISCLI_AUTH", hide_env_values = true)]
     password: Option<String>,
     /// User of the password
     #[arg(long, requires = "password")]
@@ -87,9 +132,27 @@ struct ServerArgs {
     /// Protocol: 2 or 3
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
     resp: u8,
-    /// Empty the whole server first (FLUSHALL)
+    /// The server is a cluster: send each request to the node that has its key
+    #[arg(long, conflicts_with = "dbnum")]
+    pub cluster: bool,
+    /// Talk TLS
     #[arg(long)]
-    flush: bool,
+    tls: bool,
+    /// Authorities to trust [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    cacert: Option<PathBuf>,
+    /// Certificate to show
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "key"])]
+    cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "cert"])]
+    key: Option<PathBuf>,
+    /// Take any certificate
+    #[arg(long, requires = "tls")]
+    insecure: bool,
+    /// Name to ask for and to verify [default: the host]
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    sni: Option<String>,
 }
 
 /// What to send, shared by `bench` and `compare`.
@@ -109,7 +172,7 @@ pub struct LoadArgs {
     #[arg(short = 'P', long, value_name = "N,..", value_delimiter = ',', value_parser = at_least_one)]
     pipeline: Vec<usize>,
     /// Payload bytes; several: one step each
-    #[arg(short = 'd', long, value_name = "BYTES,..", value_delimiter = ',')]
+    #[arg(short = 'd', long, value_name = "BYTES,..", value_delimiter = ',', value_parser = bytes)]
     data_size: Vec<usize>,
     /// Keys; several: one step each
     #[arg(short = 'r', long = "keyspace", value_name = "KEYS,..", value_delimiter = ',', value_parser = count)]
@@ -126,7 +189,7 @@ pub struct LoadArgs {
     /// Send this template instead of tests
     #[arg(long, value_name = "TEMPLATE")]
     command: Option<String>,
-    /// Write every key once before the tests of set-get
+    /// Write every key once before the tests of set-get (keyspaces up to 10 M)
     #[arg(long)]
     fill: bool,
     /// Load threads
@@ -205,6 +268,20 @@ fn count(text: &str) -> Result<u64, String> {
     Err(format!("'{text}' is not a whole number above 0"))
 }
 
+/// Bytes, as `64` or `1k`, which is 1,024 here.
+fn bytes(text: &str) -> Result<usize, String> {
+    let lower = text.to_lowercase();
+    let (digits, factor) = match lower.strip_suffix('k') {
+        Some(digits) => (digits, 1 << 10),
+        None => lower.strip_suffix('m').map_or((lower.as_str(), 1), |digits| (digits, 1 << 20)),
+    };
+    let number: usize = digits.parse().map_err(|_| format!("'{text}' is no number of bytes"))?;
+    number
+        .checked_mul(factor)
+        .filter(|&bytes| bytes <= DATA_BYTES_MAX)
+        .ok_or_else(|| format!("'{text}' is more than the 512 MiB that a value may have"))
+}
+
 fn at_least_one(text: &str) -> Result<usize, String> {
     count(text).map(|number| number as usize)
 }
@@ -223,17 +300,55 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-impl ServerArgs {
-    fn endpoint(&self) -> Endpoint {
-        let (host, port) = self.target.clone().unwrap_or((self.host.clone(), self.port));
-        Endpoint {
-            host,
-            port,
+impl AccessArgs {
+    /// How to enter; the place is still to be filled in.
+    pub fn endpoint(&self) -> Result<Endpoint, TlsError> {
+        let tls = TlsOptions {
+            cacert: self.cacert.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            insecure: self.insecure,
+            sni: self.sni.clone(),
+        };
+        Ok(Endpoint {
             user: self.user.clone(),
             password: self.password.clone(),
             database: self.dbnum,
             resp: self.resp,
-        }
+            tls: if self.tls { Some(Tls::new(&tls)?) } else { None },
+            ..Endpoint::local(0)
+        })
+    }
+}
+
+impl BenchArgs {
+    fn endpoint(&self) -> Result<Endpoint, TlsError> {
+        let server = &self.server;
+        let (host, port) = server.target.clone().unwrap_or((server.host.clone(), server.port));
+        Ok(Endpoint { host, port, ..self.access.endpoint()? })
+    }
+}
+
+impl CodecArgs {
+    fn run(&self, parts: &'static [Part]) -> ExitCode {
+        let data = self.data_dir.clone().unwrap_or_else(default_data_dir);
+        let flights = data.join("flights.csv");
+        let options = codec::Options {
+            seed: self.seed,
+            cell_seconds: self.cell_time.as_secs_f64(),
+            flights_csv: flights.exists().then_some(flights),
+            folder: self.data_dir.clone().unwrap_or_else(std::env::temp_dir),
+            parts,
+            ..codec::Options::default()
+        };
+        let mut report = Report::begin(command_line());
+        let quiet = self.output.quiet || !std::io::stderr().is_terminal();
+        report.codec = Some(codec::run(&options, |what| {
+            if !quiet {
+                eprintln!("snug: measuring {what}");
+            }
+        }));
+        self.output.deliver(&report, &table::render(&report))
     }
 }
 
@@ -309,9 +424,16 @@ impl OutputArgs {
 
 /// `snug bench`.
 pub fn bench(args: &BenchArgs) -> ExitCode {
-    if let Some(BenchCommand::List) = args.other {
-        list();
-        return ExitCode::SUCCESS;
+    match &args.other {
+        Some(BenchCommand::List) => {
+            list();
+            return ExitCode::SUCCESS;
+        }
+        Some(BenchCommand::Codec(codec)) => return codec.run(Part::ALL),
+        Some(BenchCommand::CodecStream(codec)) => return codec.run(&[Part::Streams]),
+        Some(BenchCommand::CodecLevels(codec)) => return codec.run(&[Part::Levels]),
+        Some(BenchCommand::DiskBlobs(codec)) => return codec.run(&[Part::Blobs]),
+        None => {}
     }
     interrupt::watch();
     let options = args.load.options();
@@ -319,13 +441,17 @@ pub fn bench(args: &BenchArgs) -> ExitCode {
         Ok(steps) => steps,
         Err(error) => return refuse(&error),
     };
-    let subject = Subject { name: "server".into(), endpoint: args.server.endpoint(), round: 1 };
+    let endpoint = match args.endpoint() {
+        Ok(endpoint) => endpoint,
+        Err(error) => return refuse(&error),
+    };
+    let cluster = args.access.cluster;
     if args.server.flush
-        && let Err(error) =
-            subject.endpoint.open().and_then(|mut control| control.call(&["FLUSHALL"]))
+        && let Err(error) = flush(&endpoint, cluster)
     {
         return refuse(&error);
     }
+    let subject = Subject { name: "server".into(), endpoint, cluster, round: 1 };
     let settings = args.load.settings(args.output.quiet);
     let mut report = Report::begin(command_line());
     if let Err(error) = run_steps(&args.workload, &steps, &subject, &settings, &mut report)
@@ -334,6 +460,15 @@ pub fn bench(args: &BenchArgs) -> ExitCode {
         return refuse(&*error);
     }
     args.output.deliver(&report, &table::render(&report))
+}
+
+/// Empties a server, or every node of a cluster.
+pub fn flush(endpoint: &Endpoint, cluster: bool) -> Result<(), ControlError> {
+    let nodes = match cluster {
+        true => Topology::discover(endpoint)?.nodes,
+        false => vec![endpoint.clone()],
+    };
+    nodes.iter().try_for_each(|node| node.open()?.call(&["FLUSHALL"]).map(|_| ()))
 }
 
 /// Runs steps one after the other until one fails or the user wants an end. What
@@ -376,7 +511,7 @@ pub fn command_line() -> String {
             words[at] = "***".into();
         } else if words[at].starts_with("--password=") {
             words[at] = "--password=***".into();
-        } else if words[at].starts_with("-a") && !words[at].starts_with("--") {
+        } else if words[at].len() > 2 && words[at].starts_with("-a") {
             words[at].truncate(2);
             words[at].push_str("***");
         }
@@ -395,12 +530,20 @@ fn list() {
     for workload in WORKLOADS {
         rows.push(vec![format!("{:<16}  {}", workload.name, workload.summary)]);
     }
+    for (name, summary) in [
+        ("codec", "packing alone, without a server: all that follows and more"),
+        ("codec-stream", "one-shot zstd, blocking and preemptible streams of 1 and 10 MiB"),
+        ("codec-levels", "zstd levels 3, 9 and 19 on text of 16 and 128 KiB"),
+        ("disk-blobs", "JSON blobs in a plain file, raw, lz4 and zstd"),
+    ] {
+        rows.push(vec![format!("{name:<16}  {summary}")]);
+    }
     for scenario in SCENARIOS {
         rows.push(vec![format!("{:<16}  compare: {}", scenario.name, scenario.summary)]);
     }
     let tests: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
     rows.push(vec![format!("\ntests of -t: {}", tests.join(", "))]);
-    print!("{}", table::align(&rows));
+    print!("{}", table::align(&rows, 1));
 }
 
 #[cfg(test)]
@@ -440,13 +583,17 @@ mod tests {
         )
         .unwrap()
         .bench;
-        assert_eq!(parsed.server.endpoint().address(), "db:7");
+        assert_eq!(parsed.endpoint().unwrap().address(), "db:7");
         let options = parsed.load.options();
         assert_eq!(options.pipelines, [1, 16]);
         assert_eq!(options.tests, ["set", "xadd"]);
         assert_eq!(options.requests, Some(10));
         let listed = <Program as clap::Parser>::try_parse_from(["bench", "list"]).unwrap();
         assert!(matches!(listed.bench.other, Some(BenchCommand::List)));
-        assert!(<Program as clap::Parser>::try_parse_from(["bench", "-c", "0"]).is_err());
+        for bad in ["-c 0", "--cacert ca.crt", "--tls --cert c.crt", "-d 1g", "codec-stream -c 1"] {
+            let words = std::iter::once("bench").chain(bad.split(' '));
+            assert!(<Program as clap::Parser>::try_parse_from(words).is_err(), "{bad}");
+        }
+        assert_eq!((bytes("64"), bytes("1k")), (Ok(64), Ok(1024)));
     }
 }

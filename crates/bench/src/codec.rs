@@ -1,8 +1,9 @@
 //! What packing costs and saves, measured: `snug bench codec`.
 //!
-//! Needs no server: it calls the packing engine itself, on one thread. Five
-//! parts: every codec and level by payload kind and size; blocks of columns;
-//! streams against one-shot zstd; what deciding costs; what dictionaries weigh.
+//! Needs no server: it calls the packing engine itself, on one thread. Its parts:
+//! every codec and level by payload kind and size, and what deciding costs; blocks
+//! of columns; streams against one-shot zstd (`codec-stream`); zstd's levels on text
+//! (`codec-levels`); blobs in a file (`disk-blobs`); what dictionaries weigh.
 //!
 //! Speeds and slices are in this thread's own time on the processor, so that a
 //! busy machine distorts them little; MB are 10^6 bytes of raw data. Data is
@@ -16,14 +17,47 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use snug_codec::columns::{Reader, RowBlock, pack_rows};
 use snug_codec::estimate::Estimate;
 use snug_codec::stream::{self, Pace};
 use snug_codec::{Codec, Dictionary, NoDictionaries, Segments, Workspace, WorkspaceConfig, packed};
 
+#[path = "codec/blobs.rs"]
+pub mod blobs;
 #[path = "codec/data.rs"]
 pub mod data;
+
+use blobs::BlobLine;
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Every codec, and deciding.
+    Codecs,
+    /// Blocks of columns.
+    Columns,
+    /// `codec-stream`.
+    Streams,
+    /// `codec-levels`.
+    Levels,
+    /// `disk-blobs`.
+    Blobs,
+    /// What dictionaries weigh.
+    Dictionaries,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::Codecs,
+        Self::Columns,
+        Self::Streams,
+        Self::Levels,
+        Self::Blobs,
+        Self::Dictionaries,
+    ];
+}
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -37,16 +71,28 @@ pub struct Options {
     pub flights_csv: Option<PathBuf>,
     /// A count of allocations so far, from the process's allocator.
     pub allocations: Option<fn() -> u64>,
+    /// Where the file of `disk-blobs` is made.
+    pub folder: PathBuf,
+    /// What to measure.
+    pub parts: &'static [Part],
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, cell_seconds: 0.01, flights_csv: None, allocations: None }
+        Self {
+            seed: 1,
+            cell_seconds: 0.01,
+            flights_csv: None,
+            allocations: None,
+            folder: std::env::temp_dir(),
+            parts: Part::ALL,
+        }
     }
 }
 
 /// Everything measured.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// Codecs and levels by payload and size.
     pub codecs: Vec<CodecLine>,
@@ -56,15 +102,21 @@ pub struct Report {
     pub streams: Vec<StreamLine>,
     /// The cost of deciding.
     pub deciding: Vec<DecidingLine>,
+    /// zstd's levels on text.
+    pub levels: Vec<CodecLine>,
+    /// Blobs in a file.
+    pub blobs: Vec<BlobLine>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
     /// What dictionaries weigh.
     pub dictionaries: Vec<DictionaryLine>,
 }
 
 /// One codec at one level on one kind of payload of one size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CodecLine {
     /// The kind of payload.
-    pub payload: &'static str,
+    pub payload: String,
     /// Raw bytes of one value.
     pub raw_bytes: usize,
     /// The codec, `zstd+dictionary` with one of 4 KiB.
@@ -82,10 +134,10 @@ pub struct CodecLine {
 }
 
 /// Blocks of columns of one workload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ColumnsLine {
     /// The workload.
-    pub workload: &'static str,
+    pub workload: String,
     /// Rows a block.
     pub block_rows: usize,
     /// Raw bytes an entry: 16 for its id, and its names and values.
@@ -99,16 +151,18 @@ pub struct ColumnsLine {
 }
 
 /// One way to pack or unpack the `codec-stream` value.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamLine {
     /// Raw bytes.
     pub raw_bytes: usize,
     /// `pack` or `unpack`.
-    pub direction: &'static str,
+    pub direction: String,
     /// One-shot, blocking, preemptible, or eight preemptible at once.
-    pub variant: &'static str,
+    pub variant: String,
     /// Median CPU microseconds for one value.
     pub median_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
     /// Slices: their 99th percentile, 99.9th percentile and longest.
     pub slice_p99_us: f64,
     /// 99.9th percentile.
@@ -122,10 +176,10 @@ pub struct StreamLine {
 }
 
 /// What deciding costs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DecidingLine {
     /// The kind of payload, 4 KiB of it.
-    pub payload: &'static str,
+    pub payload: String,
     /// The estimate's share of the size that would remain.
     pub estimated_share: f32,
     /// What zstd level 3 really leaves.
@@ -137,7 +191,7 @@ pub struct DecidingLine {
 }
 
 /// What one dictionary weighs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DictionaryLine {
     /// Bytes of the dictionary itself.
     pub bytes: usize,
@@ -170,19 +224,43 @@ const CODECS: [(Codec, i32); 13] = [
 /// Measures everything; `progress` is told what is being measured.
 pub fn run(options: &Options, mut progress: impl FnMut(&str)) -> Report {
     let mut report = Report::default();
-    for payload in PAYLOADS {
-        progress(payload);
-        codecs(options, payload, &mut report.codecs);
-        report.deciding.push(deciding(options, payload));
+    for part in options.parts {
+        match part {
+            Part::Codecs => {
+                for payload in PAYLOADS {
+                    progress(payload);
+                    codecs(options, payload, &mut report.codecs);
+                    report.deciding.push(deciding(options, payload));
+                }
+            }
+            Part::Columns => {
+                progress("columns");
+                columns(options, &mut report.columns);
+            }
+            Part::Streams => {
+                progress("codec-stream");
+                for raw_bytes in [1 << 20, 10 << 20] {
+                    streams(options, raw_bytes, &mut report.streams);
+                }
+            }
+            Part::Levels => {
+                progress("codec-levels");
+                levels(options, &mut report.levels);
+            }
+            Part::Blobs => {
+                progress("disk-blobs");
+                if let Err(error) = blobs::measure(options.seed, &options.folder, &mut report.blobs)
+                {
+                    let folder = options.folder.display();
+                    report.failures.push(format!("disk-blobs: {folder}: {error}"));
+                }
+            }
+            Part::Dictionaries => {
+                progress("dictionaries");
+                dictionaries(options, &mut report.dictionaries);
+            }
+        }
     }
-    progress("columns");
-    columns(options, &mut report.columns);
-    progress("streams");
-    for raw_bytes in [1 << 20, 10 << 20] {
-        streams(options, raw_bytes, &mut report.streams);
-    }
-    progress("dictionaries");
-    dictionaries(options, &mut report.dictionaries);
     report
 }
 
@@ -218,7 +296,7 @@ fn codecs(options: &Options, payload: &'static str, lines: &mut Vec<CodecLine>) 
         let raw = data::payload(payload, raw_bytes, options.seed);
         for (codec, level) in CODECS {
             let mut line = codec_line(options, &mut ws, codec, level, None, &raw);
-            line.payload = payload;
+            line.payload = payload.into();
             lines.push(line);
         }
         if raw_bytes <= 16 * 1024 {
@@ -230,7 +308,7 @@ fn codecs(options: &Options, payload: &'static str, lines: &mut Vec<CodecLine>) 
                 let dictionary = Arc::new(dictionary.with_id(1));
                 let mut line =
                     codec_line(options, &mut ws, Codec::Zstd, 3, Some(&dictionary), &raw);
-                line.payload = payload;
+                line.payload = payload.into();
                 line.codec = "zstd+dictionary".into();
                 lines.push(line);
             }
@@ -264,7 +342,7 @@ fn codec_line(
     assert!(out == raw && packed::raw_len(&packed) == Ok(raw.len()), "{codec} came back");
     let mb = raw.len() as f64 / 1e6;
     CodecLine {
-        payload: "",
+        payload: String::new(),
         raw_bytes: raw.len(),
         codec: codec.to_string(),
         level,
@@ -306,7 +384,7 @@ fn deciding(options: &Options, payload: &'static str) -> DecidingLine {
         ws.pack(Codec::Zstd, 3, None, value, &mut packed).expect("can be packed");
     }
     DecidingLine {
-        payload,
+        payload: payload.into(),
         estimated_share: shares / 64.0,
         real_share: packed.len() as f64 / (64.0 * 4096.0),
         estimate_us: estimate / 64.0 * 1e6,
@@ -333,7 +411,7 @@ fn columns(options: &Options, lines: &mut Vec<ColumnsLine>) {
     }
 }
 
-fn columns_line(workload: &'static str, entries: &[data::Entry], block_rows: usize) -> ColumnsLine {
+fn columns_line(workload: &str, entries: &[data::Entry], block_rows: usize) -> ColumnsLine {
     let mut ws = Workspace::new(WorkspaceConfig::default());
     let blocks: Vec<RowBlock<'_>> = entries
         .chunks(block_rows)
@@ -370,7 +448,7 @@ fn columns_line(workload: &'static str, entries: &[data::Entry], block_rows: usi
     assert_eq!(bytes_out, raw, "all rows came back");
     let entries = entries.len() as f64;
     ColumnsLine {
-        workload,
+        workload: workload.into(),
         block_rows,
         raw_bytes_per_entry: raw as f64 / entries,
         packed_bytes_per_entry: packed.iter().map(Vec::len).sum::<usize>() as f64 / entries,
@@ -427,18 +505,23 @@ fn drive<T>(future: impl Future<Output = T>) -> T {
 const SLICE_NS: u64 = 250_000;
 const STREAM_ROUNDS: usize = 101;
 
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
+/// The sample below which this share of them lies.
+fn quantile(samples: &mut [f64], share: f64) -> f64 {
+    samples.sort_unstable_by(f64::total_cmp);
+    let index = ((samples.len() as f64 * share).ceil() as usize).clamp(1, samples.len().max(1));
+    samples.get(index - 1).copied().unwrap_or(0.0)
 }
 
-fn slices_us(mut slices: Vec<u64>) -> [f64; 3] {
-    slices.sort_unstable();
-    let at = |share: f64| {
-        let index = ((slices.len() as f64 * share).ceil() as usize).clamp(1, slices.len().max(1));
-        slices.get(index - 1).map_or(0.0, |&ns| ns as f64 / 1e3)
-    };
-    [at(0.99), at(0.999), at(1.0)]
+/// `codec-levels`: English text, zstd.
+fn levels(options: &Options, lines: &mut Vec<CodecLine>) {
+    let mut ws = Workspace::new(WorkspaceConfig::for_level(19));
+    for raw_bytes in [16 * 1024, 128 * 1024] {
+        let raw = data::payload("text", raw_bytes, options.seed);
+        for level in [3, 9, 19] {
+            let line = codec_line(options, &mut ws, Codec::Zstd, level, None, &raw);
+            lines.push(CodecLine { payload: "text".into(), ..line });
+        }
+    }
 }
 
 /// `codec-stream`: 512 letters and digits repeated, zstd level 3.
@@ -456,16 +539,26 @@ fn streams(options: &Options, raw_bytes: usize, lines: &mut Vec<StreamLine>) {
             packed = drive(made).expect("can be packed");
             packed.parts().len()
         });
-        lines.push(StreamLine { raw_bytes, direction: "pack", variant, ..line });
+        lines.push(StreamLine::of(raw_bytes, "pack", variant, line));
         let pace = Paced::new(yields);
         let line = measure_stream(options, &pace, || {
             let none = &NoDictionaries;
             let made = stream::unpack(&mut ws, &packed, none, raw_bytes, &pace, SLICE_NS);
             drive(made).expect("can be unpacked").parts().len()
         });
-        lines.push(StreamLine { raw_bytes, direction: "unpack", variant, ..line });
+        lines.push(StreamLine::of(raw_bytes, "unpack", variant, line));
     }
-    lines.push(eight_at_once(options, &raw));
+    let none = NoDictionaries;
+    lines.push(eight_at_once(options, raw_bytes, "pack", async |ws, pace| {
+        stream::pack(ws, Codec::Zstd, 3, &raw, pace, SLICE_NS).await.expect("can be packed")
+    }));
+    let at_once = Paced::new(false);
+    let made = stream::pack(&mut ws, Codec::Zstd, 3, &raw, &at_once, SLICE_NS);
+    let packed = drive(made).expect("can be packed");
+    lines.push(eight_at_once(options, raw_bytes, "unpack", async |ws, pace| {
+        let made = stream::unpack(ws, &packed, &none, raw_bytes, pace, SLICE_NS);
+        made.await.expect("can be unpacked")
+    }));
 }
 
 fn measure_stream(options: &Options, pace: &Paced, mut once: impl FnMut() -> usize) -> StreamLine {
@@ -481,15 +574,16 @@ fn measure_stream(options: &Options, pace: &Paced, mut once: impl FnMut() -> usi
         samples.push((cpu_seconds() - start) * 1e6);
         allocations = count().zip(before).map(|(after, before)| after - before);
     }
-    let [slice_p99_us, slice_p999_us, slice_max_us] = slices_us(pace.slices.take());
+    let mut slices: Vec<f64> = pace.slices.take().iter().map(|&ns| ns as f64 / 1e3).collect();
     StreamLine {
         raw_bytes: 0,
-        direction: "",
-        variant: "",
-        median_us: median(samples),
-        slice_p99_us,
-        slice_p999_us,
-        slice_max_us,
+        direction: String::new(),
+        variant: String::new(),
+        median_us: quantile(&mut samples, 0.5),
+        p99_us: quantile(&mut samples, 0.99),
+        slice_p99_us: quantile(&mut slices, 0.99),
+        slice_p999_us: quantile(&mut slices, 0.999),
+        slice_max_us: quantile(&mut slices, 1.0),
         allocations,
         segments,
     }
@@ -506,12 +600,7 @@ fn one_shot(options: &Options, flat: &[u8], lines: &mut Vec<StreamLine>) {
         context.compress(&mut packed, flat, 3).expect("room for the bound");
         1
     });
-    lines.push(StreamLine {
-        raw_bytes: flat.len(),
-        direction: "pack",
-        variant: "one-shot",
-        ..line
-    });
+    lines.push(StreamLine::of(flat.len(), "pack", "one-shot", line));
     let mut context = zstd_safe::DCtx::create();
     let mut out = Vec::with_capacity(flat.len());
     let line = measure_stream(options, &pace, || {
@@ -519,27 +608,24 @@ fn one_shot(options: &Options, flat: &[u8], lines: &mut Vec<StreamLine>) {
         context.decompress(&mut out, &packed).expect("what was packed");
         1
     });
-    lines.push(StreamLine {
-        raw_bytes: flat.len(),
-        direction: "unpack",
-        variant: "one-shot",
-        ..line
-    });
+    lines.push(StreamLine::of(flat.len(), "unpack", "one-shot", line));
 }
 
 /// Eight streams that take turns on one thread.
-fn eight_at_once(options: &Options, raw: &Segments) -> StreamLine {
+fn eight_at_once(
+    options: &Options,
+    raw_bytes: usize,
+    direction: &str,
+    one: impl AsyncFn(&mut Workspace, &Paced) -> Segments,
+) -> StreamLine {
     let pace = Paced::new(true);
     let mut spaces: Vec<Workspace> =
         (0..8).map(|_| Workspace::new(WorkspaceConfig::default())).collect();
     let mut line = measure_stream(options, &pace, || {
         let mut running: Vec<Pin<Box<dyn Future<Output = usize> + '_>>> = Vec::new();
         for ws in &mut spaces {
-            let pace = &pace;
-            running.push(Box::pin(async move {
-                let made = stream::pack(ws, Codec::Zstd, 3, raw, pace, SLICE_NS).await;
-                made.expect("can be packed").parts().len()
-            }));
+            let (pace, one) = (&pace, &one);
+            running.push(Box::pin(async move { one(ws, pace).await.parts().len() }));
         }
         let mut context = Context::from_waker(Waker::noop());
         let mut segments = 0;
@@ -555,9 +641,16 @@ fn eight_at_once(options: &Options, raw: &Segments) -> StreamLine {
         segments
     });
     line.median_us /= 8.0;
+    line.p99_us /= 8.0;
     line.allocations = line.allocations.map(|all| all / 8);
     line.segments /= 8;
-    StreamLine { raw_bytes: raw.len(), direction: "pack", variant: "eight preemptible", ..line }
+    StreamLine::of(raw_bytes, direction, "eight preemptible", line)
+}
+
+impl StreamLine {
+    fn of(raw_bytes: usize, direction: &str, variant: &str, line: Self) -> Self {
+        Self { raw_bytes, direction: direction.into(), variant: variant.into(), ..line }
+    }
 }
 
 fn dictionaries(options: &Options, lines: &mut Vec<DictionaryLine>) {
@@ -577,114 +670,166 @@ fn dictionaries(options: &Options, lines: &mut Vec<DictionaryLine>) {
     }
 }
 
+/// A title and rows of cells, the heads first.
+pub type Table = (&'static str, Vec<Vec<String>>);
+
+fn table(
+    title: &'static str,
+    heads: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> Option<Table> {
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return None;
+    }
+    rows.insert(0, heads.iter().map(|&head| head.to_owned()).collect());
+    Some((title, rows))
+}
+
+const CODEC_HEADS: [&str; 8] =
+    ["payload", "bytes", "codec", "level", "ratio", "MB/s in", "MB/s out", "pack CPU us"];
+
+impl CodecLine {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.payload.clone(),
+            self.raw_bytes.to_string(),
+            self.codec.clone(),
+            self.level.to_string(),
+            format!("{:.2}", self.ratio),
+            format!("{:.0}", self.mb_per_second_in),
+            format!("{:.0}", self.mb_per_second_out),
+            format!("{:.1}", self.pack_cpu_us),
+        ]
+    }
+}
+
+impl StreamLine {
+    fn cells(&self) -> Vec<String> {
+        let mut cells =
+            vec![format!("{} {} MiB", self.direction, self.raw_bytes >> 20), self.variant.clone()];
+        let figures =
+            [self.median_us, self.p99_us, self.slice_p99_us, self.slice_p999_us, self.slice_max_us];
+        cells.extend(figures.map(|us| format!("{us:.0}")));
+        cells.push(self.allocations.map_or("-".into(), |count| count.to_string()));
+        cells.push(self.segments.to_string());
+        cells
+    }
+}
+
 impl Report {
+    /// What was measured, as tables.
+    pub fn tables(&self) -> Vec<Table> {
+        let columns = |l: &ColumnsLine| {
+            vec![
+                l.workload.clone(),
+                l.block_rows.to_string(),
+                format!("{:.1}", l.raw_bytes_per_entry),
+                format!("{:.2}", l.packed_bytes_per_entry),
+                format!("{:.0}", l.mb_per_second_in),
+                format!("{:.0}", l.mb_per_second_out),
+            ]
+        };
+        let blob = |l: &BlobLine| {
+            let mut cells = vec![l.raw_bytes.to_string(), l.codec.clone()];
+            cells.push(format!("{:.0}", l.stored_bytes));
+            cells.push(format!("{:.0}", l.mb_per_second_write));
+            let figures = [l.write_cpu_us, l.read_median_us, l.read_p99_us, l.read_cpu_us];
+            cells.extend(figures.map(|us| format!("{us:.1}")));
+            cells
+        };
+        let deciding = |l: &DecidingLine| {
+            vec![
+                l.payload.clone(),
+                format!("{:.2}", l.estimated_share),
+                format!("{:.2}", l.real_share),
+                format!("{:.2}", l.estimate_us),
+                format!("{:.2}", l.judging_percent_of_level_1),
+            ]
+        };
+        let dictionary = |l: &DictionaryLine| {
+            vec![l.bytes.to_string(), l.level.to_string(), l.memory_bytes.to_string()]
+        };
+        let all = [
+            table("codecs", &CODEC_HEADS, self.codecs.iter().map(CodecLine::cells)),
+            table(
+                "deciding on 4 KiB",
+                &[
+                    "payload",
+                    "estimated share",
+                    "real share",
+                    "estimate us",
+                    "judging, % of level 1",
+                ],
+                self.deciding.iter().map(deciding),
+            ),
+            table(
+                "columns",
+                &["workload", "rows a block", "raw bytes", "packed bytes", "MB/s in", "MB/s out"],
+                self.columns.iter().map(columns),
+            ),
+            table(
+                "codec-stream",
+                &[
+                    "value",
+                    "variant",
+                    "median us",
+                    "p99",
+                    "slice p99 us",
+                    "p99.9",
+                    "max",
+                    "allocations",
+                    "segments",
+                ],
+                self.streams.iter().map(StreamLine::cells),
+            ),
+            table("codec-levels", &CODEC_HEADS, self.levels.iter().map(CodecLine::cells)),
+            table(
+                "disk-blobs, in a plain file",
+                &[
+                    "bytes",
+                    "codec",
+                    "stored",
+                    "MB/s written",
+                    "write CPU us",
+                    "read us",
+                    "p99",
+                    "read CPU us",
+                ],
+                self.blobs.iter().map(blob),
+            ),
+            table(
+                "dictionaries",
+                &["bytes", "level", "with both digests"],
+                self.dictionaries.iter().map(dictionary),
+            ),
+        ];
+        all.into_iter().flatten().collect()
+    }
+
     /// The report as text for a terminal, in Markdown tables.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        self.write_text(&mut out).expect("writing to a string cannot fail");
+        for (title, rows) in self.tables() {
+            let _ = writeln!(out, "## {title}\n");
+            for (index, row) in rows.iter().enumerate() {
+                let _ = writeln!(out, "| {} |", row.join(" | "));
+                if index == 0 {
+                    let _ = writeln!(out, "|{}", " --- |".repeat(row.len()));
+                }
+            }
+            out.push('\n');
+        }
         out
     }
 
-    fn write_text(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(
-            out,
-            "| payload | bytes | codec | level | ratio | MB/s in | MB/s out | pack CPU us |"
-        )?;
-        writeln!(out, "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")?;
-        for l in &self.codecs {
-            writeln!(
-                out,
-                "| {} | {} | {} | {} | {:.2} | {:.0} | {:.0} | {:.1} |",
-                l.payload,
-                l.raw_bytes,
-                l.codec,
-                l.level,
-                l.ratio,
-                l.mb_per_second_in,
-                l.mb_per_second_out,
-                l.pack_cpu_us
-            )?;
-        }
-        writeln!(
-            out,
-            "\n| columns | rows a block | raw bytes | packed bytes | MB/s in | MB/s out |"
-        )?;
-        writeln!(out, "| --- | ---: | ---: | ---: | ---: | ---: |")?;
-        for l in &self.columns {
-            writeln!(
-                out,
-                "| {} | {} | {:.1} | {:.2} | {:.0} | {:.0} |",
-                l.workload,
-                l.block_rows,
-                l.raw_bytes_per_entry,
-                l.packed_bytes_per_entry,
-                l.mb_per_second_in,
-                l.mb_per_second_out
-            )?;
-        }
-        writeln!(
-            out,
-            "\n| stream | MiB | variant | median us | slice p99 us | p99.9 | max | allocations | segments |"
-        )?;
-        writeln!(out, "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
-        for l in &self.streams {
-            writeln!(
-                out,
-                "| {} | {} | {} | {:.0} | {:.0} | {:.0} | {:.0} | {} | {} |",
-                l.direction,
-                l.raw_bytes >> 20,
-                l.variant,
-                l.median_us,
-                l.slice_p99_us,
-                l.slice_p999_us,
-                l.slice_max_us,
-                l.allocations.map_or("-".into(), |n| n.to_string()),
-                l.segments
-            )?;
-        }
-        writeln!(
-            out,
-            "\n| deciding on 4 KiB | estimated share | real share | estimate us | judging, % of level 1 |"
-        )?;
-        writeln!(out, "| --- | ---: | ---: | ---: | ---: |")?;
-        for l in &self.deciding {
-            writeln!(
-                out,
-                "| {} | {:.2} | {:.2} | {:.2} | {:.2} |",
-                l.payload,
-                l.estimated_share,
-                l.real_share,
-                l.estimate_us,
-                l.judging_percent_of_level_1
-            )?;
-        }
-        writeln!(out, "\n| dictionary bytes | level | with both digests |")?;
-        writeln!(out, "| ---: | ---: | ---: |")?;
-        for l in &self.dictionaries {
-            writeln!(out, "| {} | {} | {} |", l.bytes, l.level, l.memory_bytes)?;
-        }
-        Ok(())
-    }
-
-    /// The codec table as CSV; the other parts are in the JSON form.
+    /// The codec tables as CSV; the other parts are in the JSON form.
     pub fn csv(&self) -> String {
         let mut out = String::from(
             "payload,raw_bytes,codec,level,ratio,mb_per_second_in,mb_per_second_out,pack_cpu_us\n",
         );
-        for l in &self.codecs {
-            writeln!(
-                out,
-                "{},{},{},{},{:.4},{:.2},{:.2},{:.2}",
-                l.payload,
-                l.raw_bytes,
-                l.codec,
-                l.level,
-                l.ratio,
-                l.mb_per_second_in,
-                l.mb_per_second_out,
-                l.pack_cpu_us
-            )
-            .expect("writing to a string cannot fail");
+        for line in self.codecs.iter().chain(&self.levels) {
+            let _ = writeln!(out, "{}", line.cells().join(","));
         }
         out
     }

@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use crate::report::table::{align, number};
+use crate::report::sections;
+use crate::report::table::number;
 use crate::report::{Report, StepResult};
 
 /// Differences below this share are noise however small the spread.
@@ -130,6 +131,12 @@ pub const METRICS: &[Metric] = &[
 pub struct Samples(Vec<f64>);
 
 impl Samples {
+    /// The samples of one target; none would have no median.
+    pub fn of(values: &[f64]) -> Self {
+        assert!(!values.is_empty(), "a figure without samples");
+        Self(values.to_vec())
+    }
+
     /// The middle one, or the mean of the two in the middle.
     pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
@@ -292,32 +299,21 @@ impl Comparison {
         });
     }
 
-    /// The table: a row for each metric of each step.
+    /// The tables: a row for each metric of each step.
     pub fn render(&self) -> String {
-        let mut head = vec!["step".to_owned(), "metric".into()];
-        head.extend(self.targets.iter().cloned());
-        for other in self.targets.iter().skip(1) {
-            head.push(format!("{}/{other}", self.targets[0]));
-            head.push(String::new());
-        }
-        let mut rows = vec![head];
-        for row in &self.rows {
-            let mut cells = vec![row.label(), row.metric.title.to_owned()];
-            cells.extend(row.cells.iter().map(|cell| cell.as_ref().map_or("-".into(), shown)));
-            for other in 1..self.targets.len() {
-                cells.push(row.ratio(other).map_or("-".into(), |ratio| format!("{ratio:.2}")));
-                cells.push(row.verdict(other).to_string());
-            }
-            rows.push(cells);
-        }
-        align(&rows)
+        let sections = sections::comparison(self);
+        sections.iter().map(sections::Section::text).collect::<Vec<_>>().join("\n")
     }
 }
 
-fn shown(samples: &Samples) -> String {
-    match samples.0.len() {
-        1 => number(samples.median()),
-        _ => format!("{} ±{:.0}%", number(samples.median()), samples.spread() * 100.0),
+impl fmt::Display for Samples {
+    /// The median, and the spread if there are several.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let median = number(self.median());
+        match self.0.len() {
+            1 => formatter.write_str(&median),
+            _ => write!(formatter, "{median} ±{:.0}%", self.spread() * 100.0),
+        }
     }
 }
 

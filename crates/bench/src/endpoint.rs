@@ -6,6 +6,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use crate::request::write_request;
+use crate::tls::Tls;
+use crate::transport::Transport;
 
 /// The longest a greeting or a control command may take to begin answering.
 const CONTROL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -16,7 +18,7 @@ const VALUE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 const VALUE_DEPTH_MAX: u32 = 16;
 
 /// A server's address and how to enter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Endpoint {
     /// Name or address.
     pub host: String,
@@ -30,6 +32,8 @@ pub struct Endpoint {
     pub database: u32,
     /// Protocol to ask for: 2 or 3.
     pub resp: u8,
+    /// TLS, if the server wants it.
+    pub tls: Option<Tls>,
 }
 
 /// Why a server cannot be talked to.
@@ -50,6 +54,14 @@ pub enum ControlError {
         address: String,
         /// The server's words.
         reply: String,
+    },
+    /// It listens and TLS does not come about.
+    #[error("no TLS with {address}: {cause}")]
+    Tls {
+        /// As given.
+        address: String,
+        /// What is wrong.
+        cause: String,
     },
     /// It stopped talking.
     #[error("lost the connection to {address}: {cause}")]
@@ -108,7 +120,15 @@ impl Value {
 impl Endpoint {
     /// 127.0.0.1 at that port.
     pub fn local(port: u16) -> Self {
-        Self { host: "127.0.0.1".into(), port, user: None, password: None, database: 0, resp: 2 }
+        Self {
+            host: "127.0.0.1".into(),
+            port,
+            user: None,
+            password: None,
+            database: 0,
+            resp: 2,
+            tls: None,
+        }
     }
 
     /// `host:port`.
@@ -139,12 +159,29 @@ impl Endpoint {
         Err(unreachable(last))
     }
 
+    /// What a failed handshake most likely means.
+    fn explain_tls(cause: &io::Error) -> String {
+        match cause.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                "it hung up: does it speak TLS on this port?".into()
+            }
+            _ => cause.to_string(),
+        }
+    }
+
     /// Connects, authenticates and selects the database.
     pub fn open(&self) -> Result<Control, ControlError> {
         let stream = self.connect()?;
         let lost = |cause| ControlError::Lost { address: self.address(), cause };
         stream.set_read_timeout(Some(CONTROL_TIMEOUT)).map_err(lost)?;
         stream.set_write_timeout(Some(CONTROL_TIMEOUT)).map_err(lost)?;
+        let stream = match &self.tls {
+            Some(tls) => tls.connect(&self.host, stream).map_err(|cause| ControlError::Tls {
+                address: self.address(),
+                cause: Self::explain_tls(&cause),
+            })?,
+            None => Transport::Plain(stream),
+        };
         let mut control = Control { address: self.address(), stream: BufReader::new(stream) };
         if let Some(password) = &self.password {
             match &self.user {
@@ -168,7 +205,7 @@ impl Endpoint {
 #[derive(Debug)]
 pub struct Control {
     address: String,
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Transport<TcpStream>>,
 }
 
 impl Control {
@@ -187,7 +224,8 @@ impl Control {
         let mut request = Vec::new();
         write_request(&mut request, &arguments);
         let lost = |cause| ControlError::Lost { address: self.address.clone(), cause };
-        self.stream.get_mut().write_all(&request).map_err(lost)?;
+        let stream = self.stream.get_mut();
+        stream.write_all(&request).and_then(|()| stream.flush()).map_err(lost)?;
         loop {
             let (value, push) = read_value(&mut self.stream, 0).map_err(lost)?;
             if !push {
@@ -206,11 +244,11 @@ impl Control {
 
     /// Waits up to `limit` for replies instead of the usual minute.
     pub fn set_patience(&mut self, limit: Duration) -> io::Result<()> {
-        self.stream.get_ref().set_read_timeout(Some(limit))
+        self.stream.get_mut().socket().set_read_timeout(Some(limit))
     }
 
     /// The connection, for load: nothing may have been read ahead.
-    pub fn into_stream(self) -> TcpStream {
+    pub fn into_stream(self) -> Transport<TcpStream> {
         debug_assert!(self.stream.buffer().is_empty());
         self.stream.into_inner()
     }

@@ -16,7 +16,10 @@
 //! It knows nothing of any server's insides.
 
 pub mod affinity;
+pub mod agreement;
 pub mod cli;
+pub mod cluster;
+pub mod codec;
 pub mod compare;
 pub mod endpoint;
 pub mod interrupt;
@@ -36,4 +39,6 @@ pub mod side_by_side;
 pub mod source;
 pub mod suite;
 pub mod target;
+pub mod tls;
+pub mod transport;
 pub mod workloads;

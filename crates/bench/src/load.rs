@@ -11,6 +11,18 @@
 //!   go to any connection with fewer than `pipeline` in flight, and their latency
 //!   counts from when they were due.
 //!
+//! What a user of redis-benchmark calls a connection is a *client* here: one source
+//! of requests and one link to the server, or, over a cluster, a link to each node.
+//! A request goes to the node that has its key's slot; one answered with `MOVED` is
+//! sent again to where it says, and the slot is remembered.
+//!
+//! ```text
+//!   client 0: source --+-- link 0 -- node A     standalone: one link each
+//!                      +-- link 1 -- node B
+//!   client 1: source --+-- link 2 -- node A
+//!                      +-- link 3 -- node B
+//! ```
+//!
 //! Cost: one core sends and counts several million small pipelined requests a
 //! second; a connection takes a few hundred bytes and what its unanswered
 //! requests weigh.
@@ -30,11 +42,13 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use crate::cluster::{Topology, slot_of_request};
 use crate::endpoint::{ControlError, Endpoint};
 use crate::latency::Latency;
 use crate::pace::Pace;
 use crate::reply::{Outcome, ReplyScanner};
 use crate::source::Source;
+use crate::transport::Transport;
 
 /// What one read may bring.
 const READ_BYTES: usize = 256 * 1024;
@@ -44,7 +58,9 @@ const REPLY_BYTES_MAX: usize = 256 * 1024 * 1024;
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// How often a thread that waits looks at the clock and the stop flag.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// The timer's token; connections have their index.
+/// Answered bytes that a link over a cluster may keep before it closes the gap.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// The timer's token; links have their index.
 const TIMER: Token = Token(usize::MAX - 1);
 
 /// Makes the source of one connection, by its index.
@@ -54,6 +70,8 @@ pub type MakeSource<'a> = dyn Fn(usize) -> Box<dyn Source> + Sync + 'a;
 pub struct Load<'a> {
     /// Where to.
     pub endpoint: &'a Endpoint,
+    /// The nodes and their slots, if it is a cluster.
+    pub cluster: Option<&'a Topology>,
     /// Threads that share the connections; at least 1.
     pub threads: usize,
     /// Connections; at least 1.
@@ -102,6 +120,8 @@ pub struct LoadOutcome {
     pub first_error: Option<String>,
     /// Why it ended early, if it did.
     pub failure: Option<String>,
+    /// Requests that were sent again to another node of the cluster.
+    pub redirected: u64,
     /// Bytes of requests written.
     pub sent_bytes: u64,
     /// Bytes of replies read.
@@ -122,6 +142,7 @@ impl LoadOutcome {
         }
         self.first_error = self.first_error.take().or(other.first_error);
         self.failure = self.failure.take().or(other.failure);
+        self.redirected += other.redirected;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
     }
@@ -130,13 +151,17 @@ impl LoadOutcome {
 /// Runs a load to its end. An error means that it could not begin.
 pub fn run(load: &Load<'_>, live: &Live) -> Result<LoadOutcome, ControlError> {
     let threads = load.threads.clamp(1, load.connections.max(1));
-    let mut shares: Vec<Vec<Connection>> = (0..threads).map(|_| Vec::new()).collect();
+    let mut shares: Vec<Share> = (0..threads).map(|_| Share::default()).collect();
     for index in 0..load.connections.max(1) {
-        let stream = load.endpoint.open()?.into_stream();
-        let lost = |cause| ControlError::Lost { address: load.endpoint.address(), cause };
-        stream.set_nonblocking(true).map_err(lost)?;
-        let stream = TcpStream::from_std(stream);
-        shares[index % threads].push(Connection::new(stream, (load.source)(index)));
+        let share = &mut shares[index % threads];
+        let mut client = Client::new((load.source)(index));
+        let nodes = load.cluster.map_or(std::slice::from_ref(load.endpoint), |c| &c.nodes);
+        for (node, endpoint) in nodes.iter().enumerate() {
+            client.links.push(share.links.len());
+            let owner = Place { client: share.clients.len(), node };
+            share.links.push(Link::open(endpoint, owner, load.cluster.is_some())?);
+        }
+        share.clients.push(client);
     }
     let barrier = Barrier::new(threads);
     let barrier = &barrier;
@@ -147,7 +172,13 @@ pub fn run(load: &Load<'_>, live: &Live) -> Result<LoadOutcome, ControlError> {
             .map(|share| {
                 scope.spawn(move || {
                     barrier.wait();
-                    Worker::new(load, live, share, threads).run()
+                    match Worker::new(load, live, share, threads) {
+                        Ok(worker) => worker.run(),
+                        Err(error) => LoadOutcome {
+                            failure: Some(format!("a load thread could not begin: {error}")),
+                            ..empty_outcome(load.kinds)
+                        },
+                    }
                 })
             })
             .collect();
@@ -173,10 +204,40 @@ struct Run {
     since: Instant,
 }
 
-struct Connection {
-    stream: TcpStream,
+/// What one thread works with.
+#[derive(Default)]
+struct Share {
+    clients: Vec<Client>,
+    links: Vec<Link>,
+}
+
+struct Client {
     source: Box<dyn Source>,
     wants_replies: bool,
+    /// Its links, by node.
+    links: Vec<usize>,
+    in_flight: usize,
+    /// Its source or the run has no more requests for it.
+    ended: bool,
+}
+
+impl Client {
+    fn new(source: Box<dyn Source>) -> Self {
+        let wants_replies = source.wants_replies();
+        Self { wants_replies, source, links: Vec::new(), in_flight: 0, ended: false }
+    }
+}
+
+/// Whose link it is, and to which node.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    client: usize,
+    node: usize,
+}
+
+struct Link {
+    stream: Transport<TcpStream>,
+    place: Place,
     scanner: ReplyScanner,
     /// Requests not yet written; `out[..written]` are.
     out: Vec<u8>,
@@ -185,40 +246,78 @@ struct Connection {
     held: Vec<u8>,
     scanned: usize,
     runs: VecDeque<Run>,
-    in_flight: usize,
-    /// Its source or the run has no more requests for it.
-    ended: bool,
+    /// Over a cluster: what is not answered yet, to be sent again if it moved.
+    unanswered: Option<Unanswered>,
 }
 
-impl Connection {
-    fn new(stream: TcpStream, source: Box<dyn Source>) -> Self {
-        Self {
-            stream,
-            wants_replies: source.wants_replies(),
-            source,
+/// Requests in the order in which they were sent.
+#[derive(Debug, Default)]
+struct Unanswered {
+    /// `bytes[..answered]` need not be kept.
+    bytes: Vec<u8>,
+    answered: usize,
+    lengths: VecDeque<usize>,
+}
+
+impl Unanswered {
+    fn push(&mut self, request: &[u8]) {
+        self.bytes.extend_from_slice(request);
+        self.lengths.push_back(request.len());
+    }
+
+    /// The oldest one, which has been answered.
+    fn pop(&mut self) -> &[u8] {
+        if self.answered == self.bytes.len() || self.answered > KEPT_BYTES_MAX {
+            self.bytes.drain(..self.answered);
+            self.answered = 0;
+        }
+        let length = self.lengths.pop_front().unwrap_or(0);
+        self.answered += length;
+        &self.bytes[self.answered - length..self.answered]
+    }
+}
+
+/// A request that another node has to answer.
+struct Redirected {
+    node: usize,
+    kind: usize,
+    since: Instant,
+    request: Vec<u8>,
+}
+
+impl Link {
+    fn open(endpoint: &Endpoint, place: Place, keep: bool) -> Result<Self, ControlError> {
+        let mut stream = endpoint.open()?.into_stream();
+        let lost = |cause| ControlError::Lost { address: endpoint.address(), cause };
+        stream.socket().set_nonblocking(true).map_err(lost)?;
+        Ok(Self {
+            stream: stream.map(TcpStream::from_std),
+            place,
             scanner: ReplyScanner::default(),
             out: Vec::new(),
             written: 0,
             held: Vec::new(),
             scanned: 0,
             runs: VecDeque::new(),
-            in_flight: 0,
-            ended: false,
-        }
+            unanswered: keep.then(Unanswered::default),
+        })
     }
 
-    /// Appends one request that counts from `since`.
-    fn push(&mut self, since: Instant) -> bool {
-        let Some(kind) = self.source.next(&mut self.out) else {
-            self.ended = true;
-            return false;
-        };
-        self.in_flight += 1;
+    /// The last request in `out` is of that kind and counts from `since`.
+    fn note(&mut self, kind: usize, since: Instant) {
         match self.runs.back_mut() {
             Some(run) if run.kind == kind && run.since == since => run.left += 1,
             _ => self.runs.push_back(Run { kind, left: 1, since }),
         }
-        true
+    }
+
+    /// Appends a request that may have to be sent again.
+    fn push(&mut self, request: &[u8], kind: usize, since: Instant) {
+        self.out.extend_from_slice(request);
+        if let Some(unanswered) = &mut self.unanswered {
+            unanswered.push(request);
+        }
+        self.note(kind, since);
     }
 
     /// Writes what the socket takes. Returns the bytes written.
@@ -238,20 +337,30 @@ impl Connection {
         let wrote = self.written - before;
         self.out.clear();
         self.written = 0;
-        Ok(wrote)
+        match self.stream.flush() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(wrote),
+        }
     }
 }
 
 struct Worker<'a> {
     load: &'a Load<'a>,
     live: &'a Live,
-    connections: Vec<Connection>,
+    poll: Poll,
+    clients: Vec<Client>,
+    links: Vec<Link>,
+    cluster: Option<Topology>,
     pace: Option<Pace>,
-    /// Open loop: a token, the connection's index, for each request that may be
-    /// sent; oldest first, so that connections take turns.
+    /// Open loop: a token, the client's index, for each request that may be sent;
+    /// oldest first, so that clients take turns.
     room: VecDeque<usize>,
     scratch: Vec<u8>,
+    /// Over a cluster: the request whose node is looked for.
+    request: Vec<u8>,
     outcome: LoadOutcome,
+    /// The link that was worked on last, to name its node in an error.
+    touched: usize,
     start: Instant,
     last_reply: Instant,
     deadline: Option<Instant>,
@@ -260,63 +369,59 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(
-        load: &'a Load<'a>,
-        live: &'a Live,
-        connections: Vec<Connection>,
-        threads: usize,
-    ) -> Self {
+    fn new(load: &'a Load<'a>, live: &'a Live, share: Share, threads: usize) -> io::Result<Self> {
         let start = Instant::now();
         let room = match load.rate {
-            Some(_) => (0..load.pipeline).flat_map(|_| 0..connections.len()).collect(),
+            Some(_) => (0..load.pipeline).flat_map(|_| 0..share.clients.len()).collect(),
             None => VecDeque::new(),
         };
-        Self {
+        Ok(Self {
             load,
             live,
+            poll: Poll::new()?,
             pace: load.rate.map(|rate| Pace::new(start, rate / threads as f64)),
             room,
-            connections,
+            clients: share.clients,
+            links: share.links,
+            cluster: load.cluster.cloned(),
             scratch: vec![0; READ_BYTES],
+            request: Vec::new(),
             outcome: empty_outcome(load.kinds),
+            touched: 0,
             start,
             last_reply: start,
             deadline: load.duration.map(|duration| start + duration),
             closing: false,
-        }
+        })
     }
 
     fn run(mut self) -> LoadOutcome {
         if let Err(error) = self.drive() {
             self.live.stop.store(true, Ordering::Relaxed);
             let after = self.live.answered.load(Ordering::Relaxed);
-            self.outcome.failure = Some(format!(
-                "{} {} after {after} replies",
-                self.load.endpoint.address(),
-                describe(&error)
-            ));
+            let node = self.links.get(self.touched).map_or(0, |link| link.place.node);
+            let nodes = self.cluster.as_ref().map(|cluster| &cluster.nodes);
+            let endpoint = nodes.and_then(|nodes| nodes.get(node)).unwrap_or(self.load.endpoint);
+            let what = describe(&error);
+            self.outcome.failure =
+                Some(format!("{} {what} after {after} replies", endpoint.address()));
         }
         self.outcome.elapsed = self.last_reply - self.start;
         self.outcome
     }
 
     fn drive(&mut self) -> io::Result<()> {
-        let mut poll = Poll::new()?;
         let mut events = Events::with_capacity(1024);
-        for (index, connection) in self.connections.iter_mut().enumerate() {
-            poll.registry().register(
-                &mut connection.stream,
-                Token(index),
-                Interest::READABLE | Interest::WRITABLE,
-            )?;
+        for index in 0..self.links.len() {
+            self.register(index)?;
         }
         let timer = match self.pace {
-            Some(_) => Some(Timer::new(&poll)?),
+            Some(_) => Some(Timer::new(&self.poll)?),
             None => None,
         };
         if self.pace.is_none() {
-            for index in 0..self.connections.len() {
-                self.refill(index)?;
+            for client in 0..self.clients.len() {
+                self.refill(client)?;
             }
         }
         loop {
@@ -340,7 +445,7 @@ impl<'a> Worker<'a> {
             let until_deadline = self.deadline.filter(|_| !self.closing);
             let patience = until_deadline
                 .map_or(LOOK_UP, |deadline| deadline.saturating_duration_since(now).min(LOOK_UP));
-            if let Err(error) = poll.poll(&mut events, Some(patience)) {
+            if let Err(error) = self.poll.poll(&mut events, Some(patience)) {
                 if error.kind() == io::ErrorKind::Interrupted {
                     continue;
                 }
@@ -351,22 +456,27 @@ impl<'a> Worker<'a> {
                     continue;
                 }
                 let index = event.token().0;
+                self.touched = index;
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     self.read(index)?;
                 }
-                self.outcome.sent_bytes += self.connections[index].flush()? as u64;
+                self.outcome.sent_bytes += self.links[index].flush()? as u64;
             }
         }
     }
 
+    fn register(&mut self, index: usize) -> io::Result<()> {
+        let socket = self.links[index].stream.socket();
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(socket, Token(index), both)
+    }
+
     fn owes_replies(&self) -> bool {
-        self.connections.iter().any(|connection| connection.in_flight > 0)
+        self.clients.iter().any(|client| client.in_flight > 0)
     }
 
     fn is_done(&self) -> bool {
-        self.connections
-            .iter()
-            .all(|connection| connection.in_flight == 0 && (self.closing || connection.ended))
+        self.clients.iter().all(|client| client.in_flight == 0 && (self.closing || client.ended))
     }
 
     /// Takes up to `want` requests from what is left of the run.
@@ -376,24 +486,61 @@ impl<'a> Worker<'a> {
         requests.saturating_sub(before).min(want as u64) as usize
     }
 
-    /// Closed loop: sends the next batch of a connection that has been answered.
-    fn refill(&mut self, index: usize) -> io::Result<()> {
-        if self.closing || self.connections[index].ended {
+    /// Appends a client's next request, which counts from `since`, to the link that
+    /// it belongs on. Returns false when its source has no more.
+    fn push(&mut self, client: usize, since: Instant) -> bool {
+        let owner = &mut self.clients[client];
+        let Some(cluster) = &self.cluster else {
+            let link = &mut self.links[owner.links[0]];
+            let Some(kind) = owner.source.next(&mut link.out) else {
+                owner.ended = true;
+                return false;
+            };
+            owner.in_flight += 1;
+            link.note(kind, since);
+            return true;
+        };
+        self.request.clear();
+        let Some(kind) = owner.source.next(&mut self.request) else {
+            owner.ended = true;
+            return false;
+        };
+        // Any node may answer what names no key.
+        let node = slot_of_request(&self.request)
+            .map_or(owner.in_flight % owner.links.len(), |slot| cluster.owner(slot));
+        owner.in_flight += 1;
+        self.links[owner.links[node]].push(&self.request, kind, since);
+        true
+    }
+
+    /// Writes what a client's links have to send.
+    fn flush(&mut self, client: usize) -> io::Result<()> {
+        for &index in &self.clients[client].links {
+            let link = &mut self.links[index];
+            if !link.out.is_empty() {
+                self.touched = index;
+                self.outcome.sent_bytes += link.flush()? as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closed loop: sends the next batch of a client that has been answered.
+    fn refill(&mut self, client: usize) -> io::Result<()> {
+        if self.closing || self.clients[client].ended {
             return Ok(());
         }
         let granted = self.claim(self.load.pipeline);
-        let connection = &mut self.connections[index];
         if granted < self.load.pipeline {
-            connection.ended = true;
+            self.clients[client].ended = true;
         }
         let now = Instant::now();
         for _ in 0..granted {
-            if !connection.push(now) {
+            if !self.push(client, now) {
                 break;
             }
         }
-        self.outcome.sent_bytes += connection.flush()? as u64;
-        Ok(())
+        self.flush(client)
     }
 
     /// Open loop: sends what is due, as far as there is room.
@@ -403,11 +550,11 @@ impl<'a> Worker<'a> {
             let Some(&index) = self.room.front() else { break };
             let Some(due) = pace.take(now) else { break };
             self.room.pop_front();
-            if self.claim(1) == 0 || !self.connections[index].push(due) {
+            if self.claim(1) == 0 || !self.push(index, due) {
                 self.closing = true;
                 break;
             }
-            self.outcome.sent_bytes += self.connections[index].flush()? as u64;
+            self.flush(index)?;
         }
         self.pace = Some(pace);
         Ok(())
@@ -419,19 +566,19 @@ impl<'a> Worker<'a> {
         Some(pace.wait(now))
     }
 
-    /// Reads all that a connection has and counts the replies in it.
+    /// Reads all that a link has and counts the replies in it.
     fn read(&mut self, index: usize) -> io::Result<()> {
-        let connection = &mut self.connections[index];
         loop {
-            let held = connection.held.len();
+            let link = &mut self.links[index];
+            let held = link.held.len();
             if held > REPLY_BYTES_MAX {
                 return Err(io::Error::other("sent a reply over 256 MiB"));
             }
             if self.scratch.len() < held + READ_BYTES {
                 self.scratch.resize(held + READ_BYTES, 0);
             }
-            self.scratch[..held].copy_from_slice(&connection.held);
-            let bytes = match connection.stream.read(&mut self.scratch[held..]) {
+            self.scratch[..held].copy_from_slice(&link.held);
+            let bytes = match link.stream.read(&mut self.scratch[held..]) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -442,81 +589,141 @@ impl<'a> Worker<'a> {
             self.outcome.received_bytes += bytes as u64;
             let room = self.scratch.len() - held;
             let filled = held + bytes;
-            let replies = count_replies(
-                connection,
-                &self.scratch[..filled],
-                now,
-                &mut self.outcome.kinds,
-                &mut self.outcome.first_error,
-            )?;
+            let Place { client, node } = link.place;
+            let short_read_empties = link.stream.short_read_empties();
+            let mut moved = Vec::new();
+            let replies = Replies {
+                client: &mut self.clients[client],
+                cluster: self.cluster.as_mut(),
+                node,
+                moved: &mut moved,
+                kinds: &mut self.outcome.kinds,
+                first_error: &mut self.outcome.first_error,
+            }
+            .count(link, &self.scratch[..filled], now)?;
+            self.send_again(client, moved)?;
             if replies > 0 {
                 self.last_reply = now;
                 self.live.answered.fetch_add(replies as u64, Ordering::Relaxed);
                 if self.pace.is_some() {
-                    self.room.extend(std::iter::repeat_n(index, replies));
-                } else if connection.in_flight == 0 {
-                    return self.refill(index);
+                    self.room.extend(std::iter::repeat_n(client, replies));
+                } else if self.clients[client].in_flight == 0 {
+                    return self.refill(client);
                 }
             }
             // A short read has emptied the socket: epoll tells of what comes next.
-            if bytes < room {
+            if bytes < room && short_read_empties {
                 return Ok(());
             }
         }
     }
+
+    /// Sends what has moved to where it has moved.
+    fn send_again(&mut self, client: usize, moved: Vec<Redirected>) -> io::Result<()> {
+        if moved.is_empty() {
+            return Ok(());
+        }
+        for Redirected { node, kind, since, request } in moved {
+            while self.clients[client].links.len() <= node {
+                self.add_link(client)?;
+            }
+            self.outcome.redirected += 1;
+            let link = self.clients[client].links[node];
+            self.links[link].push(&request, kind, since);
+        }
+        self.flush(client)
+    }
+
+    /// Connects a client to the first node that it has no link to.
+    fn add_link(&mut self, client: usize) -> io::Result<()> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let node = self.clients[client].links.len();
+        let link = Link::open(&cluster.nodes[node], Place { client, node }, true)
+            .map_err(io::Error::other)?;
+        let index = self.links.len();
+        self.links.push(link);
+        self.clients[client].links.push(index);
+        self.register(index)
+    }
 }
 
-/// Scans `input` (what was held, then what was read), records the replies that
-/// are complete and holds what is not. Returns how many there were.
-fn count_replies(
-    connection: &mut Connection,
-    input: &[u8],
-    now: Instant,
-    kinds: &mut [KindOutcome],
-    first_error: &mut Option<String>,
-) -> io::Result<usize> {
-    let Connection { scanner, runs, source, wants_replies, scanned, .. } = connection;
-    let from = *scanned;
-    let mut reply_start = 0;
-    let mut replies = 0;
-    let mut of_run = 0;
-    let mut unasked = false;
-    let consumed = scanner
-        .scan(&input[from..], |outcome, end| {
-            let Some(run) = runs.front_mut() else {
-                unasked = true;
-                return;
-            };
-            replies += 1;
-            of_run += 1;
-            run.left -= 1;
-            if let Outcome::Error(text) = outcome {
-                kinds[run.kind].errors += 1;
-                first_error.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
-            }
-            if *wants_replies {
-                source.reply(run.kind, &input[reply_start..from + end]);
-                reply_start = from + end;
-            }
-            if run.left == 0 {
-                kinds[run.kind].latency.record(now.saturating_duration_since(run.since), of_run);
-                of_run = 0;
-                runs.pop_front();
-            }
-        })
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-    if unasked {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "sent a reply to no request"));
+/// Where replies are counted.
+struct Replies<'a> {
+    client: &'a mut Client,
+    cluster: Option<&'a mut Topology>,
+    /// The node that replies.
+    node: usize,
+    moved: &'a mut Vec<Redirected>,
+    kinds: &'a mut [KindOutcome],
+    first_error: &'a mut Option<String>,
+}
+
+impl Replies<'_> {
+    /// Scans `input` (what the link held, then what was read), records the replies
+    /// that are complete and holds what is not. Returns how many there were.
+    fn count(mut self, link: &mut Link, input: &[u8], now: Instant) -> io::Result<usize> {
+        let Link { scanner, runs, scanned, held, unanswered, .. } = link;
+        let Client { source, wants_replies, in_flight, .. } = &mut *self.client;
+        let from = *scanned;
+        let mut reply_start = 0;
+        let mut replies = 0;
+        let mut of_run = 0;
+        let mut unasked = false;
+        let consumed = scanner
+            .scan(&input[from..], |outcome, end| {
+                let Some(run) = runs.front_mut() else {
+                    unasked = true;
+                    return;
+                };
+                run.left -= 1;
+                let request = unanswered.as_mut().map_or(&[][..], Unanswered::pop);
+                let mut answered = true;
+                if let Outcome::Error(text) = outcome {
+                    let to = self.cluster.as_mut().and_then(|known| known.learn(self.node, text));
+                    if let Some(node) = to {
+                        let (kind, since, request) = (run.kind, run.since, request.to_vec());
+                        self.moved.push(Redirected { node, kind, since, request });
+                        answered = false;
+                    } else {
+                        self.kinds[run.kind].errors += 1;
+                        let text = || String::from_utf8_lossy(text).into_owned();
+                        self.first_error.get_or_insert_with(text);
+                    }
+                }
+                if answered {
+                    replies += 1;
+                    of_run += 1;
+                }
+                if *wants_replies {
+                    if answered {
+                        source.reply(run.kind, &input[reply_start..from + end]);
+                    }
+                    reply_start = from + end;
+                }
+                if run.left == 0 {
+                    if of_run > 0 {
+                        let latency = now.saturating_duration_since(run.since);
+                        self.kinds[run.kind].latency.record(latency, of_run);
+                        of_run = 0;
+                    }
+                    runs.pop_front();
+                }
+            })
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        if unasked {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "sent a reply to no request"));
+        }
+        if let Some(run) = runs.front().filter(|_| of_run > 0) {
+            let latency = now.saturating_duration_since(run.since);
+            self.kinds[run.kind].latency.record(latency, of_run);
+        }
+        let keep_from = if *wants_replies { reply_start } else { from + consumed };
+        *scanned = from + consumed - keep_from;
+        held.clear();
+        held.extend_from_slice(&input[keep_from..]);
+        *in_flight -= replies;
+        Ok(replies)
     }
-    if let Some(run) = runs.front().filter(|_| of_run > 0) {
-        kinds[run.kind].latency.record(now.saturating_duration_since(run.since), of_run);
-    }
-    let keep_from = if *wants_replies { reply_start } else { from + consumed };
-    *scanned = from + consumed - keep_from;
-    connection.held.clear();
-    connection.held.extend_from_slice(&input[keep_from..]);
-    connection.in_flight -= replies;
-    Ok(replies)
 }
 
 fn describe(error: &io::Error) -> String {

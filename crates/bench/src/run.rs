@@ -5,14 +5,16 @@
 //! background to come to rest. CPU time is given for the load alone and up to
 //! that rest, so that packing is never free.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::cluster::Topology;
 use crate::endpoint::{Control, ControlError, Endpoint};
 use crate::load::{Live, Load, LoadOutcome, run as run_load};
-use crate::process::Process;
+use crate::process::{CpuTime, Process};
 use crate::progress::Progress;
 use crate::report::{Cpu, Figure, KindResult, Memory, Sample, StepResult};
 use crate::server_facts::{Identity, MemoryReading, identify, memory, packing};
@@ -105,26 +107,102 @@ pub struct Settings {
 pub struct Subject {
     /// Its name in the report.
     pub name: String,
-    /// Where it is.
+    /// Where it is; any node of a cluster.
     pub endpoint: Endpoint,
+    /// Whether requests are to be sent to the nodes of a cluster.
+    pub cluster: bool,
     /// Which repetition this is, from 1.
     pub round: u32,
 }
 
+/// The server that is measured: one node, or all that have slots.
+struct Watched {
+    nodes: Vec<(Control, Identity)>,
+    cluster: Option<Topology>,
+}
+
+impl Watched {
+    fn open(subject: &Subject) -> Result<Self, ControlError> {
+        let cluster = match subject.cluster {
+            true => Some(Topology::discover(&subject.endpoint)?),
+            false => None,
+        };
+        let one = std::slice::from_ref(&subject.endpoint);
+        let endpoints = cluster.as_ref().map_or(one, |cluster| &cluster.nodes);
+        let mut nodes = Vec::new();
+        for endpoint in endpoints {
+            let mut control = endpoint.open()?;
+            let identity = identify(&mut control, endpoint)?;
+            nodes.push((control, identity));
+        }
+        Ok(Self { nodes, cluster })
+    }
+
+    /// The node for what one node can do or tell.
+    fn first(&mut self) -> &mut Control {
+        &mut self.nodes[0].0
+    }
+
+    fn version(&self) -> String {
+        let version = &self.nodes[0].1.version;
+        match &self.cluster {
+            Some(_) => format!("{version}, cluster of {}", self.nodes.len()),
+            None => version.clone(),
+        }
+    }
+
+    fn memory(&mut self) -> Result<MemoryReading, ControlError> {
+        let mut sum = MemoryReading::default();
+        for (control, identity) in &mut self.nodes {
+            let one = memory(control, identity.process)?;
+            sum.used += one.used;
+            sum.resident += one.resident;
+            sum.keys += one.keys;
+        }
+        Ok(sum)
+    }
+
+    fn resident(&self) -> u64 {
+        let of = |(_, identity): &(Control, Identity)| identity.process?.resident_bytes();
+        self.nodes.iter().filter_map(of).sum()
+    }
+
+    /// Of each node; `None` if one cannot be seen.
+    fn cpu(&self) -> Option<Vec<CpuTime>> {
+        self.nodes.iter().map(|(_, identity)| identity.process?.cpu_time()).collect()
+    }
+
+    /// `INFO packing`; over a cluster the sums of what are numbers.
+    fn packing(&mut self) -> Result<BTreeMap<String, String>, ControlError> {
+        let mut sums = packing(self.first())?;
+        for (control, _) in &mut self.nodes[1..] {
+            for (name, value) in packing(control)? {
+                let known = sums.get(&name).and_then(|known| known.parse::<u64>().ok());
+                if let (Some(known), Ok(value)) = (known, value.parse::<u64>()) {
+                    sums.insert(name, (known + value).to_string());
+                }
+            }
+        }
+        Ok(sums)
+    }
+}
+
 struct Reading {
     memory: MemoryReading,
-    cpu: Option<crate::process::CpuTime>,
-    client: Option<crate::process::CpuTime>,
+    cpu: Option<Vec<CpuTime>>,
+    client: Option<CpuTime>,
 }
 
 impl Reading {
-    fn take(control: &mut Control, identity: &Identity) -> Result<Self, ControlError> {
-        let memory = memory(control, identity.process)?;
-        Ok(Self {
-            memory,
-            cpu: identity.process.and_then(Process::cpu_time),
-            client: Process::own().cpu_time(),
-        })
+    fn take(server: &mut Watched) -> Result<Self, ControlError> {
+        let memory = server.memory()?;
+        Ok(Self { memory, cpu: server.cpu(), client: Process::own().cpu_time() })
+    }
+
+    /// Seconds that the server used since `earlier`.
+    fn cpu_since(&self, earlier: &Self) -> Option<f64> {
+        let pairs = self.cpu.as_ref()?.iter().zip(earlier.cpu.as_ref()?);
+        Some(pairs.map(|(now, before)| now.seconds_since(before)).sum())
     }
 }
 
@@ -136,22 +214,19 @@ pub fn run_step(
     subject: &Subject,
     settings: &Settings,
 ) -> Result<StepResult, ControlError> {
-    let mut control = subject.endpoint.open()?;
-    let identity = identify(&mut control, &subject.endpoint)?;
-    let before = Reading::take(&mut control, &identity)?;
+    let mut server = Watched::open(subject)?;
+    let before = Reading::take(&mut server)?;
     let mut result = StepResult {
         target: subject.name.clone(),
-        server: identity.version.clone(),
+        server: server.version(),
         round: subject.round,
         workload: workload.to_owned(),
         step: step.name.clone(),
         threads: settings.threads,
         ..StepResult::default()
     };
-    let added = perform(step, subject, settings, &mut control, &identity, &mut result)?;
-    if let Err(error) =
-        conclude(step, settings, &mut control, &identity, &before, added, &mut result)
-    {
+    let added = perform(step, subject, settings, &mut server, &mut result)?;
+    if let Err(error) = conclude(step, settings, &mut server, &before, added, &mut result) {
         result.failure.get_or_insert_with(|| error.to_string());
     }
     Ok(result)
@@ -162,14 +237,14 @@ fn perform(
     step: &Step,
     subject: &Subject,
     settings: &Settings,
-    control: &mut Control,
-    identity: &Identity,
+    server: &mut Watched,
     result: &mut StepResult,
 ) -> Result<u64, ControlError> {
     match &step.work {
         Work::Call { words, items } => {
             let started = Instant::now();
             // Populating hundreds of millions of keys takes minutes.
+            let control = server.first();
             let patience = control.set_patience(Duration::from_hours(1));
             patience.map_err(|cause| lost(&subject.endpoint, cause))?;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -182,8 +257,10 @@ fn perform(
             Ok(*items)
         }
         Work::Load { kinds, connections, pipeline, requests, duration, rate, source } => {
+            let cluster = server.cluster.clone();
             let load = Load {
                 endpoint: &subject.endpoint,
+                cluster: cluster.as_ref(),
                 threads: settings.threads,
                 connections: *connections,
                 pipeline: *pipeline,
@@ -198,7 +275,7 @@ fn perform(
             result.rate = *rate;
             let label = format!("{} {}", subject.name, step.name);
             let progress = Progress::new(settings.progress, label, *requests, *duration);
-            let (outcome, series) = observe(&load, control, identity, &progress)?;
+            let (outcome, series) = observe(&load, server, &progress)?;
             progress.finish();
             result.series = series;
             file_outcome(result, kinds, &outcome);
@@ -214,8 +291,7 @@ fn lost(endpoint: &Endpoint, cause: io::Error) -> ControlError {
 /// Runs a load on threads of its own and samples the server meanwhile.
 fn observe(
     load: &Load<'_>,
-    control: &mut Control,
-    identity: &Identity,
+    server: &mut Watched,
     progress: &Progress,
 ) -> Result<(LoadOutcome, Vec<Sample>), ControlError> {
     let live = Live::default();
@@ -238,7 +314,7 @@ fn observe(
             next_sample = elapsed + SAMPLE_EVERY;
             if asked.is_none_or(|at| at.elapsed() >= INFO_EVERY) {
                 // A server that died is the load's failure to tell.
-                used = memory(control, identity.process).map_or(used, |reading| reading.used);
+                used = server.memory().map_or(used, |reading| reading.used);
                 asked = Some(Instant::now());
             }
             let answered = live.answered.load(Ordering::Relaxed);
@@ -247,7 +323,7 @@ fn observe(
                 seconds: elapsed.as_secs_f64(),
                 operations: answered,
                 used,
-                resident: identity.process.and_then(Process::resident_bytes).unwrap_or(0),
+                resident: server.resident(),
             });
         }
         match worker.join() {
@@ -278,6 +354,10 @@ fn file_outcome(result: &mut StepResult, kinds: &[String], outcome: &LoadOutcome
     result.received_bytes = outcome.received_bytes;
     result.failure.clone_from(&outcome.failure);
     result.first_error.clone_from(&outcome.first_error);
+    if outcome.redirected > 0 {
+        let name = "requests redirected".to_owned();
+        result.figures.push(Figure { name, value: outcome.redirected as f64 });
+    }
     result.kinds = kinds
         .iter()
         .zip(&outcome.kinds)
@@ -299,17 +379,16 @@ fn file_outcome(result: &mut StepResult, kinds: &[String], outcome: &LoadOutcome
 fn conclude(
     step: &Step,
     settings: &Settings,
-    control: &mut Control,
-    identity: &Identity,
+    server: &mut Watched,
     before: &Reading,
     added: u64,
     result: &mut StepResult,
 ) -> Result<(), ControlError> {
-    let ended = Reading::take(control, identity)?;
+    let ended = Reading::take(server)?;
     let mut rested = None;
     if let Some(least) = step.rest {
-        wait_for_rest(control, identity, least, settings.rest_max.max(least))?;
-        rested = Some(Reading::take(control, identity)?);
+        wait_for_rest(server, least, settings.rest_max.max(least))?;
+        rested = Some(Reading::take(server)?);
     }
     let last = rested.as_ref().unwrap_or(&ended);
     result.cpu = cpu_between(before, &ended, last, result.operations);
@@ -326,21 +405,19 @@ fn conclude(
         items,
         bytes_per_item: (items > 0).then(|| grown / items as f64),
     });
-    result.packing = packing(control)?;
+    result.packing = server.packing()?;
     if let Some(inspect) = &step.inspect {
-        result.figures = inspect(control)?;
+        result.figures.extend(inspect(server.first())?);
     }
     Ok(())
 }
 
 fn cpu_between(before: &Reading, ended: &Reading, last: &Reading, operations: u64) -> Option<Cpu> {
-    let between =
-        |from: &Reading, to: &Reading| Some(to.cpu.as_ref()?.seconds_since(from.cpu.as_ref()?));
-    let seconds = between(before, ended)?;
+    let seconds = ended.cpu_since(before)?;
     let client = ended.client.as_ref()?.seconds_since(before.client.as_ref()?);
     Some(Cpu {
         seconds,
-        rested_seconds: between(before, last)?,
+        rested_seconds: last.cpu_since(before)?,
         per_million: (operations > 0).then(|| seconds / operations as f64 * 1e6),
         client_seconds: client,
     })
@@ -348,17 +425,16 @@ fn cpu_between(before: &Reading, ended: &Reading, last: &Reading, operations: u6
 
 /// Waits until `used_memory` has stopped moving.
 fn wait_for_rest(
-    control: &mut Control,
-    identity: &Identity,
+    server: &mut Watched,
     least: Duration,
     most: Duration,
 ) -> Result<(), ControlError> {
     let started = Instant::now();
-    let mut anchor = memory(control, identity.process)?.used;
+    let mut anchor = server.memory()?.used;
     let mut since = Instant::now();
     while started.elapsed() < most && !crate::interrupt::requested() {
         std::thread::sleep(Duration::from_millis(100).min(most));
-        let used = memory(control, identity.process)?.used;
+        let used = server.memory()?.used;
         if (used as f64 - anchor as f64).abs() > anchor as f64 * REST_SHARE {
             anchor = used;
             since = Instant::now();

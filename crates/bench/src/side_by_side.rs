@@ -9,16 +9,22 @@ use std::process::ExitCode;
 use clap::{ArgAction, Args};
 
 use crate::affinity::Cores;
-use crate::cli::{LoadArgs, OutputArgs, command_line, refuse};
+use crate::agreement;
+use crate::cli::{AccessArgs, LoadArgs, OutputArgs, command_line, flush, refuse};
+use crate::codec;
 use crate::compare::{Comparison, FailIf, merge_for_comparison};
+use crate::endpoint::Endpoint;
 use crate::interrupt;
-use crate::report::{Report, StepResult};
+use crate::report::{self, Report, StepResult};
 use crate::run::{Settings, Subject, run_step};
-use crate::suite::{Planned, plan};
+use crate::suite::{Planned, checks_agreement, codec_parts, plan};
 use crate::target::Target;
 
 /// Exit code when a `--fail-if` holds.
 const BROKEN: u8 = 3;
+/// Requests of a run beside redis-benchmark, and how often.
+const AGREEMENT_REQUESTS: u64 = 100_000;
+const AGREEMENT_ROUNDS: u32 = 5;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,11 +34,13 @@ Examples:
   snug compare snug redis=redis-server --workload set-get -t set,xadd -P 16 -n 1m \\
       --fail-if 'xadd.throughput<0.95' --fail-if 'set.cpu>0.6'
   snug compare two@0-1='snug --workers 2' one='snug --workers 1' --workload set-get -P 100
-  snug compare a=10.0.0.1:6379 b=10.0.0.2:6379 --workload set-get
+  snug compare a=10.0.0.1:6379 b=10.0.0.2:6379 --workload set-get -a secret --tls
+  snug compare redis=redis-server valkey=valkey-server --workload set-get-cluster
   snug compare old.json new.json                  what two --json reports differ in
 
 A target is `snug`, NAME=PROGRAM [ARGUMENTS] or NAME=HOST:PORT; NAME@CORES=... pins
-a program to cores of its own. A ratio is the first target over the other.";
+a program to cores of its own. Passwords and TLS are for running servers. A ratio
+is the first target over the other.";
 
 /// Compares servers on the same work, started, pinned and interleaved, or two
 /// reports.
@@ -60,9 +68,18 @@ pub struct CompareArgs {
     /// Empty running servers (FLUSHALL) before each round
     #[arg(long)]
     flush: bool,
+    /// Nodes of the cluster that a program is started as, with --cluster or by the
+    /// workload set-get-cluster
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
+    nodes: u16,
     /// Write benchmarks.md and its plots into this folder
     #[arg(long, value_name = "DIR")]
     docs: Option<PathBuf>,
+    /// Write the main figures between the marks of this README
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessArgs,
     #[command(flatten)]
     load: LoadArgs,
     #[command(flatten)]
@@ -83,11 +100,24 @@ pub fn compare(args: &CompareArgs) -> ExitCode {
         },
     };
     let comparison = Comparison::of(&report);
-    let code = args.output.deliver(&report, &comparison.render());
+    let mut shown = comparison.render();
+    let more = report::sections::codec(&report).into_iter();
+    for section in more.chain([report::sections::agreement(&report)]) {
+        if !section.is_empty() {
+            shown.push('\n');
+            shown.push_str(&section.text());
+        }
+    }
+    let code = args.output.deliver(&report, &shown);
     if let Some(folder) = &args.docs
         && let Err(error) = crate::report::markdown::write(&report, folder)
     {
         return refuse(&format!("cannot write {}: {error}", folder.display()));
+    }
+    if let Some(readme) = &args.readme
+        && let Err(error) = crate::report::markdown::write_readme(&report, readme)
+    {
+        return refuse(&format!("cannot write {}: {error}", readme.display()));
     }
     let breaches: Vec<String> =
         args.fail_if.iter().flat_map(|bound| bound.breaches(&comparison)).collect();
@@ -118,6 +148,9 @@ struct Placed {
 struct Layout {
     targets: Vec<Placed>,
     load: Cores,
+    access: Endpoint,
+    nodes: usize,
+    flush: bool,
 }
 
 /// Splits `name@cores=rest` into `name=rest` and the cores.
@@ -145,7 +178,13 @@ fn layout(args: &CompareArgs) -> Result<Layout, Box<dyn std::error::Error>> {
         }
         targets.push(Placed { target, cores: cores.unwrap_or_else(|| server.clone()) });
     }
-    Ok(Layout { targets, load })
+    Ok(Layout {
+        targets,
+        load,
+        access: args.access.endpoint()?,
+        nodes: usize::from(args.nodes),
+        flush: args.flush,
+    })
 }
 
 fn run(args: &CompareArgs) -> Result<Report, Box<dyn std::error::Error>> {
@@ -162,7 +201,10 @@ fn run(args: &CompareArgs) -> Result<Report, Box<dyn std::error::Error>> {
     for name in &args.workload {
         for planned in plan(name, &options, args.rounds) {
             match planned {
-                Ok(planned) => run_rounds(&planned, &layout, &settings, args.flush, &mut report),
+                Ok(mut planned) => {
+                    planned.cluster |= args.access.cluster;
+                    run_rounds(&planned, &layout, &settings, &mut report);
+                }
                 // One name alone that cannot be had is the whole answer.
                 Err((_, error)) if args.workload.len() == 1 && report.results.is_empty() => {
                     return Err(error.into());
@@ -175,24 +217,39 @@ fn run(args: &CompareArgs) -> Result<Report, Box<dyn std::error::Error>> {
                 }),
             }
         }
+        let parts = codec_parts(name);
+        if !parts.is_empty() && !interrupt::requested() {
+            let defaults = codec::Options::default();
+            let cell_seconds = defaults.cell_seconds * options.scale.min(1.0);
+            let wanted = codec::Options { seed: options.seed, cell_seconds, parts, ..defaults };
+            report.codec = Some(codec::run(&wanted, |_| {}));
+        }
+        if checks_agreement(name) && !interrupt::requested() {
+            let plan = agreement::Plan {
+                server: &layout.targets[0].cores,
+                load: &layout.load,
+                requests: options.scaled(AGREEMENT_REQUESTS),
+                rounds: AGREEMENT_ROUNDS,
+                options: &options,
+                settings: &settings,
+            };
+            match agreement::measure(&plan) {
+                Ok(lines) => report.agreement = lines,
+                Err(line) => report.notes.push(line),
+            }
+        }
     }
     Ok(report)
 }
 
-fn run_rounds(
-    planned: &Planned,
-    layout: &Layout,
-    settings: &Settings,
-    flush: bool,
-    report: &mut Report,
-) {
+fn run_rounds(planned: &Planned, layout: &Layout, settings: &Settings, report: &mut Report) {
     for round in 1..=planned.rounds {
         for placed in &layout.targets {
             if interrupt::requested() {
                 return;
             }
             let name = &placed.target.name;
-            if let Err(error) = run_round(planned, placed, layout, settings, flush, round, report) {
+            if let Err(error) = run_round(planned, placed, layout, settings, round, report) {
                 report.results.push(StepResult {
                     target: name.clone(),
                     round,
@@ -211,16 +268,17 @@ fn run_round(
     placed: &Placed,
     layout: &Layout,
     settings: &Settings,
-    flush: bool,
     round: u32,
     report: &mut Report,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let server = placed.target.start(&placed.cores, &layout.load)?;
-    if flush && !placed.target.is_program() {
-        server.endpoint.open()?.call(&["FLUSHALL"])?;
+    let cluster = planned.cluster;
+    let nodes = cluster.then_some(layout.nodes);
+    let server = placed.target.start(&placed.cores, &layout.load, nodes, &layout.access)?;
+    if layout.flush && !placed.target.is_program() {
+        flush(&server.endpoint, cluster)?;
     }
-    let subject =
-        Subject { name: placed.target.name.clone(), endpoint: server.endpoint.clone(), round };
+    let endpoint = server.endpoint.clone();
+    let subject = Subject { name: placed.target.name.clone(), endpoint, cluster, round };
     for step in &planned.steps {
         if interrupt::requested() {
             break;

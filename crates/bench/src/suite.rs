@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::codec;
 use crate::keys::KeyDistribution;
 use crate::payload::Payload;
 use crate::run::Step;
@@ -14,6 +15,8 @@ pub struct Scenario {
     /// One line for `snug bench list`.
     pub summary: &'static str,
     parts: &'static [Part],
+    /// What needs no server.
+    codec: &'static [codec::Part],
 }
 
 /// One workload of a scenario.
@@ -23,30 +26,77 @@ struct Part {
     scale: f64,
     /// At most so many rounds: what is deterministic needs one.
     rounds_max: u32,
-    /// SET and GET of 64 bytes over a filled keyspace, XADD, by pipelines.
-    classic: bool,
+    /// What `set-get` is asked for.
+    set_get: Option<SetGet>,
     seconds: Option<u64>,
 }
 
-const fn part(workload: &'static str, scale: f64, rounds_max: u32) -> Part {
-    Part { workload, scale, rounds_max, classic: false, seconds: None }
+/// A choice of tests and sizes for `set-get`, at pipelines 1, 16 and 100.
+#[derive(Debug, Clone, Copy)]
+struct SetGet {
+    tests: &'static [&'static str],
+    keyspaces: &'static [u64],
+    data_bytes: &'static [usize],
+    /// Over a cluster of several nodes.
+    cluster: bool,
 }
 
-const CLASSIC: Part =
-    Part { workload: "set-get", scale: 0.3, rounds_max: u32::MAX, classic: true, seconds: None };
+const fn part(workload: &'static str, scale: f64, rounds_max: u32) -> Part {
+    Part { workload, scale, rounds_max, set_get: None, seconds: None }
+}
+
+const fn set_get(scale: f64, rounds_max: u32, choice: SetGet) -> Part {
+    Part { workload: "set-get", scale, rounds_max, set_get: Some(choice), seconds: None }
+}
+
+const CLASSIC: SetGet = SetGet {
+    tests: &["set", "get", "xadd"],
+    keyspaces: &[1_000_000],
+    data_bytes: &[64],
+    cluster: false,
+};
+/// The whole shape of `set-get` in WORKLOADS.
+const SIZES: SetGet = SetGet {
+    tests: &["set", "get"],
+    keyspaces: &[1000, 1_000_000, 1_000_000_000],
+    data_bytes: &[64, 1024],
+    cluster: false,
+};
+const CLUSTER: SetGet = SetGet { cluster: true, tests: &["set", "get"], ..CLASSIC };
 
 /// All scenarios.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "classic",
         summary: "SET, GET, XADD at pipelines 1, 16, 100 over 1 M keys, and populate",
-        parts: &[CLASSIC, part("populate", 1.0, 1)],
+        parts: &[set_get(0.3, u32::MAX, CLASSIC), part("populate", 1.0, 1)],
+        codec: &[],
+    },
+    Scenario {
+        name: "set-get-sizes",
+        summary: "SET and GET over keyspaces 1 K, 1 M, 1 G, of 64 B and 1 KiB, at pipelines 1, 16, 100",
+        parts: &[set_get(1.0, u32::MAX, SIZES)],
+        codec: &[],
+    },
+    Scenario {
+        name: "set-get-cluster",
+        summary: "SET and GET over a cluster of --nodes nodes, at pipelines 1, 16, 100",
+        parts: &[set_get(1.0, u32::MAX, CLUSTER)],
+        codec: &[],
+    },
+    Scenario {
+        name: "agreement",
+        summary: "this generator and redis-benchmark in turns on one redis-server",
+        parts: &[],
+        codec: &[],
     },
     Scenario {
         name: "suite",
         summary: "classic, and every workload at a scale for 20 minutes on two cores",
         parts: &[
-            CLASSIC,
+            set_get(0.3, u32::MAX, CLASSIC),
+            set_get(0.1, 1, SIZES),
+            set_get(0.1, 2, CLUSTER),
             part("populate", 1.0, 1),
             part("stream-events", 1.0, 2),
             part("stream-identical", 0.125, 2),
@@ -59,17 +109,20 @@ pub const SCENARIOS: &[Scenario] = &[
                 workload: "capture",
                 scale: 0.2,
                 rounds_max: 1,
-                classic: false,
+                set_get: None,
                 seconds: Some(35),
             },
         ],
+        codec: &[codec::Part::Streams, codec::Part::Levels, codec::Part::Blobs],
     },
 ];
 
 /// A workload ready to be run for some rounds.
 pub struct Planned {
-    /// The workload's name.
+    /// The workload's name, with what sets it apart from the plain one.
     pub workload: String,
+    /// Whether it is to run over a cluster.
+    pub cluster: bool,
     /// Its steps.
     pub steps: Vec<Step>,
     /// How often.
@@ -86,9 +139,21 @@ pub fn plan(
     let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name) else {
         return vec![plan_one(name, options, rounds)];
     };
-    let of_part =
-        |part: &Part| plan_one(part.workload, &part.options(options), rounds.min(part.rounds_max));
+    let of_part = |part: &Part| {
+        let planned = plan_one(part.workload, &part.options(options), rounds.min(part.rounds_max));
+        planned.map(|planned| part.named(planned))
+    };
     scenario.parts.iter().map(of_part).collect()
+}
+
+/// What a scenario has measured without a server.
+pub fn codec_parts(name: &str) -> &'static [codec::Part] {
+    SCENARIOS.iter().find(|scenario| scenario.name == name).map_or(&[], |known| known.codec)
+}
+
+/// Whether a scenario checks the generator against redis-benchmark.
+pub fn checks_agreement(name: &str) -> bool {
+    matches!(name, "suite" | "agreement")
 }
 
 fn plan_one(
@@ -98,7 +163,7 @@ fn plan_one(
 ) -> Result<Planned, (String, WorkloadError)> {
     let steps = find(name).and_then(|workload| (workload.plan)(options));
     match steps {
-        Ok(steps) => Ok(Planned { workload: name.to_owned(), steps, rounds }),
+        Ok(steps) => Ok(Planned { workload: name.to_owned(), cluster: false, steps, rounds }),
         Err(error) => Err((name.to_owned(), error)),
     }
 }
@@ -110,14 +175,19 @@ impl Part {
         options.scale = asked.scale * self.scale;
         options.requests = None;
         options.rate = None;
-        options.duration = self.seconds.map(Duration::from_secs);
-        if self.classic {
-            options.tests = ["set", "get", "xadd"].map(String::from).to_vec();
+        // A smaller suite is a shorter one where time and not size sets the length.
+        let seconds = |seconds| (seconds as f64 * asked.scale.min(1.0)).max(5.0);
+        options.duration = self.seconds.map(|full| Duration::from_secs_f64(seconds(full)));
+        if let Some(choice) = self.set_get {
+            options.tests = choice.tests.iter().map(|&test| test.to_owned()).collect();
             options.command = None;
             options.fill = true;
             options.pipelines = vec![1, 16, 100];
-            options.data_bytes = vec![64];
-            options.keyspaces = vec![((1e6 * asked.scale) as u64).max(1)];
+            options.data_bytes = choice.data_bytes.to_vec();
+            options.keyspaces = choice.keyspaces.to_vec();
+            if let [one] = options.keyspaces.as_mut_slice() {
+                *one = ((*one as f64 * asked.scale.min(1.0)) as u64).max(1);
+            }
             options.connections = Some(asked.connections.unwrap_or(50));
             options.keys = KeyDistribution::Uniform;
             options.payload = Payload::Fixed;
@@ -126,5 +196,47 @@ impl Part {
             options.connections = None;
         }
         options
+    }
+    /// A cluster's steps are not the same as those of one server.
+    fn named(&self, mut planned: Planned) -> Planned {
+        if self.set_get.is_some_and(|choice| choice.cluster) {
+            planned.cluster = true;
+            planned.workload.push_str("-cluster");
+            for step in &mut planned.steps {
+                step.name.insert_str(0, "cluster-");
+            }
+        }
+        planned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        #[derive(clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            load: crate::cli::LoadArgs,
+        }
+        let program: Program = clap::Parser::try_parse_from(["x", "--scale", "0.01"]).unwrap();
+        program.load.options()
+    }
+
+    #[test]
+    fn set_get_has_the_shape_of_the_workload() {
+        let names = |name: &str| -> Vec<String> {
+            let plans = plan(name, &options(), 3).into_iter().map(|plan| plan.ok().unwrap());
+            plans.flat_map(|plan| plan.steps.into_iter().map(|step| step.name)).collect()
+        };
+        let sizes = names("set-get-sizes");
+        // Three keyspaces, two sizes, three pipelines, two tests; two are filled.
+        assert_eq!(sizes.iter().filter(|name| !name.starts_with("fill")).count(), 36);
+        assert_eq!(sizes.iter().filter(|name| name.starts_with("fill")).count(), 4);
+        assert!(sizes.contains(&"get/P100/d1024/r1000000000".to_owned()));
+        let cluster = plan("set-get-cluster", &options(), 3).remove(0).ok().unwrap();
+        assert!(cluster.cluster && cluster.workload == "set-get-cluster");
+        assert!(cluster.steps.iter().all(|step| step.name.starts_with("cluster-")));
     }
 }

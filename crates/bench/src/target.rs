@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::affinity::Cores;
+use crate::cluster;
 use crate::endpoint::Endpoint;
 
 /// The longest a program may take to listen, and to end.
@@ -55,6 +56,16 @@ pub enum TargetError {
         /// What the system said.
         cause: io::Error,
     },
+    /// Its nodes did not become a cluster.
+    #[error("no cluster of {nodes} {program}: {cause}")]
+    Cluster {
+        /// The program.
+        program: String,
+        /// How many were started.
+        nodes: usize,
+        /// What a node answered.
+        cause: String,
+    },
     /// The program started and did not listen.
     #[error("{program} did not come up: {last_line}")]
     Silent {
@@ -97,16 +108,37 @@ impl Target {
     }
 
     /// Makes it ready: a program is started on `server_cores`, while the calling
-    /// thread stays on `load_cores`.
-    pub fn start(&self, server_cores: &Cores, load_cores: &Cores) -> Result<Server, TargetError> {
-        match &self.kind {
+    /// thread stays on `load_cores`. With `nodes`, that many are started and made
+    /// into a cluster. `access` says how to enter a server that runs already.
+    pub fn start(
+        &self,
+        server_cores: &Cores,
+        load_cores: &Cores,
+        nodes: Option<usize>,
+        access: &Endpoint,
+    ) -> Result<Server, TargetError> {
+        let words = match &self.kind {
             TargetKind::Running { host, port } => {
-                let mut endpoint = Endpoint::local(*port);
-                endpoint.host.clone_from(host);
-                Ok(Server { endpoint, program: None })
+                let endpoint = Endpoint { host: host.clone(), port: *port, ..access.clone() };
+                return Ok(Server { endpoint, _programs: Vec::new() });
             }
-            TargetKind::Program(words) => start_program(words, server_cores, load_cores),
+            TargetKind::Program(words) => words,
+        };
+        let mut endpoints = Vec::new();
+        let mut programs = Vec::new();
+        for _ in 0..nodes.unwrap_or(1) {
+            let started = start_program(words, server_cores, load_cores, nodes.is_some())?;
+            endpoints.push(started.0);
+            programs.push(started.1);
         }
+        if nodes.is_some() {
+            cluster::form(&endpoints).map_err(|cause| TargetError::Cluster {
+                program: words[0].clone(),
+                nodes: endpoints.len(),
+                cause,
+            })?;
+        }
+        Ok(Server { endpoint: endpoints.swap_remove(0), _programs: programs })
     }
 }
 
@@ -114,12 +146,12 @@ fn program_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// A target that is ready; a program is stopped when this is dropped.
+/// A target that is ready; programs are stopped when this is dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it is.
+    /// Where it is; a cluster's first node.
     pub endpoint: Endpoint,
-    program: Option<RunningProgram>,
+    _programs: Vec<RunningProgram>,
 }
 
 #[derive(Debug)]
@@ -130,7 +162,12 @@ struct RunningProgram {
 }
 
 /// The program and the arguments that make it listen there and keep nothing.
-fn command_line(words: &[String], port: u16, directory: &Path) -> io::Result<Vec<String>> {
+fn command_line(
+    words: &[String],
+    port: u16,
+    directory: &Path,
+    clustered: bool,
+) -> io::Result<Vec<String>> {
     let mut line = words.to_vec();
     let program = program_name(&words[0]).to_owned();
     let port = port.to_string();
@@ -152,15 +189,23 @@ fn command_line(words: &[String], port: u16, directory: &Path) -> io::Result<Vec
         push(&["--port", &port, "--bind", "127.0.0.1", "--dir", &directory]);
         push(&["--save", "", "--appendonly", "no", "--enable-debug-command", "local"]);
     }
+    if clustered {
+        line.extend(["--cluster-enabled", "yes"].map(str::to_owned));
+    }
     Ok(line)
 }
 
-fn start_program(words: &[String], server: &Cores, load: &Cores) -> Result<Server, TargetError> {
+fn start_program(
+    words: &[String],
+    server: &Cores,
+    load: &Cores,
+    clustered: bool,
+) -> Result<(Endpoint, RunningProgram), TargetError> {
     let program = words[0].clone();
     let start_error = |cause| TargetError::Start { program: program.clone(), cause };
     let directory = fresh_directory().map_err(start_error)?;
     let port = free_port().map_err(start_error)?;
-    let line = command_line(words, port, &directory).map_err(start_error)?;
+    let line = command_line(words, port, &directory, clustered).map_err(start_error)?;
     let log_path = directory.join("log");
     let log = File::create(&log_path).map_err(start_error)?;
     let errors = log.try_clone().map_err(start_error)?;
@@ -181,19 +226,17 @@ fn start_program(words: &[String], server: &Cores, load: &Cores) -> Result<Serve
             return Err(start_error(cause));
         }
     };
-    let mut server = Server {
-        endpoint: Endpoint::local(port),
-        program: Some(RunningProgram { child, directory }),
-    };
+    let mut running = RunningProgram { child, directory };
+    let endpoint = Endpoint::local(port);
     let started = Instant::now();
-    while server.endpoint.open().is_err() {
-        if server.has_ended() || started.elapsed() > START_MAX {
+    while endpoint.open().is_err() {
+        if running.has_ended() || started.elapsed() > START_MAX {
             let last_line = last_line(&log_path);
             return Err(TargetError::Silent { program, last_line });
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(server)
+    Ok((endpoint, running))
 }
 
 fn last_line(log: &Path) -> String {
@@ -211,14 +254,24 @@ fn fresh_directory() -> io::Result<PathBuf> {
     Ok(directory)
 }
 
+/// A port that is free now, and the port 10,000 above it: a cluster's node talks to
+/// the others there.
 fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    for _ in 0..1000 {
+        let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
+        if let Some(bus) = port.checked_add(10_000)
+            && TcpListener::bind(("127.0.0.1", bus)).is_ok()
+        {
+            return Ok(port);
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
-impl Server {
-    /// Whether the program has ended by itself.
+impl RunningProgram {
+    /// Whether it has ended by itself.
     fn has_ended(&mut self) -> bool {
-        self.program.as_mut().is_some_and(|program| !matches!(program.child.try_wait(), Ok(None)))
+        !matches!(self.child.try_wait(), Ok(None))
     }
 }
 
@@ -268,9 +321,10 @@ mod tests {
     #[test]
     fn snug_is_this_program_serving() {
         let words = ["snug".to_owned(), "--workers".into(), "2".into()];
-        let line = command_line(&words, 7000, Path::new("/tmp/x")).unwrap();
+        let line = command_line(&words, 7000, Path::new("/tmp/x"), true).unwrap();
         assert!(Path::new(&line[0]).is_absolute());
-        let expected = "serve --workers 2 --port 7000 --bind 127.0.0.1 --dir /tmp/x";
+        let expected =
+            "serve --workers 2 --port 7000 --bind 127.0.0.1 --dir /tmp/x --cluster-enabled yes";
         assert_eq!(line[1..].join(" "), expected);
     }
 
@@ -278,7 +332,9 @@ mod tests {
     fn a_program_that_is_missing_or_ends_is_one_clear_line() {
         let cores = Cores::allowed().unwrap();
         let fail = |text| {
-            Target::parse(text).unwrap().start(&cores, &cores).map(|_| ()).unwrap_err().to_string()
+            let access = Endpoint::local(0);
+            let started = Target::parse(text).unwrap().start(&cores, &cores, None, &access);
+            started.map(|_| ()).unwrap_err().to_string()
         };
         assert!(fail("/nonexistent/redis-server").starts_with("cannot start /nonexistent/"));
         let ended = fail("x=sh -c 'echo bad option; exit 1'");

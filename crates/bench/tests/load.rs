@@ -108,6 +108,7 @@ fn drive(
     };
     let load = Load {
         endpoint,
+        cluster: None,
         threads,
         connections,
         pipeline,
@@ -176,7 +177,8 @@ fn step(requests: u64) -> Step {
 }
 
 fn measure(endpoint: &Endpoint, requests: u64) -> Result<StepResult, String> {
-    let subject = Subject { name: "fake".into(), endpoint: endpoint.clone(), round: 1 };
+    let subject =
+        Subject { name: "fake".into(), endpoint: endpoint.clone(), cluster: false, round: 1 };
     let settings = Settings { threads: 1, rest_max: Duration::ZERO, progress: false };
     run_step("test", &step(requests), &subject, &settings).map_err(|error| error.to_string())
 }

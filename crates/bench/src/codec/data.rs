@@ -169,6 +169,10 @@ pub fn payload(kind: &str, len: usize, seed: u64) -> Vec<u8> {
                 }
             }
             "celery" => out.extend_from_slice(celery(1, random.next_u64())[0].as_bytes()),
+            "text" => {
+                out.extend_from_slice(words(&mut random, 14).as_bytes());
+                out.extend_from_slice(b". ");
+            }
             "json" => {
                 let (id, name) = (random.uuid(), words(&mut random, 2));
                 let text = words(&mut random, 30);

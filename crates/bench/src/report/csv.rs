@@ -9,8 +9,12 @@ seconds,operations,throughput,errors,min_us,avg_us,p50_us,p95_us,p99_us,p999_us,
 cpu_s,cpu_s_rested,cpu_s_per_million,client_cpu_s,items,bytes_per_item,used_before,used_ended,\
 used_rested,rss_before,rss_ended,rss_rested,failure";
 
-/// The report as CSV, with a header line.
+/// The report as CSV, with a header line. A report without steps, that of
+/// `snug bench codec`, has the columns of the codec table.
 pub fn render(report: &Report) -> String {
+    if let Some(codec) = report.codec.as_ref().filter(|_| report.results.is_empty()) {
+        return codec.csv();
+    }
     let mut text = format!("{HEADER}\n");
     let shown = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.6}"));
     for result in &report.results {

@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use super::Report;
 use super::plot::plots;
-use super::table::number;
+use super::sections::{self, Section, escape};
 use crate::compare::Comparison;
 
 const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
 td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
-td:first-child,th:first-child,td:nth-child(2),th:nth-child(2){text-align:left}\
+.name{text-align:left}\
 .better{color:#00664a}.worse{color:#a83200}figure{margin:1.5em 0;overflow-x:auto}\
 code{background:#f4f4f4;padding:.1em .3em}.trouble{color:#a83200}";
 
@@ -23,18 +23,33 @@ pub fn render(report: &Report) -> String {
     page.push_str("<link rel=\"icon\" href=\"data:,\"><title>Snug bench</title>");
     let _ = write!(page, "<style>{STYLE}</style></head><body><h1>Snug bench</h1>");
     push_head(&mut page, report);
-    push_comparison(&mut page, &Comparison::of(report));
-    push_latencies(&mut page, report);
-    push_facts(&mut page, report);
-    for plot in plots(report) {
-        let _ = write!(page, "<figure id=\"{}\">{}</figure>", plot.slug, plot.svg);
+    if !report.results.is_empty() {
+        page.push_str("<h2>Medians</h2>");
     }
+    push_sections(&mut page, &sections::comparison(&Comparison::of(report)));
+    push_plots(&mut page, report);
+    if !report.results.is_empty() {
+        page.push_str("<h2>Every step</h2>");
+    }
+    let facts = [sections::steps(report), sections::memory(report), sections::figures(report)];
+    push_sections(&mut page, &facts);
+    push_sections(&mut page, &[sections::packing(report)]);
+    push_sections(&mut page, &sections::codec(report));
+    push_sections(&mut page, &[sections::agreement(report)]);
     page.push_str("</body></html>\n");
     page
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+fn push_sections(page: &mut String, sections: &[Section]) {
+    for section in sections.iter().filter(|section| !section.is_empty()) {
+        page.push_str(&section.html());
+    }
+}
+
+fn push_plots(page: &mut String, report: &Report) {
+    for plot in plots(report) {
+        let _ = write!(page, "<figure id=\"{}\">{}</figure>", plot.slug, plot.svg);
+    }
 }
 
 fn push_head(page: &mut String, report: &Report) {
@@ -63,92 +78,6 @@ fn push_head(page: &mut String, report: &Report) {
     page.push_str("</ul>");
     for line in report.troubles() {
         let _ = write!(page, "<p class=\"trouble\">{}</p>", escape(&line));
-    }
-}
-
-fn push_row(page: &mut String, cell: &str, cells: &[String]) {
-    page.push_str("<tr>");
-    for text in cells {
-        let _ = write!(page, "<{cell}>{text}</{cell}>");
-    }
-    page.push_str("</tr>");
-}
-
-fn push_comparison(page: &mut String, comparison: &Comparison) {
-    page.push_str("<h2>Medians</h2><table>");
-    let mut head = vec!["step".to_owned(), "metric".into()];
-    head.extend(comparison.targets.iter().map(|target| escape(target)));
-    for other in comparison.targets.iter().skip(1) {
-        head.push(escape(&format!("{}/{other}", comparison.targets[0])));
-    }
-    push_row(page, "th", &head);
-    for row in &comparison.rows {
-        let mut cells = vec![escape(&row.label()), row.metric.title.to_owned()];
-        for samples in &row.cells {
-            cells.push(samples.as_ref().map_or("-".into(), |samples| {
-                let percent = samples.spread() * 100.0;
-                format!("{} <small>±{percent:.0} %</small>", number(samples.median()))
-            }));
-        }
-        for other in 1..comparison.targets.len() {
-            let verdict = row.verdict(other);
-            let ratio = row.ratio(other).map_or("-".into(), |ratio| format!("{ratio:.2}"));
-            cells.push(format!("<span class=\"{verdict}\">{ratio} {verdict}</span>"));
-        }
-        push_row(page, "td", &cells);
-    }
-    page.push_str("</table>");
-}
-
-fn push_latencies(page: &mut String, report: &Report) {
-    page.push_str("<h2>Latencies, microseconds</h2><table>");
-    let head = [
-        "step", "target", "kind", "round", "replies", "errors", "min", "avg", "p50", "p95", "p99",
-        "p99.9", "max",
-    ];
-    push_row(page, "th", &head.map(String::from));
-    for result in &report.results {
-        for kind in &result.kinds {
-            let latency = &kind.latency;
-            let mut cells = vec![
-                escape(&result.step),
-                escape(&result.target),
-                escape(&kind.name),
-                result.round.to_string(),
-                latency.count.to_string(),
-                kind.errors.to_string(),
-            ];
-            let figures = [
-                latency.min_us,
-                latency.avg_us,
-                latency.p50_us,
-                latency.p95_us,
-                latency.p99_us,
-                latency.p999_us,
-                latency.max_us,
-            ];
-            cells.extend(figures.map(number));
-            push_row(page, "td", &cells);
-        }
-    }
-    page.push_str("</table>");
-}
-
-/// What only some servers or workloads tell: packing, and figures of their own.
-fn push_facts(page: &mut String, report: &Report) {
-    for result in &report.results {
-        if result.figures.is_empty() && result.packing.is_empty() {
-            continue;
-        }
-        let title = format!("{} {}, round {}", result.target, result.step, result.round);
-        let _ = write!(page, "<details><summary>{}</summary><table>", escape(&title));
-        for figure in &result.figures {
-            push_row(page, "td", &[escape(&figure.name), number(figure.value)]);
-        }
-        for (name, value) in &result.packing {
-            push_row(page, "td", &[escape(name), escape(value)]);
-        }
-        page.push_str("</table></details>");
     }
 }
 

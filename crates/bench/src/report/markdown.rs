@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Report;
 use super::plot::plots;
-use super::table::number;
+use super::sections::{self, Section};
 use crate::compare::Comparison;
 
 /// Folder of the plots, beside the page.
@@ -55,26 +55,14 @@ fn render(report: &Report) -> String {
          server afresh on the same core, the load on the other. A ratio is the first target \
          over the other.\n",
     );
-    let mut workload = "";
-    for row in &comparison.rows {
-        if row.workload != workload {
-            workload = &row.workload;
-            push_table_head(&mut page, workload, &comparison);
-        }
-        let _ = write!(page, "| {} | {} |", row.label(), row.metric.title);
-        for cell in &row.cells {
-            let text = cell.as_ref().map_or("-".into(), |samples| {
-                format!("{} ±{:.0} %", number(samples.median()), samples.spread() * 100.0)
-            });
-            let _ = write!(page, " {text} |");
-        }
-        for other in 1..comparison.targets.len() {
-            let ratio = row.ratio(other).map_or("-".into(), |ratio| format!("{ratio:.2}"));
-            let _ = write!(page, " {ratio} {} |", row.verdict(other));
-        }
+    let mut all = sections::comparison(&comparison);
+    all.push(sections::figures(report));
+    all.extend(sections::codec(report));
+    all.push(sections::agreement(report));
+    for section in all.iter().filter(|section| !section.is_empty()) {
         page.push('\n');
+        page.push_str(&section.markdown());
     }
-    push_figures(&mut page, report);
     let troubles = report.troubles();
     if !troubles.is_empty() {
         page.push_str("\n## Not measured, or with errors\n\n");
@@ -96,36 +84,34 @@ fn servers(report: &Report) -> String {
     servers.join(", ")
 }
 
-fn push_table_head(page: &mut String, workload: &str, comparison: &Comparison) {
-    let _ = write!(page, "\n## {workload}\n\n| step | metric |");
-    for target in &comparison.targets {
-        let _ = write!(page, " {target} |");
-    }
-    for other in comparison.targets.iter().skip(1) {
-        let _ = write!(page, " {}/{other} |", comparison.targets[0]);
-    }
-    page.push_str("\n| --- | --- |");
-    let columns = 2 * comparison.targets.len() - 1;
-    page.push_str(&" ---: |".repeat(columns));
-    page.push('\n');
-}
+/// Marks in a README between which the table stands.
+const README_BEGIN: &str = "<!-- benchmarks: written by make bench -->";
+const README_END: &str = "<!-- end of benchmarks -->";
 
-fn push_figures(page: &mut String, report: &Report) {
-    let mut headed = false;
-    for result in &report.results {
-        for figure in &result.figures {
-            if !headed {
-                page.push_str("\n## Figures of single workloads\n\n| step | target | figure | value |\n| --- | --- | --- | ---: |\n");
-                headed = true;
-            }
-            let value = number(figure.value);
-            let _ = writeln!(
-                page,
-                "| {} | {} | {} | {value} |",
-                result.step, result.target, figure.name
-            );
-        }
+/// Puts the figures that matter most between the marks of a README: what an item
+/// weighs, and what a million requests cost.
+pub fn write_readme(report: &Report, readme: &Path) -> io::Result<()> {
+    let text = fs::read_to_string(readme)?;
+    let marks = text
+        .split_once(README_BEGIN)
+        .and_then(|(before, rest)| rest.split_once(README_END).map(|(_, after)| (before, after)));
+    let Some((before, after)) = marks else {
+        let missing = format!("it has no lines '{README_BEGIN}' and '{README_END}'");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, missing));
+    };
+    let mut comparison = Comparison::of(report);
+    comparison.rows.retain(|row| match row.metric.name {
+        "bytes" => !row.workload.starts_with("set-get"),
+        "cpu" => row.workload == "set-get" && row.step.matches('/').count() == 1,
+        _ => false,
+    });
+    for row in &mut comparison.rows {
+        row.workload = String::new();
     }
+    let tables: String = sections::comparison(&comparison).iter().map(Section::markdown).collect();
+    let (date, machine) = (&report.date, &report.machine);
+    let place = format!("{date}, {}, {} cores, {}", machine.cpu, machine.cores, servers(report));
+    fs::write(readme, format!("{before}{README_BEGIN}\n{tables}\n{place}\n{README_END}{after}"))
 }
 
 #[cfg(test)]
@@ -141,7 +127,7 @@ mod tests {
         write(&sample_report(), &folder).unwrap();
         let page = fs::read_to_string(folder.join("benchmarks.md")).unwrap();
         assert!(
-            page.contains("| set/P16 | ops/s | 200,000 ±0 % | 100,000 ±0 % | 2.00 better |"),
+            page.contains("| set/P16 | ops/s | 200,000 ±0% | 100,000 ±0% | 2.00 better |"),
             "{page}"
         );
         let links: Vec<&str> =
@@ -152,5 +138,20 @@ mod tests {
         }
         assert!(!folder.join(PLOTS).join("stale.svg").exists());
         fs::remove_dir_all(&folder).unwrap();
+    }
+    #[test]
+    fn a_readme_keeps_everything_but_its_table() {
+        let path = std::env::temp_dir().join(format!("snug-readme-{}.md", std::process::id()));
+        fs::write(&path, "no marks").unwrap();
+        assert!(write_readme(&sample_report(), &path).is_err());
+        fs::write(&path, format!("# A\n{README_BEGIN}\nold\n{README_END}\nrest\n")).unwrap();
+        for _ in 0..2 {
+            write_readme(&sample_report(), &path).unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.starts_with("# A\n") && text.ends_with("\nrest\n"), "{text}");
+            assert_eq!(text.matches("| set/P16 | CPU s per M ops | 1.00 ±0% |").count(), 1);
+            assert!(!text.contains("old"));
+        }
+        fs::remove_file(&path).unwrap();
     }
 }

@@ -17,6 +17,7 @@ pub mod csv;
 pub mod html;
 pub mod markdown;
 pub mod plot;
+pub mod sections;
 pub mod table;
 
 /// Everything of one invocation.
@@ -30,6 +31,15 @@ pub struct Report {
     pub command: String,
     /// Step by step, in the order in which they ran.
     pub results: Vec<StepResult>,
+    /// What was not measured, and why, beside what the steps say themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The generator beside redis-benchmark, if that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agreement: Vec<crate::agreement::AgreementLine>,
+    /// What packing costs and saves, if that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub codec: Option<crate::codec::Report>,
 }
 
 /// The machine under the servers and the load.
@@ -160,7 +170,13 @@ pub struct Sample {
 impl Report {
     /// An empty report of now, here, for that command line.
     pub fn begin(command: String) -> Self {
-        Self { date: now_utc(), machine: Machine::this(), command, results: Vec::new() }
+        Self {
+            date: now_utc(),
+            machine: Machine::this(),
+            command,
+            results: Vec::new(),
+            ..Self::default()
+        }
     }
 
     /// Reads a report that `--json` wrote.
@@ -179,7 +195,8 @@ impl Report {
     pub fn troubles(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for result in &self.results {
-            let place = format!("{} {}", result.target, result.step);
+            let place = [result.target.as_str(), result.step.as_str()].join(" ");
+            let place = place.trim();
             if let Some(failure) = &result.failure {
                 lines.push(format!("{place}: {failure}"));
             }
@@ -192,6 +209,8 @@ impl Report {
                 ));
             }
         }
+        lines.extend(self.notes.iter().cloned());
+        lines.extend(self.codec.iter().flat_map(|codec| codec.failures.iter().cloned()));
         lines
     }
 }
@@ -273,6 +292,6 @@ mod tests {
         });
         let back: Report = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(back, report);
-        assert_eq!(back.troubles(), [" set/P16: 2 of 9 replies were errors, first: OOM"]);
+        assert_eq!(back.troubles(), ["set/P16: 2 of 9 replies were errors, first: OOM"]);
     }
 }

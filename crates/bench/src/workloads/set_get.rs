@@ -19,6 +19,9 @@ const REQUESTS: u64 = 1_000_000;
 const REQUESTS_PIPELINED: u64 = 4 * REQUESTS;
 const CONNECTIONS: usize = 50;
 const FILL_PIPELINE: usize = 100;
+/// A larger keyspace is not filled: it would take minutes and the memory of the
+/// machine. Reads of it find what the writes before them left.
+const FILL_KEYS_MAX: u64 = 10_000_000;
 
 /// redis-benchmark's tests: name and template.
 pub const TESTS: &[(&str, &str)] = &[
@@ -65,7 +68,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     let mut steps = Vec::new();
     for &keyspace in or_one(&options.keyspaces, &1) {
         for &data_bytes in or_one(&options.data_bytes, &3) {
-            if options.fill {
+            if options.fill && keyspace <= FILL_KEYS_MAX {
                 steps.push(fill_step(options, keyspace, data_bytes)?);
             }
             for &pipeline in or_one(&options.pipelines, &1) {

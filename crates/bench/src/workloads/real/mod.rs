@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::streams::numbered_step;
 use super::{Options, WorkloadError};
 use crate::affinity::Cores;
+use crate::endpoint::Endpoint;
 use crate::request::{write_header, write_request};
 use crate::run::Step;
 use crate::target::Target;
@@ -135,7 +136,7 @@ fn celery_messages(options: &Options) -> Result<Arc<Vec<Message>>, WorkloadError
         let script = script(options, what, "celery_messages.py", CELERY)?;
         let cores = Cores::allowed().map_err(|error| data_error(what, error))?;
         let broker = Target::parse("redis-server")
-            .and_then(|target| target.start(&cores, &cores))
+            .and_then(|target| target.start(&cores, &cores, None, &Endpoint::local(0)))
             .map_err(|error| data_error(what, error))?;
         let port = broker.endpoint.port.to_string();
         let partial = partial.display().to_string();
