@@ -1,0 +1,111 @@
+"""TLS targets: a redis-server with certificates of an authority made for the
+test, with and without certificates for clients."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from harness import servers
+
+PASSWORDLESS = ["-subj", "/O=Snug tests/CN=test"]
+
+
+def openssl(folder, *words):
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+
+def sign(folder, name, extensions):
+    """A key and a certificate of the authority."""
+    openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", *PASSWORDLESS)
+    (folder / f"{name}.ext").write_text(extensions)
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    folder = tmp_path_factory.mktemp("certificates")
+    openssl(folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=Snug test authority")
+    openssl(folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "other.key", "-out", "other.crt", "-days", "2", "-subj", "/CN=Another authority")
+    sign(folder, "server", "subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+    sign(folder, "client", "extendedKeyUsage=clientAuth\n")
+    return folder
+
+
+def tls_server(certificates, clients):
+    port = servers.free_port()
+    files = ["--tls-cert-file", "server.crt", "--tls-key-file", "server.key", "--tls-ca-cert-file", "ca.crt"]
+    files = [str(certificates / word) if word.endswith((".crt", ".key")) else word for word in files]
+    server = servers.redis("--tls-port", str(port), *files, "--tls-auth-clients", clients)
+    server.tls_port = port
+    return server
+
+
+@pytest.fixture(scope="module")
+def secure(certificates):
+    server = tls_server(certificates, "no")
+    yield server
+    server.stop()
+
+
+def test_load_arrives_through_tls(bench, certificates, secure):
+    ca = ["-p", secure.tls_port, "--tls", "--cacert", certificates / "ca.crt"]
+    for shape in (["-c", 1, "-P", 1, "-n", 500], ["-c", 20, "-P", 100, "-n", 50000], ["-c", 3, "-d", "1m", "-P", 4, "-n", 60], ["--resp", 3, "-n", 1000]):
+        with secure.connect() as connection:
+            connection.call("CONFIG", "RESETSTAT")
+        report, stderr = bench.report(*ca, *shape, "-r", 10, "-t", "set,get")
+        assert stderr == ""
+        count = int(shape[-1])
+        assert [r["operations"] for r in report["results"]] == [count, count]
+        with secure.connect() as connection:
+            stats = connection.call("INFO", "commandstats")[1].decode()
+        assert f"cmdstat_set:calls={count}," in stats and f"cmdstat_get:calls={count}," in stats
+
+
+def test_open_loop_through_tls(bench, certificates, secure):
+    report, _ = bench.report("-p", secure.tls_port, "--tls", "--cacert", certificates / "ca.crt", "-t", "set", "--rate", 2000, "-n", 600)
+    assert report["results"][0]["operations"] == 600
+
+
+def test_a_workload_that_reads_replies_through_tls(bench, certificates, secure):
+    report, stderr = bench.report("-p", secure.tls_port, "--tls", "--cacert", certificates / "ca.crt", "stream-mixed", "--scale", "0.002")
+    assert stderr == "" and all(r["failure"] is None for r in report["results"])
+
+
+def test_names_are_verified(bench, certificates, secure):
+    trusted = ["-p", secure.tls_port, "-n", 100, "--tls", "--cacert", certificates / "ca.crt"]
+    bench.report("-h", "localhost", *trusted)
+    bench.report(*trusted, "--sni", "localhost")
+    line = bench.refusal(*trusted, "--sni", "elsewhere.example")
+    assert line.startswith(f"no TLS with 127.0.0.1:{secure.tls_port}: invalid peer certificate: certificate not valid for name")
+    bench.report(*trusted[:4], "--tls", "--insecure")
+
+
+def test_an_unknown_authority_is_refused(bench, certificates, secure):
+    place = ["-p", secure.tls_port, "--tls"]
+    assert "invalid peer certificate" in bench.refusal(*place, "--cacert", certificates / "other.crt")
+    assert "No such file or directory" in bench.refusal(*place, "--cacert", certificates / "none.crt")
+    assert "holds no certificate" in bench.refusal(*place, "--cacert", certificates / "ca.key")
+
+
+def test_tls_where_there_is_none(bench, certificates, secure):
+    trusted = ["--tls", "--cacert", certificates / "ca.crt"]
+    line = bench.refusal("-p", secure.port, *trusted)
+    assert line.startswith(f"no TLS with 127.0.0.1:{secure.port}: ")
+    assert bench.refusal("-p", secure.tls_port).startswith((f"lost the connection to 127.0.0.1:{secure.tls_port}", "127.0.0.1"))
+
+
+def test_certificates_for_clients(bench, certificates):
+    server = tls_server(certificates, "yes")
+    try:
+        trusted = ["-p", server.tls_port, "-n", 1000, "--tls", "--cacert", certificates / "ca.crt"]
+        bench.refusal(*trusted)
+        own = ["--cert", certificates / "client.crt", "--key", certificates / "client.key"]
+        report, _ = bench.report(*trusted, *own)
+        assert [r["operations"] for r in report["results"]] == [1000, 1000]
+        wrong = ["--cert", certificates / "client.crt", "--key", certificates / "other.key"]
+        assert bench.refusal(*trusted, *wrong).startswith("--cert and --key: ")
+    finally:
+        server.stop()
