@@ -34,8 +34,8 @@ release: ## build target/release/snug
 	$(CARGO) build --release --locked --package snugdb
 
 .PHONY: bench
-bench: setup release ## measure against redis-server on this machine; BENCH_FLAGS as `snug compare` takes them
-	$(TARGET)/release/snug compare $(BENCH_FLAGS)
+bench: setup release ## the whole suite beside redis-server, into docs/benchmarks.md; BENCH_FLAGS as `snug compare` takes them
+	$(TARGET)/release/snug compare snug redis=redis-server --docs docs --readme README.md $(BENCH_FLAGS)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and cargo-fuzz
