@@ -2,8 +2,8 @@
 the pages that it writes."""
 
 import json
-import re
 import os
+import re
 import shutil
 import subprocess
 

@@ -52,7 +52,7 @@ fn answer(client: &mut TcpStream, buffer: &mut [u8]) -> bool {
             Ok(read) => read,
             Err(error) => return error.kind() == ErrorKind::WouldBlock,
         };
-        let requests = buffer[..read].iter().filter(|&&byte| byte == b'*').count();
+        let requests = memchr::memchr_iter(b'*', &buffer[..read]).count();
         if client.write_all(&b"+OK\r\n".repeat(requests)).is_err() {
             return false;
         }
