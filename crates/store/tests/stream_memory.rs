@@ -49,4 +49,32 @@ fn memory_is_counted_to_the_byte() {
         stream.seal_tail();
         assert_exact(stream, "packed, deleted from and trimmed");
     }
+    for consumers in [1, 3, 40] {
+        assert_exact(with_groups(consumers, 3_000), "groups");
+        assert_exact(with_groups(consumers, 3_000).duplicate(), "a copy of groups");
+        let mut stream = with_groups(consumers, 3_000);
+        stream.with_group(b"a", |_, group| {
+            let removed = group.find_consumer(b"consumer 0").map(|id| group.remove_consumer(id));
+            assert!(removed > Some(0));
+            (0..2_900).step_by(7).for_each(|ms| drop(group.acknowledge(StreamId::new(ms, 5))));
+        });
+        assert!(stream.remove_group(b"b"));
+        assert_exact(stream, "groups made smaller");
+    }
+}
+
+/// A stream of two groups with so many pending entries each.
+fn with_groups(consumers: u64, pending: u64) -> Stream {
+    let mut stream = filled(10, &Shape::default());
+    for name in [b"a", b"b"] {
+        assert!(stream.create_group(name, StreamId::MIN, None));
+        stream.with_group(name, |_, group| {
+            for n in 0..pending {
+                let name = format!("consumer {}", n % consumers);
+                let (id, _) = group.make_consumer(name.as_bytes(), n);
+                group.assign(StreamId::new(n, 5), id, n * n, n % 3);
+            }
+        });
+    }
+    stream
 }

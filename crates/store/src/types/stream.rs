@@ -6,7 +6,8 @@
 //!   |-- sealed:  block  block  block  block ...     up to 1,024 entries each
 //!   |            packed packed raw    raw           immutable; found by ID
 //!   |                          ^^^^^^^^^ pending work for the sweeper
-//!   `-- tail:    row row row ...                    raw, appended to
+//!   |-- tail:    row row row ...                    raw, appended to
+//!   `-- groups:  consumers and what is pending      none until one is made
 //! ```
 //!
 //! * [`append`](Stream::append) writes one row into the tail and touches no
@@ -24,22 +25,26 @@
 //! Costs: an entry in the tail, 3 bytes besides its values and their lengths
 //! (field names are written once per block); a sealed entry, about 0.1 byte of
 //! index besides its share of the packed block; a stream of one small entry,
-//! `size_of::<Stream>()` (144 bytes) and one allocation of the entry's size.
+//! `size_of::<Stream>()` (152 bytes) and one allocation of the entry's size.
 
 mod block;
+mod group;
 mod id;
 mod index;
 #[cfg(test)]
 mod model;
 mod pack;
+mod pending;
 mod range;
 mod rows;
 mod sealed;
 mod tail;
 mod trim;
 
+pub use group::{Consumer, ConsumerId, Course, Group, Groups};
 pub use id::StreamId;
 pub use pack::{ColumnSize, DictionarySamples, PackJob, PackOutcome, PackParams, PackProgress};
+pub use pending::{Pending, PendingEntry};
 pub use range::StreamScratch;
 pub use rows::Fields;
 pub use trim::Trim;
@@ -138,6 +143,7 @@ pub struct Stream {
     len: u64,
     tail: Tail,
     sealed: Option<Box<Sealed>>,
+    groups: Option<Box<Groups>>,
 }
 
 impl Stream {
@@ -283,8 +289,9 @@ impl Stream {
     /// What the stream takes. O(1).
     pub fn memory(&self) -> StreamMemory {
         let sealed = self.sealed.as_ref().map_or_else(StreamMemory::default, |s| s.memory());
+        let groups = self.groups.as_ref().map_or(0, |groups| groups.heap_bytes());
         StreamMemory {
-            allocated: sealed.allocated + self.tail.heap_bytes(),
+            allocated: sealed.allocated + self.tail.heap_bytes() + groups,
             raw: sealed.raw + self.tail.raw_bytes(),
             ..sealed
         }
