@@ -15,6 +15,8 @@ from harness.cases import Step
 from harness.resp import to_bytes
 
 KEYS = ["a", "b", "c", "d", "e", "f"]
+GROUP_NAMES = ["g", "h", ""]
+CONSUMERS = ["c", "d", "e"]
 CHANNELS = ["ch1", "ch2", "ch3"]
 INTEGERS = [0, 1, -1, 2, 3, 5, 7, 8, 10, 63, 64, 100, 255, 256, 1000, -5, -100, 2**31, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63)]
 ODD = ["", "abc", "1.5", " 1", "1 ", "+1", "-0", "00", "9223372036854775808", "-9223372036854775809", "0x10", "1e3", "nan", "inf", "\x00"]
@@ -105,7 +107,16 @@ def _expiry(rng):
     ])
 
 
+def _claim(rng):
+    return rng.choice([["force"], ["justid"], ["retrycount", _small(rng)], ["idle", rng.randint(0, 5)], ["lastid", _id(rng)], ["time", _small(rng)]])
+
+
 DRAW = {
+    "G": lambda r: r.choice(GROUP_NAMES),
+    "C": lambda r: r.choice(CONSUMERS),
+    "CLAIM": _claim,
+    # Never so near to a time that went by that the two servers may differ.
+    "IDLE": lambda r: r.choice([0, 0, 0, -1, 100_000_000, 10**12]),
     "K": lambda r: r.choice(KEYS),
     "V": _text,
     "N": _integer,
@@ -277,6 +288,59 @@ expire K LATER
 persist K
 """ + SETUP_TYPES
 
+CONSUMER_GROUPS = """
+xadd K NEWID FV
+xadd K NEWID FV
+xadd K NEWID FV
+xadd K NEWID FV
+xgroup create K G ID
+xgroup create K G $ mkstream
+xgroup create K G 0 mkstream entriesread S
+xgroup setid K G ID
+xgroup setid K G $
+xgroup setid K G 0 entriesread S
+xgroup destroy K G
+xgroup createconsumer K G C
+xgroup delconsumer K G C
+xreadgroup group G C streams K >
+xreadgroup group G C streams K >
+xreadgroup group G C count S streams K >
+xreadgroup group G C noack? streams K >
+xreadgroup group G C streams K K > >
+xreadgroup group G C streams K K > ID
+xreadgroup group G C streams K 0
+xreadgroup group G C count S streams K ID
+xack K G ID+
+xack K G ID+
+xpending K G
+xpending K G
+xpending K G END END S
+xpending K G - + 20
+xpending K G - + S C
+xpending K G idle IDLE END END S
+xpending K G idle IDLE - + S C
+xclaim K G C IDLE ID+
+xclaim K G C IDLE ID+ CLAIM
+xclaim K G C 0 ID+ CLAIM+
+xautoclaim K G C IDLE END
+xautoclaim K G C 0 0 count S
+xautoclaim K G C 0 ID count S justid
+xinfo groups K
+xinfo groups K
+xinfo consumers K G
+xinfo stream K
+xinfo stream K full
+xinfo stream K full count S
+xdel K ID+
+xdel K ID+
+xtrim K TRIM
+xsetid K NEWID
+xread streams K ID
+rename K K
+copy K K replace
+xrange K - +
+""" + SETUP_TYPES
+
 TRANSACTIONS = """
 multi
 multi
@@ -369,10 +433,11 @@ GROUPS = {
     "bits": BITS,
     "keys": KEYSPACE,
     "streams": STREAMS,
+    "groups": CONSUMER_GROUPS,
     "transactions": TRANSACTIONS,
     "pubsub": PUBSUB,
     "notifications": NOTIFICATIONS,
-    "mixed": STRINGS + BITS + KEYSPACE + STREAMS + TRANSACTIONS,
+    "mixed": STRINGS + BITS + KEYSPACE + STREAMS + CONSUMER_GROUPS + TRANSACTIONS,
 }
 #: Groups in which several connections take part, and how many.
 CONNECTIONS = {"transactions": 3, "pubsub": 3, "mixed": 2}
@@ -429,11 +494,23 @@ def safe(args):
         return False
     if words[0] in (b"xadd", b"xtrim") and b"~" in words:
         return False
-    if words[0] == b"xread" and b"block" in words:
+    if words[0] in (b"xread", b"xreadgroup") and b"block" in words:
+        return False
+    if words[0] == b"xclaim" and b"time" in words and b"idle" in words:
         return False
     if words[0] in (b"setrange", b"setbit", b"bitfield"):
         return not any(w.lstrip(b"#").isdigit() and 10**6 < int(w.lstrip(b"#")) < 2**29 for w in words[2:3])
     return True
+
+
+def company(args):
+    """What follows a command so that every group always has all of its
+    consumers: 7.2 makes them earlier than redis-server 7.0 does, which makes
+    none for a read or claim in vain."""
+    words = [to_bytes(a).lower() for a in args]
+    if words[0] != b"xgroup" or len(words) < 4 or words[1] not in (b"create", b"delconsumer"):
+        return []
+    return [("xgroup", "createconsumer", args[2], args[3], consumer) for consumer in CONSUMERS]
 
 
 def sequence(group, rng, length):
@@ -451,6 +528,7 @@ def sequence(group, rng, length):
         if not safe(args):
             continue
         steps.append(Step("call", connection, tuple(args)))
+        steps += [Step("call", connection, words) for words in company(args)]
         short_lived |= pause
         if pause or (args[0] == "exec" and short_lived):
             # Queued in MULTI, a short life begins with EXEC.

@@ -148,9 +148,50 @@ def stream_info(a, b):
     return compare(without_packing(a), without_packing(b))
 
 
-def stream_info_full(a, b):
-    """XINFO STREAM FULL: the same fields; the entries are compared by XRANGE."""
-    return same_keys(without_packing(a), without_packing(b))
+def as_map(reply):
+    """A map, or RESP2's flat list, by name."""
+    return {key[1]: value for key, value in pairs(reply)}
+
+
+def consumers(a, b):
+    """XINFO CONSUMERS: names and what is pending; 7.2 adds `inactive`."""
+    if a[0] != b[0] or len(a[1]) != len(b[1]):
+        return False
+    left, right = map(as_map, a[1]), map(as_map, b[1])
+    return all(x.keys() <= y.keys() and all(x[f] == y[f] for f in (b"name", b"pending")) for x, y in zip(left, right))
+
+
+def without_times(rows, column):
+    """Rows of pending entries without the column that holds a time."""
+    return [(kind, row[:column] + row[column + 1 :]) for kind, row in rows[1]]
+
+
+def pending(a, b):
+    """XPENDING of a range: all but how long each has been idle."""
+    return a[0] == b[0] and without_times(a, 2) == without_times(b, 2)
+
+
+def full_consumer(reply):
+    fields = as_map(reply)
+    return fields[b"name"], fields[b"pel-count"], without_times(fields[b"pending"], 1)
+
+
+def full_group(reply):
+    fields = as_map(reply)
+    rest = [fields[f] for f in (b"name", b"last-delivered-id", b"entries-read", b"lag", b"pel-count")]
+    return rest, without_times(fields[b"pending"], 2), list(map(full_consumer, fields[b"consumers"][1]))
+
+
+def stream_full(a, b):
+    """XINFO STREAM FULL: all but radix tree figures and times."""
+    a, b = without_packing(a), without_packing(b)
+    if not same_keys(a, b):
+        return False
+    left, right = as_map(a), as_map(b)
+    others = set(left) - {b"radix-tree-keys", b"radix-tree-nodes", b"groups"}
+    if any(left[f] != right[f] for f in others):
+        return False
+    return list(map(full_group, left[b"groups"][1])) == list(map(full_group, right[b"groups"][1]))
 
 
 def own_help(a, b):
@@ -178,7 +219,9 @@ RULES = [
     ("pubsub channels*", unordered, "redis-server promises no order"),
     ("pubsub shardchannels*", unordered, "redis-server promises no order"),
     ("xadd * [*] *", same_type, "the ID holds the time"),
-    ("xinfo stream * full*", stream_info_full, "radix tree figures; entries are compared by XRANGE"),
+    ("xinfo stream * full*", stream_full, "radix tree figures, times; 7.2 adds active-time"),
+    ("xinfo consumers *", consumers, "times; 7.2 adds inactive"),
+    ("xpending * * * *", pending, "how long each has been idle"),
     ("xinfo stream *", stream_info, "radix tree figures"),
     ("memory usage *", same_type, "each server's own layout"),
     ("memory stats", same_type, "each server's own memory"),

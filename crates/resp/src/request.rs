@@ -138,6 +138,13 @@ impl Span {
     /// received outside the buffer whatever its length, so that offsets fit.
     const START_MAX: usize = u32::MAX as usize - 1;
 
+    /// The argument of `len` bytes from `start` on; `None` if that is farther
+    /// than a span reaches.
+    pub fn new(start: usize, len: usize) -> Option<Self> {
+        let fits = start <= Self::START_MAX && len < Self::LARGE as usize;
+        fits.then(|| Self::inline(start, len))
+    }
+
     fn inline(start: usize, len: usize) -> Self {
         debug_assert!(start <= Self::START_MAX && len < Self::LARGE as usize);
         Self { start: start as u32, len: len as u32 }

@@ -7,6 +7,7 @@
 //!    db, MULTI queue, WATCH ...        mailbox (pushes, kill), waker
 //! ```
 
+use crate::blocked::Waiter;
 use crate::command::Command;
 use crate::context::OwnedArgs;
 use parking_lot::Mutex;
@@ -59,6 +60,8 @@ pub(crate) struct Client {
     pub shard_channels: HashSet<Vec<u8>>,
     /// A write of its waits for `CLIENT PAUSE` to end.
     pub waits_to_write: bool,
+    /// What it waits for, if it does: it executes nothing meanwhile.
+    pub blocked: Option<Arc<Waiter>>,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
     /// When the last command of this batch ended, which is when the next
@@ -97,6 +100,7 @@ impl Client {
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
             waits_to_write: false,
+            blocked: None,
             close: false,
             clock: None,
         }
@@ -109,6 +113,11 @@ impl Client {
     /// Channels, patterns and shard channels it is subscribed to.
     pub(crate) fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len() + self.shard_channels.len()
+    }
+
+    /// Whether the command that it executes is not answered.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.reply, ReplyMode::Off | ReplyMode::Skip)
     }
 
     /// In RESP2 a subscribed client may do little else.
@@ -152,6 +161,7 @@ pub(crate) struct Figures {
     pub no_touch: AtomicBool,
     pub no_evict: AtomicBool,
     pub readonly: AtomicBool,
+    pub blocked: AtomicBool,
     /// Index of the last command in the table, plus one.
     pub last_command: AtomicU32,
     /// When the last command came, milliseconds of the server's clock.

@@ -15,6 +15,7 @@
 //! then others on the worker get theirs.
 
 use crate::ahead::Ahead;
+use crate::blocked::{self, Reason};
 use crate::client::{Client, Shared};
 use crate::config::Param;
 use crate::context::{Args, Context, Large, OwnedArgs};
@@ -36,6 +37,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
 const TURN_BYTES_MAX: usize = 512 * 1024;
@@ -65,17 +67,27 @@ pub(crate) struct Connection {
     unsent_bytes: usize,
     soft_limit_since: Option<u64>,
     end_of_input: bool,
-    /// Execution stopped at a pause: there is input to go on with before more
+    /// Execution stopped at a pause or at a command that waits: there may be
+    /// input to go on with before more
     /// is read, and this command, if any, before that.
     resume: bool,
     stalled: Option<OwnedArgs>,
+    /// When a client that waits is to wait no longer.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.server.clients.write().remove(&self.client.id());
+        let waiter = self.client.blocked.take();
+        if let Some(waiter) = &waiter {
+            waiter.end(&self.server.blocked, Reason::Timeout);
+        }
         worker::with(|scratch| {
             let batch = scratch.session.enter(crate::server::unix_ms());
+            if let Some(waiter) = &waiter {
+                self.server.blocked.remove(&batch, waiter);
+            }
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
         });
         self.server.pubsub.leave(&mut self.client);
@@ -94,8 +106,14 @@ fn dispatch_one(
 ) -> bool {
     out.protocol = client.protocol;
     let command = crate::commands::none();
-    let mut cx = Context { client, store: batch, server, command, worker, in_exec: false, hashed };
-    dispatch::execute(&mut cx, args, out)
+    let (in_exec, on_behalf) = (false, None);
+    let mut cx =
+        Context { client, store: batch, server, command, worker, in_exec, hashed, on_behalf };
+    let executed = dispatch::execute(&mut cx, args, out);
+    if blocked::any_ready() {
+        server.serve(batch, worker);
+    }
+    executed
 }
 
 /// Why a connection ended.
@@ -147,6 +165,7 @@ impl Connection {
             end_of_input: false,
             resume: false,
             stalled: None,
+            timer: None,
         }
     }
 
@@ -265,6 +284,9 @@ impl Connection {
 
     /// Reads once and executes every command that is complete; bytes read.
     fn read_and_execute(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
+        if self.client.blocked.is_some() {
+            return self.wait(task);
+        }
         if self.server.is_paused(&self.client) {
             self.server.wait_for_unpause(task.waker());
             return Poll::Pending;
@@ -292,7 +314,56 @@ impl Connection {
         })
     }
 
-    /// Executes what was left when clients were paused.
+    /// Waits until the client is served or its time is over; meanwhile reads
+    /// ahead a little, and so learns when the client goes.
+    fn wait(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
+        let Some(waiter) = &self.client.blocked else { return Poll::Ready(Ok(0)) };
+        if let Some(reply) = waiter.take_reply() {
+            self.served(reply);
+            return Poll::Ready(Ok(0));
+        }
+        if let Some(deadline) = waiter.deadline {
+            let timer = || Box::pin(tokio::time::sleep_until(deadline.into()));
+            if self.timer.get_or_insert_with(timer).as_mut().poll(task).is_ready() {
+                waiter.end(&self.server.blocked, Reason::Timeout);
+                return Poll::Ready(Ok(0));
+            }
+        }
+        if self.pending.len() >= READ_AHEAD {
+            return Poll::Pending;
+        }
+        worker::with(|scratch| {
+            let mut buffer = std::mem::take(&mut scratch.input);
+            let room = READ_AHEAD - self.pending.len();
+            let most = room.min(buffer.len());
+            let read = self.read_into(task, &mut buffer[..most]);
+            if let Poll::Ready(Ok(read)) = read {
+                self.pending.extend_from_slice(&buffer[..read]);
+            }
+            scratch.input = buffer;
+            self.client.shared.figures.query_bytes.store(self.pending.len(), Relaxed);
+            if self.end_of_input {
+                return Poll::Ready(Err(End::Closed));
+            }
+            read.map(|read| read.map_err(End::from))
+        })
+    }
+
+    /// The client waits no longer: this is what it is told, then execution
+    /// goes on.
+    fn served(&mut self, reply: Vec<Bytes>) {
+        self.timer = None;
+        if let Some(waiter) = self.client.blocked.take() {
+            worker::with(|scratch| {
+                let batch = scratch.session.enter(crate::server::unix_ms());
+                self.server.blocked.remove(&batch, &waiter);
+            });
+        }
+        reply.into_iter().filter(|bytes| !bytes.is_empty()).for_each(|bytes| self.queue(bytes));
+        self.resume = true;
+    }
+
+    /// Executes what was left when clients were paused, or this one waited.
     fn go_on(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<Result<usize, End>> {
         self.resume = false;
         self.client.waits_to_write = false;
@@ -424,7 +495,7 @@ impl Connection {
         shared.figures.last_active.store(now, Relaxed);
         self.client.clock = None;
         let mut used = 0;
-        'batch: while !self.client.close && !shared.is_killed() {
+        'batch: while !self.client.close && !shared.is_killed() && self.client.blocked.is_none() {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
             let keys = ahead.warm(&batch, self.client.db, &buffer[used..]);
             for ((len, spans), key) in ahead.commands().zip(keys) {
@@ -442,7 +513,7 @@ impl Connection {
                 if out.len() > WRITE_AT {
                     self.queue_out(out);
                 }
-                self.resume |= server.is_paused(&self.client);
+                self.resume |= self.client.blocked.is_some() || server.is_paused(&self.client);
                 if self.resume || self.client.close || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();
@@ -509,19 +580,7 @@ impl Connection {
 
     /// Moves what is in the worker's buffer into the connection's own queue.
     fn queue_out(&mut self, out: &mut Out) {
-        let bytes = Bytes::from(std::mem::take(&mut out.bytes));
-        let mut from = 0;
-        for (at, chunk) in std::mem::take(&mut out.chunks) {
-            if at > from {
-                self.queue(bytes.slice(from..at));
-            }
-            self.queue(chunk);
-            from = at;
-        }
-        if bytes.len() > from {
-            self.queue(bytes.slice(from..));
-        }
-        out.clear();
+        out.drain(|bytes| self.queue(bytes));
     }
 
     /// Sends the batch's replies: from the worker's buffer with one write

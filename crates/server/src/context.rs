@@ -8,9 +8,12 @@
 //! - writes exactly one reply to `Out` and returns `Ok(())`, or writes nothing
 //!   and returns the error to be sent;
 //! - says what it changed through [`Context::changed`], while it still holds
-//!   the slot's guard: keyspace notifications, `WATCH`, and later blocked
-//!   clients, AOF and replicas all feed on that one call.
+//!   the slot's guard: keyspace notifications, `WATCH`, clients that wait, and
+//!   later AOF and replicas all feed on that one call;
+//! - if it finds nothing and the client asked to wait for it, writes nothing
+//!   and calls [`Context::wait`](crate::blocked), while it holds its slots.
 
+use crate::blocked::Waiter;
 use crate::client::Client;
 use crate::command::Command;
 use crate::error::Error;
@@ -19,7 +22,8 @@ use crate::server::Server;
 use snug_codec::Segments;
 use snug_resp::{Argument, Span, parse_integer};
 use snug_store::{Batch, Found, Hold, Key, NewStr, SlotGuard, Type};
-use std::cell::OnceCell;
+use std::sync::Arc;
+use std::sync::OnceLock;
 
 /// Everything a handler may reach.
 pub(crate) struct Context<'c> {
@@ -37,6 +41,9 @@ pub(crate) struct Context<'c> {
     pub in_exec: bool,
     /// A key that was hashed before the command was executed, if one was.
     pub hashed: Option<Key<'c>>,
+    /// The client that waits for this command's outcome, if it is executed on
+    /// behalf of one.
+    pub on_behalf: Option<&'c Arc<Waiter>>,
 }
 
 impl<'c> Context<'c> {
@@ -137,6 +144,12 @@ impl<'c> Context<'c> {
         self.server.changed(slot, key, class, event);
     }
 
+    /// Tells of a change that is no event and that neither `WATCH` nor waiting
+    /// clients follow: to a stream's groups.
+    pub(crate) fn effect(&mut self, slot: &SlotGuard<'_>, key: &[u8]) {
+        self.server.effect(slot, key);
+    }
+
     /// A notification without a change (`keymiss` and the like).
     pub(crate) fn notify(&self, class: Class, event: &str, key: &[u8]) {
         self.server.notify(class, event, self.client.db, key);
@@ -147,12 +160,12 @@ impl<'c> Context<'c> {
 #[derive(Debug, Default)]
 pub(crate) struct Large {
     pub chain: Segments,
-    flat: OnceCell<Vec<u8>>,
+    flat: OnceLock<Vec<u8>>,
 }
 
 impl From<Segments> for Large {
     fn from(chain: Segments) -> Self {
-        Self { chain, flat: OnceCell::new() }
+        Self { chain, flat: OnceLock::new() }
     }
 }
 
@@ -244,6 +257,14 @@ impl OwnedArgs {
     pub(crate) fn bytes(&self) -> usize {
         let large: usize = self.large.iter().map(|large| large.chain.len()).sum();
         size_of::<Self>() + self.buf.len() + size_of_val(&self.spans[..]) + large
+    }
+
+    /// Puts other bytes in the place of an argument.
+    pub(crate) fn replace(&mut self, index: usize, bytes: &[u8]) {
+        if let Some(span) = Span::new(self.buf.len(), bytes.len()) {
+            self.buf.extend_from_slice(bytes);
+            self.spans[index] = span;
+        }
     }
 
     pub(crate) fn args(&self) -> Args<'_> {

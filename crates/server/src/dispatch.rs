@@ -218,6 +218,10 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
             out.insert(mark, &own);
         }
     }
+    if cx.client.blocked.is_some() {
+        // It is counted when it has been served.
+        return;
+    }
     cx.server.stats.add(Stat::total_commands_processed, 1);
     let ended = Instant::now();
     cx.client.clock = Some(ended);

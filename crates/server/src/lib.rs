@@ -6,6 +6,7 @@
 //! the thread around it all.
 
 mod ahead;
+mod blocked;
 mod client;
 mod cluster;
 mod command;

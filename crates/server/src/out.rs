@@ -61,6 +61,23 @@ impl Out {
         self.chunk_bytes = 0;
     }
 
+    /// Gives away all that was written, in order, and is empty then.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(Bytes)) {
+        let bytes = Bytes::from(std::mem::take(&mut self.bytes));
+        let mut from = 0;
+        for (at, chunk) in std::mem::take(&mut self.chunks) {
+            if at > from {
+                each(bytes.slice(from..at));
+            }
+            each(chunk);
+            from = at;
+        }
+        if bytes.len() > from {
+            each(bytes.slice(from..));
+        }
+        self.clear();
+    }
+
     /// Takes back what was written since the sink had this length; for replies
     /// that are not to be sent.
     pub(crate) fn truncate(&mut self, mark: OutMark) {

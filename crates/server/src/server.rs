@@ -1,6 +1,7 @@
 //! What all workers share: configuration, clients, registries, counters. And
 //! the one way out of every write, [`Server::changed`].
 
+use crate::blocked::Blocked;
 use crate::client::Shared;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param};
@@ -12,7 +13,7 @@ use crate::stats::{Rates, Stat, Stats};
 use crate::trainer::Trainer;
 use crate::watch::Watches;
 use parking_lot::{Mutex, RwLock};
-use snug_store::{Observer, SlotGuard, Store, StoreConfig};
+use snug_store::{Interest, Observer, SlotGuard, Store, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -28,6 +29,7 @@ pub(crate) struct Server {
     pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
     pub pubsub: PubSub,
     pub watches: Watches,
+    pub blocked: Blocked,
     pub monitor: Monitor,
     pub cluster: Cluster,
     pub pause: Pause,
@@ -86,6 +88,7 @@ impl Server {
             clients: RwLock::default(),
             pubsub: PubSub::default(),
             watches: Watches::default(),
+            blocked: Blocked::default(),
             started: Instant::now(),
             run_id: random_hex(),
             workers,
@@ -110,9 +113,8 @@ impl Server {
     #[inline]
     pub(crate) fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], class: Class, event: &str) {
         self.stats.add(Stat::dirty, 1);
-        if slot.observed() {
-            let number = self.store.key(key).slot();
-            self.watches.touch(slot.db(), number, key);
+        if slot.is_observed() {
+            self.tell_observers(slot, key);
         }
         let wanted = Class(self.config.number(Param::NotifyKeyspaceEvents) as u32);
         if wanted.any(Class::NEW) && slot.take_added() {
@@ -121,6 +123,26 @@ impl Server {
         if wanted.any(class) {
             self.publish_event(wanted, event, slot.db(), key);
         }
+    }
+
+    /// Tells those who observe the slot of a key that it changed.
+    #[cold]
+    pub(crate) fn tell_observers(&self, slot: &SlotGuard<'_>, key: &[u8]) {
+        let number = self.store.key(key).slot();
+        if slot.observed(Interest::Watch) {
+            self.watches.touch(slot.db(), number, key);
+        }
+        if slot.observed(Interest::Wait) {
+            self.blocked.changed(slot.db(), number, key);
+        }
+    }
+
+    /// The way out for a change that is no event and that neither `WATCH` nor
+    /// waiting clients follow, under the slot's lock like
+    /// [`changed`](Self::changed).
+    #[inline]
+    pub(crate) fn effect(&self, _: &SlotGuard<'_>, _: &[u8]) {
+        self.stats.add(Stat::dirty, 1);
     }
 
     /// Publishes a keyspace event, if the configuration asks for its class.

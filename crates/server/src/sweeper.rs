@@ -7,6 +7,7 @@
 //! keeps a client waiting for a slot, and nobody waits for this worker longer
 //! than one block takes. Dictionaries are trained elsewhere (`trainer`).
 
+use crate::blocked;
 use crate::config::Param;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
@@ -59,6 +60,12 @@ impl Sweeper {
         }
         let batch = session.enter(unix_ms());
         let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
+        if self.worker == 0 {
+            server.blocked.take_over();
+        }
+        if blocked::any_ready() {
+            server.serve(&batch, self.worker);
+        }
         server.stats.add(Stat::expired_time_cap_reached, u64::from(more));
         more
     }

@@ -91,5 +91,8 @@ fn train(server: &Arc<Server>, request: Request) {
     if let Some(found) = slot.find_untouched(&key) {
         slot.with_stream(found, |stream| stream.adopt_dictionary(dictionary));
     }
+    drop(slot);
+    // Looking it up may have removed an expired key that somebody waits for.
+    server.blocked.leave_to_others();
     server.trainer.asked.lock().remove(&(db, name.clone()));
 }

@@ -11,7 +11,7 @@
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use snug_store::Batch;
+use snug_store::{Batch, Interest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -35,7 +35,7 @@ impl Watches {
         let mut slot = store.lock(db, &hashed);
         // An expired key is gone before the watch begins, not broken by going.
         slot.find_untouched(&hashed);
-        slot.observe(true);
+        slot.observe(Interest::Watch, true);
         let watch = Watch { key: key.to_vec(), broken: Arc::clone(broken) };
         self.0.lock().entry((db, hashed.slot())).or_default().push(watch);
     }
@@ -59,7 +59,7 @@ impl Watches {
         }
         if watches.is_empty() {
             watched.remove(&place);
-            slot.observe(false);
+            slot.observe(Interest::Watch, false);
         }
     }
 
@@ -93,7 +93,7 @@ impl Watches {
     /// again. Needs the store to itself.
     pub(crate) fn observe_again(&self, store: &Batch<'_>, dbs: &[usize]) {
         for (db, slot) in self.0.lock().keys().filter(|(db, _)| dbs.contains(db)) {
-            store.lock_slot(*db, *slot).observe(true);
+            store.lock_slot(*db, *slot).observe(Interest::Watch, true);
         }
     }
 }
@@ -146,7 +146,7 @@ mod tests {
         let batch = session.enter(1);
         let watches = Watches::default();
         let key = batch.key(b"k");
-        let observed = || batch.lock(0, &key).observed();
+        let observed = || batch.lock(0, &key).is_observed();
         let [a, b] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         watches.add(&batch, 0, b"k", &a);
         watches.add(&batch, 0, b"k", &b);

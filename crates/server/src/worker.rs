@@ -244,7 +244,9 @@ fn disconnect_idle(server: &Server, now: u64) {
             + figures.patterns.load(Relaxed)
             + figures.shard_channels.load(Relaxed)
             > 0;
-        if !subscribed && now.saturating_sub(figures.last_active.load(Relaxed)) > timeout {
+        let waits = figures.blocked.load(Relaxed);
+        if !subscribed && !waits && now.saturating_sub(figures.last_active.load(Relaxed)) > timeout
+        {
             client.kill();
         }
     }

@@ -33,7 +33,8 @@ pub mod types;
 
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use slot::{
-    Anatomy, Detached, Found, NewStr, Packed, SetExpiry, SlotGuard, Str, Type, canonical_int,
+    Anatomy, Detached, Found, Interest, NewStr, Packed, SetExpiry, SlotGuard, Str, Type,
+    canonical_int,
 };
 pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};

@@ -168,8 +168,17 @@ pub(crate) struct Slot {
     cells: UnsafeCell<Cells>,
 }
 
+/// Why somebody wants to hear of changes in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// A key is watched.
+    Watch = 1,
+    /// A key is waited for.
+    Wait = 8,
+}
+
 /// Somebody wants to hear of changes in this slot.
-const OBSERVED: u8 = 1;
+const OBSERVED: u8 = Interest::Watch as u8 | Interest::Wait as u8;
 /// The slot has values that await packing.
 const UNPACKED: u8 = 2;
 /// A guard that did not lock is out: the slot's lock, or the gate, is held by
@@ -335,13 +344,18 @@ impl<'a> SlotGuard<'a> {
 
     /// Whether somebody wants to hear of changes here ([`observe`](Self::observe)).
     #[inline]
-    pub fn observed(&self) -> bool {
+    pub fn is_observed(&self) -> bool {
         self.slot.notes.load(Relaxed) & OBSERVED != 0
     }
 
+    /// Whether somebody wants to hear of changes here for this reason.
+    pub fn observed(&self, interest: Interest) -> bool {
+        self.slot.notes.load(Relaxed) & interest as u8 != 0
+    }
+
     /// Asks for changes in this slot to be told, or no longer.
-    pub fn observe(&mut self, observed: bool) {
-        self.note(OBSERVED, observed);
+    pub fn observe(&mut self, interest: Interest, observed: bool) {
+        self.note(interest as u8, observed);
     }
 
     /// Looks a key up as a client's read does: an expired key is removed and

@@ -56,7 +56,9 @@ fn memory_is_counted_to_the_byte() {
         stream.with_group(b"a", |_, group| {
             let removed = group.find_consumer(b"consumer 0").map(|id| group.remove_consumer(id));
             assert!(removed > Some(0));
-            (0..2_900).step_by(7).for_each(|ms| drop(group.acknowledge(StreamId::new(ms, 5))));
+            for ms in (0..2_900).step_by(7) {
+                group.acknowledge(StreamId::new(ms, 5));
+            }
         });
         assert!(stream.remove_group(b"b"));
         assert_exact(stream, "groups made smaller");

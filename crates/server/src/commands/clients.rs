@@ -4,6 +4,7 @@
 //! What `LIST` shows of another worker's client is what that worker last
 //! published (see [`crate::client::Figures`]): a batch old at most.
 
+use crate::blocked::Reason;
 use crate::client::{ReplyMode, Shared};
 use crate::command::flags::*;
 use crate::command::{Command, Group};
@@ -69,7 +70,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("client", -2, container)
         sub(
             "unblock",
             -3,
-            ADMINS,
+            ADMINS | WIDE,
             unblock,
             "5.0.0",
             "O(log N) where N is the number of client connections",
@@ -173,6 +174,7 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
     let multi = figures.multi.load(Relaxed);
     flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
     flag(multi >= 0, 'x', &mut flags);
+    flag(figures.blocked.load(Relaxed), 'b', &mut flags);
     flag(figures.readonly.load(Relaxed), 'r', &mut flags);
     flag(figures.no_evict.load(Relaxed), 'e', &mut flags);
     flag(figures.no_touch.load(Relaxed), 'T', &mut flags);
@@ -435,16 +437,21 @@ fn unpause(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-/// No command blocks yet, so none is unblocked.
-fn unblock(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unblock(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     if args.len() > 4 {
-        return Err(Error::wrong_arity("client|unblock"));
+        return Err(Error::wrong_subcommand(args, "CLIENT"));
     }
-    if args.len() == 4 && !args.is(3, "timeout") && !args.is(3, "error") {
-        return Err(Error::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
-    }
-    args.int(2)?;
-    out.w().integer(0);
+    let reason = match args.get(3) {
+        None => Reason::Timeout,
+        Some(_) if args.is(3, "timeout") => Reason::Timeout,
+        Some(_) if args.is(3, "error") => Reason::Unblocked,
+        Some(_) => {
+            return Err(Error::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+        }
+    };
+    let client = u64::try_from(args.int(2)?).ok();
+    let unblocked = client.is_some_and(|client| cx.server.blocked.unblock(client, reason));
+    out.w().integer(i64::from(unblocked));
     Ok(())
 }
 

@@ -116,8 +116,8 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
             value.resize(size as usize, 0);
         }
         slot.set_string(&key, None, NewStr::Bytes(&value), SetExpiry::Clear);
-        if slot.observed() {
-            cx.server.watches.touch(db, key.slot(), &name);
+        if slot.is_observed() {
+            cx.server.tell_observers(&slot, &name);
         }
     }
     out.w().ok();

@@ -118,17 +118,19 @@ fn clients(cx: &Context<'_>, text: &mut String) {
     let most = |of: fn(&crate::client::Figures) -> usize| {
         clients.values().map(|client| of(&client.figures)).max().unwrap_or(0)
     };
+    let (blocking_keys, blocking_keys_gone) = cx.server.blocked.keys();
     fields!(text,
         "connected_clients": clients.len(),
         "cluster_connections": 0,
         "maxclients": cx.server.config.number(Param::MaxClients),
         "client_recent_max_input_buffer": most(|f| f.query_bytes.load(Relaxed)),
         "client_recent_max_output_buffer": most(|f| f.output_bytes.load(Relaxed)),
-        "blocked_clients": 0,
+        "blocked_clients": cx.server.blocked.clients(),
         "tracking_clients": 0,
         "pubsub_clients": pubsub.count(),
-        "clients_in_timeout_table": 0,
-        "total_blocking_keys": 0,
+        "clients_in_timeout_table": cx.server.blocked.clients_with_timeout(),
+        "total_blocking_keys": blocking_keys,
+        "total_blocking_keys_on_nokey": blocking_keys_gone,
     );
 }
 

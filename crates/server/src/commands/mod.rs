@@ -25,6 +25,8 @@ mod pubsub;
 mod server;
 mod slowlog;
 mod snug;
+mod stream_groups;
+mod stream_reads;
 mod streams;
 mod strings;
 mod syntax;
@@ -48,6 +50,8 @@ const GROUPS: &[&[Command]] = &[
     server::COMMANDS,
     slowlog::COMMANDS,
     snug::COMMANDS,
+    stream_groups::COMMANDS,
+    stream_reads::COMMANDS,
     streams::COMMANDS,
     strings::COMMANDS,
     transactions::COMMANDS,

@@ -144,6 +144,7 @@ fn flush(
         cx.server.watches.touch_existing(cx.store, &[db]);
         flushed.push(cx.store.flush(db));
         cx.server.watches.observe_again(cx.store, &[db]);
+        cx.server.blocked.replaced(cx.store, &[db], false);
     }
     drop(alone);
     if background {
@@ -177,6 +178,7 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         cx.server.watches.touch_existing(cx.store, &both);
         cx.store.swap(first, second);
         cx.server.watches.observe_again(cx.store, &both);
+        cx.server.blocked.replaced(cx.store, &both, true);
         drop(alone);
         cx.server.stats.add(Stat::dirty, 1);
     }

@@ -1,4 +1,5 @@
-//! Stream commands, without consumer groups.
+//! Stream commands, but for what reads several streams (`stream_reads`) and
+//! what concerns consumer groups (`stream_groups`).
 //!
 //! A command parses and checks all of its arguments before it looks at the key
 //! or after, as Redis does in each case: which of two errors a client is told
@@ -6,14 +7,14 @@
 
 use crate::command::flags::*;
 use crate::command::{Command, Group};
+use crate::commands::stream_groups;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::notify::Class;
 use crate::out::Out;
-use snug_resp::Protocol;
 use snug_store::types::stream::{
-    Fields, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,
+    Fields, Groups, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,
 };
 use snug_store::{Found, Key, SlotGuard, Type};
 use std::cell::RefCell;
@@ -50,12 +51,6 @@ pub(crate) const COMMANDS: &[Command] = &[
         "O(N) with N being the number of elements being returned.",
         "Returns the entries of a stream between two IDs.",
     ),
-    Command::new("xread", -4, xread).flags(BLOCKING | READONLY).movable(xread_keys).about(
-        Group::Stream,
-        "5.0.0",
-        "O(N) with N being the number of elements being returned.",
-        "Returns the entries of several streams after an ID each.",
-    ),
     Command::new("xrevrange", -4, xrevrange).flags(READONLY).key(1).about(
         Group::Stream,
         "5.0.0",
@@ -77,18 +72,16 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 const XINFO: &[Command] = &[
-    Command::new("consumers", 4, xinfo_consumers).of("xinfo").flags(READONLY).key(2).about(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Lists the consumers of a consumer group.",
-    ),
-    Command::new("groups", 3, xinfo_groups).of("xinfo").flags(READONLY).key(2).about(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Lists the consumer groups of a stream.",
-    ),
+    Command::new("consumers", 4, stream_groups::xinfo_consumers)
+        .of("xinfo")
+        .flags(READONLY)
+        .key(2)
+        .about(Group::Stream, "5.0.0", "O(1)", "Lists the consumers of a consumer group."),
+    Command::new("groups", 3, stream_groups::xinfo_groups)
+        .of("xinfo")
+        .flags(READONLY)
+        .key(2)
+        .about(Group::Stream, "5.0.0", "O(1)", "Lists the consumer groups of a stream."),
     Command::new("help", 2, xinfo_help).of("xinfo").flags(LOADING | STALE).about(
         Group::Stream,
         "5.0.0",
@@ -124,7 +117,7 @@ thread_local! {
     static SCRATCH: RefCell<StreamScratch> = RefCell::default();
 }
 
-fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
+pub(super) fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
     SCRATCH.with_borrow_mut(work)
 }
 
@@ -135,18 +128,18 @@ fn shape(cx: &Context<'_>) -> Shape {
 }
 
 /// An ID as most commands take it: `ms` or `ms-seq`.
-fn parse_id(text: &[u8], default_seq: u64) -> Result<StreamId, Error> {
+pub(super) fn parse_id(text: &[u8], default_seq: u64) -> Result<StreamId, Error> {
     StreamId::parse(text, default_seq).ok_or(INVALID_ID)
 }
 
 /// One end of a range: an ID, `-` or `+`, or an ID after `(` that is not part
 /// of the range itself.
-struct Bound {
-    id: StreamId,
-    open: bool,
+pub(super) struct Bound {
+    pub id: StreamId,
+    pub open: bool,
 }
 
-fn parse_bound(text: &[u8], default_seq: u64) -> Result<Bound, Error> {
+pub(super) fn parse_bound(text: &[u8], default_seq: u64) -> Result<Bound, Error> {
     let id = match text {
         b"-" => StreamId::MIN,
         b"+" => StreamId::MAX,
@@ -159,11 +152,15 @@ fn parse_bound(text: &[u8], default_seq: u64) -> Result<Bound, Error> {
 }
 
 /// The stream at a key, if the key exists.
-fn find(cx: &Context<'_>, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Result<Option<Found>, Error> {
+pub(super) fn find(
+    cx: &Context<'_>,
+    slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
+) -> Result<Option<Found>, Error> {
     cx.find_typed(slot, key, Type::Stream)
 }
 
-fn write_entry(out: &mut Out, id: StreamId, fields: Fields<'_>) {
+pub(super) fn write_entry(out: &mut Out, id: StreamId, fields: Fields<'_>) {
     let mut w = out.w();
     w.array(2);
     w.bulk_display(id);
@@ -176,7 +173,7 @@ fn write_entry(out: &mut Out, id: StreamId, fields: Fields<'_>) {
 
 /// Writes up to `count` entries (0 for all) as one array. On an error nothing
 /// is left written.
-fn write_range(
+pub(super) fn write_range(
     stream: &Stream,
     (start, end): (StreamId, StreamId),
     reverse: bool,
@@ -486,137 +483,6 @@ fn range(
     write_range(stream, (start, end), reverse, count.unwrap_or(0), out)
 }
 
-/// Where `XREAD`'s keys are: the first of them, and how many.
-fn xread_streams(args: Args<'_>) -> Option<(usize, usize)> {
-    let mut at = 1;
-    while at < args.len() {
-        if args.is(at, "streams") {
-            let rest = args.len() - at - 1;
-            return (rest > 0 && rest.is_multiple_of(2)).then_some((at + 1, rest / 2));
-        }
-        at += if args.is(at, "block") || args.is(at, "count") { 2 } else { 1 };
-    }
-    None
-}
-
-fn xread_keys(args: Args<'_>) -> Result<Vec<usize>, Error> {
-    let (first, count) = xread_streams(args).ok_or(Error::SYNTAX)?;
-    Ok((first..first + count).collect())
-}
-
-/// What `XREAD` says before its streams.
-struct ReadOptions {
-    /// 0 for all.
-    count: u64,
-    /// The index of the first key.
-    first: usize,
-    /// The number of keys.
-    streams: usize,
-}
-
-fn parse_xread(args: Args<'_>) -> Result<ReadOptions, Error> {
-    let mut count = 0;
-    let mut at = 1;
-    while at < args.len() {
-        let more = args.len() - 1 - at;
-        if more > 0 && args.is(at, "block") {
-            let timeout = args
-                .int(at + 1)
-                .map_err(|_| Error::new("ERR timeout is not an integer or out of range"))?;
-            if timeout < 0 {
-                return Err(Error::new("ERR timeout is negative"));
-            }
-            at += 2;
-        } else if more > 0 && args.is(at, "count") {
-            count = args.int(at + 1)?.max(0) as u64;
-            at += 2;
-        } else if more > 0 && args.is(at, "streams") {
-            if !more.is_multiple_of(2) {
-                return Err(Error::new(
-                    "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-                ));
-            }
-            return Ok(ReadOptions { count, first: at + 1, streams: more / 2 });
-        } else if more > 1 && args.is(at, "group") {
-            return Err(Error::new(
-                "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
-            ));
-        } else if args.is(at, "noack") {
-            return Err(Error::new(
-                "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
-            ));
-        } else {
-            return Err(Error::SYNTAX);
-        }
-    }
-    Err(Error::SYNTAX)
-}
-
-/// `XREAD`. With `BLOCK` it answers at once, as if the time had passed: what a
-/// client sees inside `MULTI`.
-fn xread(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let ReadOptions { count, first, streams } = parse_xread(args)?;
-    let keys = first..first + streams;
-    let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))));
-    let mut after = Vec::with_capacity(streams);
-    for at in keys.clone() {
-        let key = cx.key(args.bytes(at));
-        let mut slot = cx.lock(&key);
-        let found = find(cx, &mut slot, &key)?;
-        after.push(match args.bytes(at + streams) {
-            b"$" => {
-                let stream = found.and_then(|found| slot.stream(found));
-                stream.map_or(StreamId::MIN, Stream::last_id)
-            }
-            b">" => {
-                return Err(Error::new(
-                    "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
-                ));
-            }
-            id => parse_id(id, 0)?,
-        });
-    }
-    let mark = out.mark();
-    let map = out.w().array_deferred();
-    let mut answered = 0;
-    for (at, after) in keys.zip(after) {
-        let key = cx.key(args.bytes(at));
-        let mut slot = cx.lock(&key);
-        let found = slot.find_untouched(&key);
-        let Some(stream) = found.and_then(|found| slot.stream(found)) else { continue };
-        let written = write_after(stream, key.bytes, after, count, out);
-        if written.is_err() {
-            out.truncate(mark);
-        }
-        answered += usize::from(written?);
-    }
-    match (answered, out.protocol) {
-        (0, _) => out.w().null_array(),
-        (_, Protocol::Resp2) => out.w().set_array_len(map, answered),
-        (_, Protocol::Resp3) => out.w().set_map_len(map, answered),
-    }
-    Ok(())
-}
-
-/// Writes a stream's name and its entries after an ID, if there are any;
-/// whether there were.
-fn write_after(
-    stream: &Stream,
-    name: &[u8],
-    after: StreamId,
-    count: u64,
-    out: &mut Out,
-) -> Result<bool, Error> {
-    let last = with_scratch(|scratch| stream.last_live_id(scratch))?;
-    let (Some(start), true) = (after.next(), last > Some(after)) else { return Ok(false) };
-    if out.protocol == Protocol::Resp2 {
-        out.w().array(2);
-    }
-    out.w().bulk(name);
-    write_range(stream, (start, StreamId::MAX), false, count, out)?;
-    Ok(true)
-}
-
 fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let id = parse_id(args.bytes(2), 0)?;
     let (mut entries_added, mut max_deleted) = (None, None);
@@ -681,27 +547,6 @@ fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-/// No stream has groups yet.
-fn xinfo_groups(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let key = cx.key(args.bytes(2));
-    let mut slot = cx.lock(&key);
-    find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
-    out.w().array(0);
-    Ok(())
-}
-
-/// No stream has groups yet, so no group is found.
-fn xinfo_consumers(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Result<(), Error> {
-    let key = cx.key(args.bytes(2));
-    let mut slot = cx.lock(&key);
-    find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
-    Err(Error::from(format!(
-        "NOGROUP No such consumer group '{}' for key name '{}'",
-        String::from_utf8_lossy(args.bytes(3)),
-        String::from_utf8_lossy(args.bytes(2))
-    )))
-}
-
 /// How many entries `XINFO STREAM FULL` shows unless told.
 const FULL_COUNT: u64 = 10;
 
@@ -754,7 +599,7 @@ fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), E
     match full {
         None => {
             w.bulk(b"groups");
-            w.integer(0);
+            w.integer(stream.groups().map_or(0, Groups::len) as i64);
             w.bulk(b"first-entry");
             write_edge(stream, false, out)?;
             out.w().bulk(b"last-entry");
@@ -764,7 +609,7 @@ fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), E
             w.bulk(b"entries");
             write_range(stream, (StreamId::MIN, StreamId::MAX), false, count, out)?;
             out.w().bulk(b"groups");
-            out.w().array(0);
+            stream_groups::write_groups(stream, count, out)?;
         }
     }
     write_packing(stream, out)

@@ -1,0 +1,831 @@
+//! Consumer groups of streams: who reads together, what is pending for whom,
+//! and how it is acknowledged or taken over. Reading by a group is in
+//! `stream_reads`.
+//!
+//! What these commands change is the groups' own: it leaves through
+//! [`Context::effect`], for neither `WATCH` nor waiting clients follow it, and
+//! only the commands of `XGROUP` are told as keyspace events.
+
+use super::stream_reads::write_one;
+use super::streams::{Bound, find, parse_bound, parse_id, with_scratch};
+use super::{container, quoted};
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands;
+use crate::context::{Args, Context};
+use crate::error::Error;
+use crate::notify::Class;
+use crate::out::Out;
+use snug_resp::{Writer, parse_integer};
+use snug_store::types::stream::{
+    self, ConsumerId, Course, PendingEntry, Stream, StreamId, StreamScratch,
+};
+use snug_store::{Found, Key, SlotGuard, Type};
+use std::ops::ControlFlow;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("xack", -4, xack).flags(WRITE | FAST).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1) for each message ID processed.",
+        "Marks pending entries of a group as processed.",
+    ),
+    Command::new("xautoclaim", -6, xautoclaim).flags(WRITE | FAST).key(1).about(
+        Group::Stream,
+        "6.2.0",
+        "O(1) if COUNT is small.",
+        "Gives a consumer what has been pending for others for long.",
+    ),
+    Command::new("xclaim", -6, xclaim).flags(WRITE | FAST).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(log N) with N being the number of messages in the PEL of the consumer group.",
+        "Gives a consumer pending entries by their IDs.",
+    ),
+    Command::new("xgroup", -2, container).subcommands(XGROUP).about(
+        Group::Stream,
+        "5.0.0",
+        "Depends on subcommand.",
+        "A container for consumer groups commands.",
+    ),
+    Command::new("xpending", -3, xpending).flags(READONLY).key(1).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N) with N being the number of elements returned, or scanned when IDLE or a consumer filters them.",
+        "Tells what is pending in a group.",
+    ),
+];
+
+const XGROUP: &[Command] = &[
+    Command::new("create", -5, create).of("xgroup").flags(WRITE | DENYOOM).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Creates a consumer group.",
+    ),
+    Command::new("createconsumer", 5, create_consumer)
+        .of("xgroup")
+        .flags(WRITE | DENYOOM)
+        .key(2)
+        .about(Group::Stream, "6.2.0", "O(1)", "Creates a consumer in a group."),
+    Command::new("delconsumer", 5, delete_consumer).of("xgroup").flags(WRITE).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Removes a consumer from a group, and what is pending for it.",
+    ),
+    Command::new("destroy", 4, destroy).of("xgroup").flags(WRITE).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N) where N is the number of entries in the group's pending entries list (PEL).",
+        "Removes a consumer group.",
+    ),
+    Command::new("help", 2, help).of("xgroup").flags(LOADING | STALE).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Says what the subcommands do.",
+    ),
+    Command::new("setid", -5, set_id).of("xgroup").flags(WRITE).key(2).about(
+        Group::Stream,
+        "5.0.0",
+        "O(1)",
+        "Sets the last ID that a group was given.",
+    ),
+];
+
+/// Tells of a change to a group that is a keyspace event.
+pub(super) fn notify_group(cx: &mut Context<'_>, slot: &SlotGuard<'_>, key: &[u8], event: &str) {
+    cx.effect(slot, key);
+    cx.notify(Class::STREAM, event, key);
+}
+
+fn no_group(key: &[u8], group: &[u8]) -> Error {
+    let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
+    let text = [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'"];
+    Error::from(text.concat())
+}
+
+fn no_group_in(key: &[u8], group: &[u8]) -> Error {
+    let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
+    let text = [b"NOGROUP No such consumer group '", group, b"' for key name '", key, b"'"];
+    Error::from(text.concat())
+}
+
+const NO_KEY: Error = Error::new(
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.",
+);
+
+/// The options of `XGROUP CREATE` and `SETID`, behind the ID.
+#[derive(Default)]
+struct Options {
+    mkstream: bool,
+    entries_read: Option<u64>,
+}
+
+fn parse_options(args: Args<'_>, create: bool) -> Result<Options, Error> {
+    let mut options = Options::default();
+    let mut at = 5;
+    while at < args.len() {
+        if create && args.is(at, "mkstream") {
+            options.mkstream = true;
+            at += 1;
+        } else if args.is(at, "entriesread") && at + 1 < args.len() {
+            let number = args.int(at + 1)?;
+            if number < -1 {
+                return Err(Error::new("ERR value for ENTRIESREAD must be positive or -1"));
+            }
+            options.entries_read = u64::try_from(number).ok();
+            at += 2;
+        } else {
+            return Err(Error::wrong_subcommand(args, "XGROUP"));
+        }
+    }
+    Ok(options)
+}
+
+fn create(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let options = parse_options(args, true)?;
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?;
+    if found.is_none() && !options.mkstream {
+        return Err(NO_KEY);
+    }
+    if args.len() > 8 {
+        return Err(Error::wrong_subcommand(args, "XGROUP"));
+    }
+    let id = match args.bytes(4) {
+        b"$" => found.and_then(|found| slot.stream(found)).map_or(StreamId::MIN, Stream::last_id),
+        id => parse_id(id, 0)?,
+    };
+    let place = found.unwrap_or_else(|| slot.insert_stream(&key));
+    let created = slot
+        .with_stream(place, |stream| stream.create_group(args.bytes(3), id, options.entries_read));
+    if created != Some(true) {
+        return Err(Error::new("BUSYGROUP Consumer Group name already exists"));
+    }
+    if found.is_none() {
+        cx.changed(&slot, key.bytes, Class::STREAM, "xgroup-create");
+    } else {
+        notify_group(cx, &slot, key.bytes, "xgroup-create");
+    }
+    out.w().ok();
+    Ok(())
+}
+
+/// The stream of a subcommand that needs the key, and mostly the group.
+fn existing(
+    cx: &Context<'_>,
+    slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
+    group: Option<&[u8]>,
+) -> Result<Found, Error> {
+    let found = find(cx, slot, key)?.ok_or(NO_KEY)?;
+    let stream = slot.stream(found);
+    match group {
+        Some(group) if stream.and_then(|stream| stream.group(group)).is_none() => {
+            Err(no_group_in(key.bytes, group))
+        }
+        _ => Ok(found),
+    }
+}
+
+/// Changes a group of a stream, both of which exist.
+fn with_group<R>(
+    slot: &mut SlotGuard<'_>,
+    found: Found,
+    key: &Key<'_>,
+    group: &[u8],
+    change: impl FnOnce(&Stream, &mut stream::Group) -> R,
+) -> Result<R, Error> {
+    let changed = slot.with_stream(found, |stream| stream.with_group(group, change));
+    changed.flatten().ok_or_else(|| no_group(key.bytes, group))
+}
+
+fn set_id(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let options = parse_options(args, false)?;
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
+    if args.len() > 7 {
+        return Err(Error::wrong_subcommand(args, "XGROUP"));
+    }
+    let id = match args.bytes(4) {
+        b"$" => None,
+        b"-" => Some(StreamId::MIN),
+        b"+" => Some(StreamId::MAX),
+        id => Some(parse_id(id, 0)?),
+    };
+    with_group(&mut slot, found, &key, args.bytes(3), |stream, group| {
+        group.set_id(id.unwrap_or(stream.last_id()), options.entries_read);
+    })?;
+    notify_group(cx, &slot, key.bytes, "xgroup-setid");
+    out.w().ok();
+    Ok(())
+}
+
+fn destroy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = existing(cx, &mut slot, &key, None)?;
+    let removed = slot.with_stream(found, |stream| stream.remove_group(args.bytes(3)));
+    let removed = removed == Some(true);
+    if removed {
+        notify_group(cx, &slot, key.bytes, "xgroup-destroy");
+        // Who waits by this group is to hear that it is gone.
+        cx.ready(&slot, &key);
+    }
+    out.w().integer(i64::from(removed));
+    Ok(())
+}
+
+fn create_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
+    let now = slot.now();
+    let new = with_group(&mut slot, found, &key, args.bytes(3), |_, group| {
+        group.make_consumer(args.bytes(4), now).1
+    })?;
+    if new {
+        notify_group(cx, &slot, key.bytes, "xgroup-createconsumer");
+    }
+    out.w().integer(i64::from(new));
+    Ok(())
+}
+
+fn delete_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
+    let pending = with_group(&mut slot, found, &key, args.bytes(3), |_, group| {
+        group.find_consumer(args.bytes(4)).map(|consumer| group.remove_consumer(consumer))
+    })?;
+    if pending.is_some() {
+        notify_group(cx, &slot, key.bytes, "xgroup-delconsumer");
+    }
+    out.w().integer(pending.unwrap_or(0) as i64);
+    Ok(())
+}
+
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let lines = [
+        (
+            "CREATE <key> <group> (<id>|$) [MKSTREAM] [ENTRIESREAD <entries-read>]",
+            "Make a group that is given what comes after <id>.",
+        ),
+        ("CREATECONSUMER <key> <group> <consumer>", "Make a consumer."),
+        ("DELCONSUMER <key> <group> <consumer>", "Remove a consumer and what is pending for it."),
+        ("DESTROY <key> <group>", "Remove a group."),
+        (
+            "SETID <key> <group> (<id>|$) [ENTRIESREAD <entries-read>]",
+            "Set the last ID that a group was given.",
+        ),
+    ];
+    commands::help(out, "XGROUP", &lines);
+    Ok(())
+}
+
+/// The stream at a key that a command reads first, whatever it does then.
+fn find_to_read(
+    cx: &Context<'_>,
+    slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
+) -> Result<Option<Found>, Error> {
+    let found = cx.find_to_read(slot, key);
+    match found {
+        Some(found) if slot.type_of(found) != Type::Stream => Err(Error::WRONG_TYPE),
+        found => Ok(found),
+    }
+}
+
+fn has_group(slot: &SlotGuard<'_>, found: Found, group: &[u8]) -> bool {
+    slot.stream(found).and_then(|stream| stream.group(group)).is_some()
+}
+
+fn xack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find_to_read(cx, &mut slot, &key)?;
+    let Some(found) = found.filter(|&found| has_group(&slot, found, args.bytes(2))) else {
+        out.w().integer(0);
+        return Ok(());
+    };
+    // All or nothing: no ID is acknowledged before all have been read.
+    let ids: Vec<StreamId> =
+        args.iter_from(3).map(|id| parse_id(id, 0)).collect::<Result<_, _>>()?;
+    let acknowledged = with_group(&mut slot, found, &key, args.bytes(2), |_, group| {
+        ids.iter().filter(|&&id| group.acknowledge(id)).count()
+    })?;
+    if acknowledged > 0 {
+        cx.effect(&slot, key.bytes);
+    }
+    out.w().integer(acknowledged as i64);
+    Ok(())
+}
+
+/// Which pending entries `XPENDING` shows.
+struct Window<'a> {
+    idle_ms_min: i64,
+    start: StreamId,
+    end: StreamId,
+    count: u64,
+    consumer: Option<&'a [u8]>,
+}
+
+fn start_of(bound: Bound) -> Result<StreamId, Error> {
+    if bound.open { bound.id.next() } else { Some(bound.id) }
+        .ok_or(Error::new("ERR invalid start ID for the interval"))
+}
+
+fn parse_window(args: Args<'_>) -> Result<Option<Window<'_>>, Error> {
+    if args.len() == 3 {
+        return Ok(None);
+    }
+    if !(6..=9).contains(&args.len()) {
+        return Err(Error::SYNTAX);
+    }
+    let (mut at, mut idle_ms_min) = (3, 0);
+    if args.is(3, "idle") {
+        idle_ms_min = args.int(4)?;
+        if args.len() < 8 {
+            return Err(Error::SYNTAX);
+        }
+        at = 5;
+    }
+    let count = args.int(at + 2)?.max(0) as u64;
+    let start = start_of(parse_bound(args.bytes(at), 0)?)?;
+    let Bound { id, open } = parse_bound(args.bytes(at + 1), u64::MAX)?;
+    let end = if open { id.prev() } else { Some(id) }
+        .ok_or(Error::new("ERR invalid end ID for the interval"))?;
+    Ok(Some(Window { idle_ms_min, start, end, count, consumer: args.get(at + 3) }))
+}
+
+fn xpending(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let window = parse_window(args)?;
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?;
+    let stream = found.and_then(|found| slot.stream(found));
+    let group = stream.and_then(|stream| stream.group(args.bytes(2)));
+    let Some(group) = group else { return Err(no_group(key.bytes, args.bytes(2))) };
+    match window {
+        None => write_summary(group, out),
+        Some(window) => write_pending(group, &window, slot.now(), out),
+    }
+    Ok(())
+}
+
+fn write_summary(group: &stream::Group, out: &mut Out) {
+    let pending = group.pending();
+    let mut w = out.w();
+    w.array(4);
+    w.integer(pending.len() as i64);
+    let (Some(first), Some(last)) = (pending.first(), pending.last()) else {
+        w.null();
+        w.null();
+        w.null_array();
+        return;
+    };
+    w.bulk_display(first);
+    w.bulk_display(last);
+    let consumers = group.consumers().map(|(_, consumer)| consumer);
+    let busy: Vec<_> = consumers.filter(|consumer| consumer.pending() > 0).collect();
+    w.array(busy.len());
+    for consumer in busy {
+        w.array(2);
+        w.bulk(consumer.name());
+        w.bulk_display(consumer.pending());
+    }
+}
+
+/// How long ago an entry was delivered; below 0 if the clock went back.
+fn idle_ms(entry: &PendingEntry, now: u64) -> i64 {
+    now as i64 - entry.delivered as i64
+}
+
+fn write_pending(group: &stream::Group, window: &Window<'_>, now: u64, out: &mut Out) {
+    let consumer = match window.consumer.map(|name| group.find_consumer(name)) {
+        None => None,
+        Some(Some(consumer)) => Some(consumer),
+        Some(None) => {
+            out.w().array(0);
+            return;
+        }
+    };
+    let array = out.w().array_deferred();
+    let mut written = 0;
+    let mut from = Some(window.start);
+    while written < window.count
+        && let Some(entry) = from.and_then(|from| next_of(group, consumer, from))
+        && entry.id <= window.end
+    {
+        from = entry.id.next();
+        if window.idle_ms_min != 0 && idle_ms(&entry, now) < window.idle_ms_min {
+            continue;
+        }
+        written += 1;
+        let mut w = out.w();
+        w.array(4);
+        w.bulk_display(entry.id);
+        w.bulk(owner_name(group, &entry));
+        w.integer(idle_ms(&entry, now).max(0));
+        w.integer(entry.count as i64);
+    }
+    out.w().set_array_len(array, written as usize);
+}
+
+fn next_of(
+    group: &stream::Group,
+    consumer: Option<ConsumerId>,
+    from: StreamId,
+) -> Option<PendingEntry> {
+    match consumer {
+        Some(consumer) => group.next_of(consumer, from),
+        None => group.pending().next_from(from),
+    }
+}
+
+fn owner_name<'g>(group: &'g stream::Group, entry: &PendingEntry) -> &'g [u8] {
+    group.consumer(entry.owner()).map_or(&[], |consumer| consumer.name())
+}
+
+/// How a claimed entry is to be from then on.
+struct Claim {
+    idle_ms_min: i64,
+    delivered: u64,
+    /// How often it counts as delivered; once more if not given.
+    count: Option<u64>,
+    /// Claims also what is pending for nobody.
+    force: bool,
+    just_id: bool,
+}
+
+impl Claim {
+    /// Whether an entry has not been idle for long enough.
+    fn spares(&self, entry: &PendingEntry, now: u64) -> bool {
+        self.idle_ms_min > 0 && idle_ms(entry, now) < self.idle_ms_min
+    }
+
+    /// Makes an entry of the stream the consumer's, and writes it.
+    fn take(
+        &self,
+        stream: &Stream,
+        group: &mut stream::Group,
+        consumer: ConsumerId,
+        id: StreamId,
+        counted: u64,
+        out: &mut Out,
+    ) -> Result<(), Error> {
+        let once_more = counted.saturating_add(u64::from(!self.just_id));
+        group.assign(id, consumer, self.delivered, self.count.unwrap_or(once_more));
+        if self.just_id {
+            out.w().bulk_display(id);
+        } else {
+            write_one(stream, id, out)?;
+        }
+        Ok(())
+    }
+}
+
+fn exists(stream: &Stream, id: StreamId, scratch: &mut StreamScratch) -> Result<bool, Error> {
+    let mut exists = false;
+    stream.range(id, id, false, scratch, |_, _| {
+        exists = true;
+        ControlFlow::Break(())
+    })?;
+    Ok(exists)
+}
+
+/// A least idle time, below 0 as good as 0.
+fn parse_idle(text: &[u8], command: &str) -> Result<i64, Error> {
+    let error = || Error::from(format!("ERR Invalid min-idle-time argument for {command}"));
+    Ok(parse_integer(text).ok_or_else(error)?.max(0))
+}
+
+/// What `XCLAIM` asks for: how, which, and the last ID of the group if it is to
+/// be raised.
+fn parse_claim(args: Args<'_>, now: u64) -> Result<(Claim, Vec<StreamId>, StreamId), Error> {
+    let idle_ms_min = parse_idle(args.bytes(4), "XCLAIM")?;
+    let mut claim =
+        Claim { idle_ms_min, delivered: now, count: None, force: false, just_id: false };
+    // Options begin where IDs end.
+    let ids: Vec<StreamId> = args.iter_from(5).map_while(|id| StreamId::parse(id, 0)).collect();
+    let mut last_id = StreamId::MIN;
+    let mut at = 5 + ids.len();
+    let number = |at, option| {
+        let error = || Error::from(format!("ERR Invalid {option} option argument for XCLAIM"));
+        parse_integer(args.bytes(at)).ok_or_else(error)
+    };
+    // A time that has not come yet, or none, is as good as now.
+    let sane = |time: i64| u64::try_from(time).ok().filter(|&time| time <= now).unwrap_or(now);
+    while at < args.len() {
+        let more = at + 1 < args.len();
+        let mut taken = 2;
+        if args.is(at, "force") {
+            claim.force = true;
+            taken = 1;
+        } else if args.is(at, "justid") {
+            claim.just_id = true;
+            taken = 1;
+        } else if more && args.is(at, "idle") {
+            claim.delivered = sane((now as i64).wrapping_sub(number(at + 1, "IDLE")?));
+        } else if more && args.is(at, "time") {
+            claim.delivered = sane(number(at + 1, "TIME")?);
+        } else if more && args.is(at, "retrycount") {
+            claim.count = u64::try_from(number(at + 1, "RETRYCOUNT")?).ok();
+        } else if more && args.is(at, "lastid") {
+            last_id = parse_id(args.bytes(at + 1), 0)?;
+        } else {
+            let option = quoted(args.bytes(at), usize::MAX);
+            return Err(Error::from([b"ERR Unrecognized XCLAIM option '", option, b"'"].concat()));
+        }
+        at += taken;
+    }
+    Ok((claim, ids, last_id))
+}
+
+fn xclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find_to_read(cx, &mut slot, &key)?;
+    let Some(found) = found.filter(|&found| has_group(&slot, found, args.bytes(2))) else {
+        return Err(no_group(key.bytes, args.bytes(2)));
+    };
+    let now = slot.now();
+    let (claim, ids, last_id) = parse_claim(args, now)?;
+    let array = out.w().array_deferred();
+    let claimed = with_group(&mut slot, found, &key, args.bytes(2), |stream, group| {
+        let pending = group.pending().len();
+        let raised = group.raise_last_id(last_id);
+        let (consumer, new) = group.make_consumer(args.bytes(3), now);
+        group.saw(consumer, now);
+        let claimed = claim_all(stream, group, consumer, &claim, &ids, now, out);
+        let changed = raised || pending != group.pending().len() || claimed != Ok(0);
+        (claimed, new, changed)
+    });
+    let (claimed, new, changed) = claimed?;
+    if new {
+        notify_group(cx, &slot, key.bytes, "xgroup-createconsumer");
+    }
+    if changed {
+        cx.effect(&slot, key.bytes);
+    }
+    out.w().set_array_len(array, claimed?);
+    Ok(())
+}
+
+/// Claims these entries if they may be, and writes them; how many were.
+fn claim_all(
+    stream: &Stream,
+    group: &mut stream::Group,
+    consumer: ConsumerId,
+    claim: &Claim,
+    ids: &[StreamId],
+    now: u64,
+    out: &mut Out,
+) -> Result<usize, Error> {
+    let mut claimed = 0;
+    for &id in ids {
+        if !with_scratch(|scratch| exists(stream, id, scratch))? {
+            // What was deleted from the stream is pending no longer.
+            group.acknowledge(id);
+            continue;
+        }
+        let entry = group.pending().get(id);
+        let counted = match entry {
+            Some(entry) if claim.spares(&entry, now) => continue,
+            Some(entry) => entry.count,
+            None if claim.force => 1,
+            None => continue,
+        };
+        claim.take(stream, group, consumer, id, counted, out)?;
+        group.was_active(consumer, now);
+        claimed += 1;
+    }
+    Ok(claimed)
+}
+
+/// Entries that `XAUTOCLAIM` claims unless told.
+const AUTOCLAIM_COUNT: u64 = 100;
+/// Entries that it looks at for each that it may claim.
+const AUTOCLAIM_ATTEMPTS: u64 = 10;
+
+fn xautoclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let idle_ms_min = parse_idle(args.bytes(4), "XAUTOCLAIM")?;
+    let start = start_of(parse_bound(args.bytes(5), 0)?)?;
+    let mut count = AUTOCLAIM_COUNT;
+    let mut just_id = false;
+    let mut at = 6;
+    while at < args.len() {
+        if at + 1 < args.len() && args.is(at, "count") {
+            let number = parse_integer(args.bytes(at + 1)).and_then(|n| u64::try_from(n).ok());
+            count = number
+                .filter(|n| (1..=i64::MAX as u64 / 16).contains(n))
+                .ok_or(Error::new("ERR COUNT must be > 0"))?;
+            at += 2;
+        } else if args.is(at, "justid") {
+            just_id = true;
+            at += 1;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find_to_read(cx, &mut slot, &key)?;
+    let Some(found) = found.filter(|&found| has_group(&slot, found, args.bytes(2))) else {
+        return Err(no_group(key.bytes, args.bytes(2)));
+    };
+    let now = slot.now();
+    let claim = Claim { idle_ms_min, delivered: now, count: None, force: false, just_id };
+    let claimed = with_group(&mut slot, found, &key, args.bytes(2), |stream, group| {
+        let (consumer, new) = group.make_consumer(args.bytes(3), now);
+        group.saw(consumer, now);
+        (claim_idle(stream, group, consumer, &claim, (start, count), now, out), new)
+    });
+    let (changed, new) = claimed?;
+    if new {
+        notify_group(cx, &slot, key.bytes, "xgroup-createconsumer");
+    }
+    if changed? {
+        cx.effect(&slot, key.bytes);
+    }
+    Ok(())
+}
+
+/// Claims what is idle from an ID on, up to `count` entries, and writes the
+/// whole reply: where to go on, the entries, the IDs that exist no longer.
+/// Whether anything changed.
+fn claim_idle(
+    stream: &Stream,
+    group: &mut stream::Group,
+    consumer: ConsumerId,
+    claim: &Claim,
+    (start, mut count): (StreamId, u64),
+    now: u64,
+    out: &mut Out,
+) -> Result<bool, Error> {
+    let mark = out.mark();
+    let array = out.w().array_deferred();
+    let mut claimed = 0;
+    let mut deleted = Vec::new();
+    let mut attempts = count.saturating_mul(AUTOCLAIM_ATTEMPTS);
+    let mut from = Some(start);
+    while attempts > 0
+        && count > 0
+        && let Some(entry) = from.and_then(|from| group.pending().next_from(from))
+    {
+        attempts -= 1;
+        from = entry.id.next();
+        if !with_scratch(|scratch| exists(stream, entry.id, scratch))? {
+            group.acknowledge(entry.id);
+            deleted.push(entry.id);
+            count -= 1;
+        } else if !claim.spares(&entry, now) {
+            claim.take(stream, group, consumer, entry.id, entry.count, out)?;
+            group.was_active(consumer, now);
+            claimed += 1;
+            count -= 1;
+        }
+    }
+    out.w().set_array_len(array, claimed);
+    let next = from.and_then(|from| group.pending().next_from(from));
+    let mut head = Vec::new();
+    let mut writer = Writer::new(&mut head, out.protocol);
+    writer.array(3);
+    writer.bulk_display(next.map_or(StreamId::MIN, |entry| entry.id));
+    out.insert(mark, &head);
+    let mut w = out.w();
+    w.array(deleted.len());
+    deleted.iter().for_each(|id| w.bulk_display(id));
+    Ok(claimed + deleted.len() > 0)
+}
+
+fn write_position(group: &stream::Group, course: &Course, out: &mut Out) {
+    let mut w = out.w();
+    w.bulk(b"last-delivered-id");
+    w.bulk_display(group.last_id());
+    w.bulk(b"entries-read");
+    match group.entries_read() {
+        Some(read) => w.integer(read as i64),
+        None => w.null(),
+    }
+    w.bulk(b"lag");
+    match group.lag(course) {
+        Some(lag) => w.integer(lag),
+        None => w.null(),
+    }
+}
+
+pub(super) fn xinfo_groups(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
+    let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE) };
+    let course = with_scratch(|scratch| stream.course(scratch))?;
+    out.w().array(stream.groups().map_or(0, stream::Groups::len));
+    for group in stream.groups().into_iter().flatten() {
+        let mut w = out.w();
+        w.map(6);
+        w.bulk(b"name");
+        w.bulk(group.name());
+        w.bulk(b"consumers");
+        w.integer(group.consumers().len() as i64);
+        w.bulk(b"pending");
+        w.integer(group.pending().len() as i64);
+        write_position(group, &course, out);
+    }
+    Ok(())
+}
+
+pub(super) fn xinfo_consumers(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
+    let group = slot.stream(found).and_then(|stream| stream.group(args.bytes(3)));
+    let Some(group) = group else { return Err(no_group_in(key.bytes, args.bytes(3))) };
+    let since = |time: u64| slot.now() as i64 - time as i64;
+    let mut w = out.w();
+    w.array(group.consumers().len());
+    for (_, consumer) in group.consumers() {
+        w.map(4);
+        w.bulk(b"name");
+        w.bulk(consumer.name());
+        w.bulk(b"pending");
+        w.integer(consumer.pending() as i64);
+        w.bulk(b"idle");
+        w.integer(since(consumer.seen()).max(0));
+        w.bulk(b"inactive");
+        w.integer(consumer.active().map_or(-1, since));
+    }
+    Ok(())
+}
+
+/// Writes the groups of a stream as `XINFO STREAM FULL` shows them, up to
+/// `count` pending entries each (0 for all).
+pub(super) fn write_groups(stream: &Stream, count: u64, out: &mut Out) -> Result<(), Error> {
+    let course = with_scratch(|scratch| stream.course(scratch))?;
+    out.w().array(stream.groups().map_or(0, stream::Groups::len));
+    for group in stream.groups().into_iter().flatten() {
+        let mut w = out.w();
+        w.map(7);
+        w.bulk(b"name");
+        w.bulk(group.name());
+        write_position(group, &course, out);
+        let mut w = out.w();
+        w.bulk(b"pel-count");
+        w.integer(group.pending().len() as i64);
+        w.bulk(b"pending");
+        write_list(group, None, count, out);
+        out.w().bulk(b"consumers");
+        out.w().array(group.consumers().len());
+        for (id, consumer) in group.consumers() {
+            let mut w = out.w();
+            w.map(5);
+            w.bulk(b"name");
+            w.bulk(consumer.name());
+            w.bulk(b"seen-time");
+            w.integer(consumer.seen() as i64);
+            w.bulk(b"active-time");
+            w.integer(consumer.active().map_or(-1, |time| time as i64));
+            w.bulk(b"pel-count");
+            w.integer(consumer.pending() as i64);
+            w.bulk(b"pending");
+            write_list(group, Some(id), count, out);
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is pending in a group, with the owners' names, or for one of
+/// its consumers, without.
+fn write_list(group: &stream::Group, of: Option<ConsumerId>, count: u64, out: &mut Out) {
+    let array = out.w().array_deferred();
+    let mut written = 0;
+    let mut from = Some(StreamId::MIN);
+    while (count == 0 || written < count)
+        && let Some(entry) = from.and_then(|from| next_of(group, of, from))
+    {
+        let mut w = out.w();
+        w.array(if of.is_some() { 3 } else { 4 });
+        w.bulk_display(entry.id);
+        if of.is_none() {
+            w.bulk(owner_name(group, &entry));
+        }
+        w.integer(entry.delivered as i64);
+        w.integer(entry.count as i64);
+        written += 1;
+        from = entry.id.next();
+    }
+    out.w().set_array_len(array, written as usize);
+}

@@ -1,0 +1,435 @@
+//! `XREAD` and `XREADGROUP`: what several streams hold after an ID each, at
+//! once or when it comes.
+//!
+//! Both lock all streams they name first, so that a client that has to wait is
+//! registered before anything can be added (see [`crate::blocked`]). A waiting
+//! command is executed again by whoever adds something; `$` and `+` stand for
+//! what they stood for at first.
+
+use super::quoted;
+use super::streams::{parse_id, with_scratch, write_entry, write_range};
+use crate::blocked::Wait;
+use crate::command::flags::*;
+use crate::command::{Command, Group};
+use crate::commands::stream_groups::notify_group;
+use crate::context::{Args, Context, OwnedArgs};
+use crate::error::Error;
+use crate::out::{Out, OutMark};
+use crate::server::unix_ms;
+use snug_resp::Protocol;
+use snug_store::types::stream::{self, ConsumerId, Stream, StreamId};
+use snug_store::{Found, Key, SlotGuard, Type};
+use std::ops::ControlFlow;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::new("xread", -4, xread).flags(BLOCKING | READONLY).movable(keys).about(
+        Group::Stream,
+        "5.0.0",
+        "O(N) with N being the number of elements being returned.",
+        "Returns the entries of several streams after an ID each. Can block.",
+    ),
+    Command::new("xreadgroup", -7, xreadgroup).flags(BLOCKING | WRITE).movable(keys).about(
+        Group::Stream,
+        "5.0.0",
+        "For each stream mentioned: O(M) with M being the number of elements returned.",
+        "Returns entries that a group has not been given yet, or what is pending for a consumer. Can block.",
+    ),
+];
+
+/// Where the keys are: the first of them, and how many.
+fn streams(args: Args<'_>) -> Option<(usize, usize)> {
+    let mut at = 1;
+    while at < args.len() {
+        if args.is(at, "streams") {
+            let rest = args.len() - at - 1;
+            return (rest > 0 && rest.is_multiple_of(2)).then_some((at + 1, rest / 2));
+        }
+        at += match args {
+            _ if args.is(at, "block") || args.is(at, "count") => 2,
+            _ if args.is(at, "group") => 3,
+            _ => 1,
+        };
+    }
+    None
+}
+
+fn keys(args: Args<'_>) -> Result<Vec<usize>, Error> {
+    let (first, count) = streams(args).ok_or(Error::SYNTAX)?;
+    Ok((first..first + count).collect())
+}
+
+/// What the command says before its streams.
+struct Options<'a> {
+    /// 0 for all.
+    count: u64,
+    /// For how long to wait at most, if at all; 0 for ever.
+    timeout_ms: Option<u64>,
+    group: Option<Reader<'a>>,
+    /// The index of the first key.
+    first: usize,
+    /// The number of keys.
+    streams: usize,
+}
+
+/// As whom `XREADGROUP` reads.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    group: &'a [u8],
+    consumer: &'a [u8],
+    noack: bool,
+}
+
+/// The time of `BLOCK`, in milliseconds.
+fn parse_timeout(args: Args<'_>, at: usize) -> Result<u64, Error> {
+    let timeout =
+        args.int(at).map_err(|_| Error::new("ERR timeout is not an integer or out of range"))?;
+    let timeout = u64::try_from(timeout).map_err(|_| Error::new("ERR timeout is negative"))?;
+    if timeout > i64::MAX as u64 - unix_ms() {
+        return Err(Error::new("ERR timeout is out of range"));
+    }
+    Ok(timeout)
+}
+
+fn parse(args: Args<'_>, by_group: bool) -> Result<Options<'_>, Error> {
+    let mut options = Options { count: 0, timeout_ms: None, group: None, first: 0, streams: 0 };
+    let mut noack = false;
+    let mut at = 1;
+    while at < args.len() {
+        let more = args.len() - 1 - at;
+        if more > 0 && args.is(at, "block") {
+            options.timeout_ms = Some(parse_timeout(args, at + 1)?);
+            at += 2;
+        } else if more > 0 && args.is(at, "count") {
+            options.count = args.int(at + 1)?.max(0) as u64;
+            at += 2;
+        } else if more > 0 && args.is(at, "streams") {
+            if !more.is_multiple_of(2) {
+                return Err(Error::new(
+                    "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
+                ));
+            }
+            (options.first, options.streams) = (at + 1, more / 2);
+            break;
+        } else if more > 1 && args.is(at, "group") {
+            if !by_group {
+                return Err(Error::new(
+                    "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.",
+                ));
+            }
+            let (group, consumer) = (args.bytes(at + 1), args.bytes(at + 2));
+            options.group = Some(Reader { group, consumer, noack });
+            at += 3;
+        } else if args.is(at, "noack") {
+            if !by_group {
+                return Err(Error::new(
+                    "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.",
+                ));
+            }
+            noack = true;
+            at += 1;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    if options.streams == 0 {
+        return Err(Error::SYNTAX);
+    }
+    if by_group && options.group.is_none() {
+        return Err(Error::new("ERR Missing GROUP option for XREADGROUP"));
+    }
+    options.group = options.group.map(|reader| Reader { noack, ..reader });
+    Ok(options)
+}
+
+fn xread(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    read(cx, args, &parse(args, false)?, out)
+}
+
+fn xreadgroup(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    read(cx, args, &parse(args, true)?, out)
+}
+
+/// After what a stream is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Id(StreamId),
+    /// What the ID is that the client asked for by a sign, at this moment.
+    Resolved(StreamId),
+    /// `>`: after what the group was given.
+    Group,
+}
+
+fn read(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    options: &Options<'_>,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let keys = options.first..options.first + options.streams;
+    let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))));
+    let mut afters = Vec::with_capacity(options.streams);
+    for at in keys.clone() {
+        let key = cx.key(args.bytes(at));
+        let mut slot = cx.lock(&key);
+        let found = cx.find_to_read(&mut slot, &key);
+        if found.is_some_and(|found| slot.type_of(found) != Type::Stream) {
+            return Err(Error::WRONG_TYPE);
+        }
+        let stream = found.and_then(|found| slot.stream(found));
+        if let Some(reader) = options.group
+            && stream.and_then(|stream| stream.group(reader.group)).is_none()
+        {
+            return Err(no_group(key.bytes, reader.group));
+        }
+        let id = args.bytes(at + options.streams);
+        afters.push(after(id, stream, options.group.is_some())?);
+    }
+    let mark = out.mark();
+    let map = out.w().array_deferred();
+    let mut answered = 0;
+    for (at, after) in keys.clone().zip(&afters) {
+        let key = cx.key(args.bytes(at));
+        let mut slot = cx.lock(&key);
+        let Some(found) = slot.find_untouched(&key) else { continue };
+        let served = match (options.group, *after) {
+            (Some(reader), after) => {
+                serve_group(cx, &mut slot, &key, found, reader, after, options.count, out)
+            }
+            (None, After::Id(id) | After::Resolved(id)) => slot
+                .stream(found)
+                .map_or(Ok(false), |stream| serve(stream, key.bytes, id, options.count, out)),
+            (None, After::Group) => Ok(false),
+        };
+        answered += usize::from(served.inspect_err(|_| out.truncate(mark))?);
+    }
+    match (answered, out.protocol) {
+        (0, _) => return nothing_yet(cx, args, options, &afters, mark, out),
+        (_, Protocol::Resp2) => out.w().set_array_len(map, answered),
+        (_, Protocol::Resp3) => out.w().set_map_len(map, answered),
+    }
+    Ok(())
+}
+
+fn no_group(key: &[u8], group: &[u8]) -> Error {
+    let text = [
+        b"NOGROUP No such key '",
+        quoted(key, usize::MAX),
+        b"' or consumer group '",
+        quoted(group, usize::MAX),
+        b"' in XREADGROUP with GROUP option",
+    ];
+    Error::from(text.concat())
+}
+
+/// Reads an ID of the command.
+fn after(id: &[u8], stream: Option<&Stream>, by_group: bool) -> Result<After, Error> {
+    match id {
+        b"$" if by_group => Err(Error::new(
+            "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
+        )),
+        b"+" if by_group => Err(Error::new(
+            "ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The + ID would just return an empty result set.",
+        )),
+        b"$" => Ok(After::Resolved(stream.map_or(StreamId::MIN, Stream::last_id))),
+        b"+" => {
+            let Some(stream) = stream else { return Ok(After::Resolved(StreamId::MIN)) };
+            let last = with_scratch(|scratch| stream.last_live_id(scratch))?;
+            Ok(After::Resolved(last.and_then(StreamId::prev).unwrap_or(stream.last_id())))
+        }
+        b">" if by_group => Ok(After::Group),
+        b">" => Err(Error::new(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.",
+        )),
+        // Nothing can be after the last ID there is, which stands for `>`.
+        id => match parse_id(id, 0)? {
+            StreamId::MAX if by_group => Ok(After::Group),
+            id => Ok(After::Id(id)),
+        },
+    }
+}
+
+/// Writes a stream's name; the array of its entries is to follow.
+fn write_name(name: &[u8], out: &mut Out) {
+    if out.protocol == Protocol::Resp2 {
+        out.w().array(2);
+    }
+    out.w().bulk(name);
+}
+
+/// Writes a stream's name and its entries after an ID, if there are any;
+/// whether there were.
+fn serve(
+    stream: &Stream,
+    name: &[u8],
+    after: StreamId,
+    count: u64,
+    out: &mut Out,
+) -> Result<bool, Error> {
+    let last = with_scratch(|scratch| stream.last_live_id(scratch))?;
+    let (Some(start), true) = (after.next(), last > Some(after)) else { return Ok(false) };
+    write_name(name, out);
+    write_range(stream, (start, StreamId::MAX), false, count, out)?;
+    Ok(true)
+}
+
+/// Writes a stream's name and what a consumer is given of it, if there is
+/// anything; whether there was. The history of a consumer is always something.
+#[allow(clippy::too_many_arguments)]
+fn serve_group(
+    cx: &mut Context<'_>,
+    slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
+    found: Found,
+    reader: Reader<'_>,
+    after: After,
+    count: u64,
+    out: &mut Out,
+) -> Result<bool, Error> {
+    let now = slot.now();
+    let served = slot.with_stream(found, |stream| {
+        stream.with_group(reader.group, |stream, group| {
+            let (consumer, new) = group.make_consumer(reader.consumer, now);
+            group.saw(consumer, now);
+            let served = match after {
+                After::Id(id) | After::Resolved(id) => {
+                    write_name(key.bytes, out);
+                    write_history(stream, group, consumer, id, count, now, out).map(|()| true)
+                }
+                After::Group => {
+                    let to = (!reader.noack).then_some(consumer);
+                    deliver(stream, group, to, key.bytes, count, now, out)
+                }
+            };
+            (served, new)
+        })
+    });
+    let Some((served, new)) = served.flatten() else {
+        return Err(no_group(key.bytes, reader.group));
+    };
+    if new {
+        notify_group(cx, slot, key.bytes, "xgroup-createconsumer");
+    }
+    if matches!(served, Ok(true)) {
+        cx.effect(slot, key.bytes);
+    }
+    served
+}
+
+/// Writes the entries that a group has not been given yet, if there are any,
+/// and makes them pending for a consumer; for none, they count as acknowledged.
+fn deliver(
+    stream: &Stream,
+    group: &mut stream::Group,
+    to: Option<ConsumerId>,
+    name: &[u8],
+    count: u64,
+    now: u64,
+    out: &mut Out,
+) -> Result<bool, Error> {
+    let after = group.last_id();
+    let (last, course) = with_scratch(|scratch| {
+        Ok::<_, Error>((stream.last_live_id(scratch)?, stream.course(scratch)?))
+    })?;
+    let (Some(start), true) = (after.next(), last > Some(after)) else { return Ok(false) };
+    write_name(name, out);
+    let array = out.w().array_deferred();
+    let mut written = 0;
+    with_scratch(|scratch| {
+        stream.range(start, StreamId::MAX, false, scratch, |id, fields| {
+            write_entry(out, id, fields);
+            group.advance(id, &course);
+            if let Some(consumer) = to {
+                group.assign(id, consumer, now, 1);
+            }
+            written += 1;
+            if written == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    })?;
+    if let Some(consumer) = to {
+        group.was_active(consumer, now);
+    }
+    out.w().set_array_len(array, written as usize);
+    Ok(true)
+}
+
+/// Writes what is pending for a consumer after an ID, each entry delivered once
+/// more; of one that was deleted from the stream, the ID alone.
+fn write_history(
+    stream: &Stream,
+    group: &mut stream::Group,
+    consumer: ConsumerId,
+    after: StreamId,
+    count: u64,
+    now: u64,
+    out: &mut Out,
+) -> Result<(), Error> {
+    let array = out.w().array_deferred();
+    let mut written = 0;
+    let mut from = after.next();
+    while let Some(entry) = from.and_then(|from| group.next_of_noted(consumer, from)) {
+        if write_one(stream, entry.id, out)? {
+            group.assign(entry.id, consumer, now, entry.count.saturating_add(1));
+        } else {
+            let mut w = out.w();
+            w.array(2);
+            w.bulk_display(entry.id);
+            w.null_array();
+        }
+        written += 1;
+        if written == count {
+            break;
+        }
+        from = entry.id.next();
+    }
+    out.w().set_array_len(array, written as usize);
+    Ok(())
+}
+
+/// Writes the entry of this ID; false if the stream has none.
+pub(super) fn write_one(stream: &Stream, id: StreamId, out: &mut Out) -> Result<bool, Error> {
+    let mut written = false;
+    with_scratch(|scratch| {
+        stream.range(id, id, false, scratch, |id, fields| {
+            write_entry(out, id, fields);
+            written = true;
+            ControlFlow::Break(())
+        })
+    })?;
+    Ok(written)
+}
+
+/// There is nothing to read: the client waits if it asked to and may, or is
+/// told so.
+fn nothing_yet(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    options: &Options<'_>,
+    afters: &[After],
+    mark: OutMark,
+    out: &mut Out,
+) -> Result<(), Error> {
+    out.truncate(mark);
+    let Some(timeout_ms) = options.timeout_ms.filter(|_| !cx.in_exec) else {
+        out.w().null_array();
+        return Ok(());
+    };
+    let first_id = options.first + options.streams;
+    let again = || {
+        let mut again = OwnedArgs::new(args);
+        for (at, after) in afters.iter().enumerate() {
+            if let After::Resolved(id) = after {
+                again.replace(first_id + at, id.to_string().as_bytes());
+            }
+        }
+        again
+    };
+    cx.wait(Wait {
+        args: &again,
+        keys: options.first..first_id,
+        timeout_ms,
+        awaits: Type::Stream,
+        without_key: options.group.is_some(),
+        rivals: options.group.filter(|_| options.streams == 1).map(|reader| reader.group),
+    });
+    Ok(())
+}
