@@ -15,6 +15,7 @@ pub mod pool;
 mod rans;
 mod recognise;
 mod registry;
+mod runs;
 pub mod segments;
 pub mod stream;
 mod varint;
@@ -26,6 +27,7 @@ pub use dictionary::{
     DICTIONARY_BYTES, Dictionary, DictionaryError, DictionarySource, NoDictionaries,
 };
 pub use registry::{Registry, RegistryStats};
+pub use runs::decode_runs;
 pub use segments::{SEGMENT_BYTES, Segments, SegmentsFiller};
 pub use workspace::{PackError, UnpackError, Workspace, WorkspaceConfig};
 pub use zstd_static::ZstdError;

@@ -12,6 +12,12 @@
 //!  shape 3, streamed:          varint raw length; the body is in the codec's
 //!                              stream format (see `stream.rs`)
 //!
+//!  codec 7, recognised:        zstd of the raw bytes with the runs of base64,
+//!                              hexadecimal, digits and UUIDs in them decoded
+//!                              (see `runs.rs`); shapes 1 and 2 as above, shape
+//!                              3: varint raw length; shape 0 is a block of
+//!                              columns (see `columns.rs`) and not a header
+//!
 //!  [byte 0][shape][4 bytes CRC-32 of the raw bytes, if checksum][body ...]
 //! ```
 //!
@@ -32,6 +38,9 @@ const SMALL_MAX: u64 = (1 << 12) - 1;
 
 const CHECKSUM: u8 = 1 << 5;
 
+/// Stands in the codec's place for zstd after runs were decoded.
+const RECOGNISED: u8 = 7;
+
 /// What a packed form says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -45,6 +54,8 @@ pub struct Header {
     pub checksum: Option<u32>,
     /// Whether the body is in the codec's stream format.
     pub streamed: bool,
+    /// Whether runs of base64 and the like were decoded before packing.
+    pub recognised: bool,
 }
 
 /// A packed form's header could not be read.
@@ -69,8 +80,13 @@ impl Header {
     pub(crate) fn push(&self, out: &mut Vec<u8>) {
         let checksum = if self.checksum.is_some() { CHECKSUM } else { 0 };
         let raw_len = self.raw_len as u64;
-        let shape = |n: u8| checksum | n << 3 | self.codec.number();
+        let codec = if self.recognised { RECOGNISED } else { self.codec.number() };
+        let shape = |n: u8| checksum | n << 3 | codec;
         match self.dictionary_id.map(u64::from) {
+            None if self.recognised => {
+                out.push(shape(3));
+                varint::push(out, raw_len);
+            }
             _ if self.streamed => {
                 out.push(shape(3));
                 varint::push(out, raw_len);
@@ -100,8 +116,10 @@ impl Header {
         if first >> 6 != 0 {
             return Err(HeaderError::Version(first >> 6));
         }
-        let codec = Codec::from_number(first & 7).ok_or(HeaderError::Codec(first & 7))?;
         let shape = first >> 3 & 3;
+        let recognised = first & 7 == RECOGNISED && shape != 0;
+        let codec = if recognised { Some(Codec::Zstd) } else { Codec::from_number(first & 7) };
+        let codec = codec.ok_or(HeaderError::Codec(first & 7))?;
         let (dictionary_id, raw_len) = match shape {
             1 => {
                 let (three, after) = rest.split_first_chunk::<3>().ok_or(HeaderError::Truncated)?;
@@ -127,7 +145,8 @@ impl Header {
                 Some(u32::from_le_bytes(*four))
             }
         };
-        Ok((Self { codec, dictionary_id, raw_len, checksum, streamed: shape == 3 }, rest))
+        let streamed = shape == 3 && !recognised;
+        Ok((Self { codec, dictionary_id, raw_len, checksum, streamed, recognised }, rest))
     }
 }
 
@@ -160,10 +179,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_header_comes_back(number in 0u8..7, id in prop::option::of(1u32..), raw_len in any::<usize>(), shift in 0u32..64, sum in prop::option::of(any::<u32>()), streamed: bool) {
-            let codec = Codec::from_number(number).unwrap();
+        fn a_header_comes_back(number in 0u8..7, id in prop::option::of(1u32..), raw_len in any::<usize>(), shift in 0u32..64, sum in prop::option::of(any::<u32>()), how in 0u8..3) {
+            let (streamed, recognised) = (how == 1, how == 2);
+            let codec = Codec::from_number(if recognised { 1 } else { number }).unwrap();
             let dictionary_id = id.map(|id| id >> (shift % 32).min(id.ilog2())).filter(|_| codec == Codec::Zstd && !streamed);
-            let header = Header { codec, dictionary_id, raw_len: raw_len >> shift, checksum: sum, streamed };
+            let header = Header { codec, dictionary_id, raw_len: raw_len >> shift, checksum: sum, streamed, recognised };
             let mut bytes = Vec::new();
             header.push(&mut bytes);
             let whole = bytes.len();
@@ -188,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_small_value_with_a_dictionary_has_four_bytes_of_header() {
-        for (id, raw_len) in [(1, 0), (4095, 4095), (300, 1000)] {
+        for (id, raw_len, recognised) in [(1, 0, false), (4095, 4095, true), (300, 1000, false)] {
             let mut out = Vec::new();
             let header = Header {
                 codec: Codec::Zstd,
@@ -196,6 +216,7 @@ mod tests {
                 raw_len,
                 checksum: None,
                 streamed: false,
+                recognised,
             };
             header.push(&mut out);
             assert_eq!(out.len(), 4);

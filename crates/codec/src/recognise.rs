@@ -117,6 +117,42 @@ fn push_digits(text: &mut [u8; 48], mut n: u64, end: usize) -> usize {
     at
 }
 
+/// The bytes that 0 to 18 digits need.
+const DIGITS_BYTES: [usize; DIGITS_MAX + 1] =
+    [0, 1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5, 6, 6, 7, 7, 8, 8];
+
+/// The bytes that `len` digits are kept in: eighteen in eight.
+pub(crate) fn digits_bytes(len: usize) -> Option<usize> {
+    (len / DIGITS_MAX).checked_mul(8)?.checked_add(DIGITS_BYTES[len % DIGITS_MAX])
+}
+
+/// Appends the bytes of a text that is all digits, leading zeros included.
+pub(crate) fn digits(text: &[u8], out: &mut Vec<u8>) {
+    for part in text.chunks(DIGITS_MAX) {
+        let number = part.iter().fold(0u64, |n, &digit| n * 10 + u64::from(digit - b'0'));
+        out.extend_from_slice(&number.to_le_bytes()[..DIGITS_BYTES[part.len()]]);
+    }
+}
+
+/// Appends the `len` digits that [`digits`] made `bytes` of; `None` where it
+/// made none such.
+pub(crate) fn push_digits_of(out: &mut Vec<u8>, mut bytes: &[u8], len: usize) -> Option<()> {
+    let mut left = len;
+    while left > 0 {
+        let part = left.min(DIGITS_MAX);
+        let (number, rest) = bytes.split_at_checked(DIGITS_BYTES[part])?;
+        let mut eight = [0; 8];
+        eight[..number.len()].copy_from_slice(number);
+        let number = u64::from_le_bytes(eight);
+        if number >= 10u64.pow(part as u32) {
+            return None;
+        }
+        push_decimal(out, number as i64, 0, part as u8);
+        (bytes, left) = (rest, left - part);
+    }
+    bytes.is_empty().then_some(())
+}
+
 const LOWER: &[u8; 16] = b"0123456789abcdef";
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
@@ -383,6 +419,15 @@ mod tests {
             let mut out = Vec::new();
             push_decimal(&mut out, padded(text.as_bytes()).unwrap(), 0, text.len() as u8);
             prop_assert_eq!(String::from_utf8(out).unwrap(), text);
+        }
+
+        #[test]
+        fn digits_come_back(text in "[0-9]{0,60}") {
+            let (mut bytes, mut back) = (Vec::new(), Vec::new());
+            digits(text.as_bytes(), &mut bytes);
+            prop_assert_eq!(Some(bytes.len()), digits_bytes(text.len()));
+            prop_assert_eq!(push_digits_of(&mut back, &bytes, text.len()), Some(()));
+            prop_assert_eq!(String::from_utf8(back).unwrap(), text);
         }
 
         #[test]

@@ -2,7 +2,7 @@
 //! contiguous buffer above [`SEGMENT_BYTES`].
 //!
 //! ```text
-//!  Segments { len }
+//!  Segments { len, room of the last part }
 //!     parts: [ Bytes 128 KiB ][ Bytes 128 KiB ] ... [ Bytes 1..=128 KiB ]
 //! ```
 //!
@@ -12,17 +12,30 @@
 //! nothing, and a write copies only the part it touches, and only while a
 //! reader still holds it.
 
+use std::mem::MaybeUninit;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The size of every segment but a chain's last one, in bytes.
 pub const SEGMENT_BYTES: usize = 128 * 1024;
 
 /// A chain of byte segments. Cheap to clone; copy-on-write per segment.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Segments {
     len: usize,
+    /// What the last part was allocated with; the others hold just what they
+    /// are long.
+    last_room: usize,
     parts: Vec<Bytes>,
 }
+
+impl PartialEq for Segments {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts
+    }
+}
+
+impl Eq for Segments {}
 
 impl std::fmt::Debug for Segments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,10 +67,18 @@ impl Segments {
         &self.parts
     }
 
-    /// The heap bytes held, list of parts included (parts that other chains
-    /// share are counted in full).
-    pub fn heap_bytes(&self) -> usize {
-        self.parts.capacity() * size_of::<Bytes>() + self.len
+    /// The heap bytes held: the segments and their list, each as `usable` says
+    /// that an allocation of so many bytes weighs. O(1). Segments that other
+    /// chains share are counted in full; their counts of references are not.
+    pub fn allocated(&self, usable: impl Fn(usize) -> usize) -> usize {
+        let list = match self.parts.capacity() {
+            0 => 0,
+            capacity => usable(capacity * size_of::<Bytes>()),
+        };
+        match self.parts.len() {
+            0 => list,
+            parts => list + (parts - 1) * usable(SEGMENT_BYTES) + usable(self.last_room),
+        }
     }
 
     /// The bytes `start..end` (clamped to the chain) as contiguous pieces, each
@@ -97,16 +118,21 @@ impl Segments {
         if !self.len.is_multiple_of(SEGMENT_BYTES) && !bytes.is_empty() {
             let room = SEGMENT_BYTES - self.len % SEGMENT_BYTES;
             let (head, rest) = bytes.split_at(room.min(bytes.len()));
-            let mut tail = self.take_mut(self.parts.len() - 1, SEGMENT_BYTES);
+            let mut tail = self.take_last(SEGMENT_BYTES);
             tail.extend_from_slice(head);
-            self.parts.push(tail.freeze());
-            self.len += head.len();
+            self.push(tail);
             bytes = rest;
         }
         for chunk in bytes.chunks(SEGMENT_BYTES) {
-            self.parts.push(Bytes::copy_from_slice(chunk));
-            self.len += chunk.len();
+            self.push(BytesMut::from(chunk));
         }
+    }
+
+    /// Adds a part behind the last one, which is full.
+    fn push(&mut self, part: BytesMut) {
+        self.len += part.len();
+        self.last_room = part.capacity();
+        self.parts.push(part.freeze());
     }
 
     /// Writes `bytes` at `offset`, extending the chain with zeros where it is
@@ -124,6 +150,9 @@ impl Segments {
             let part = std::mem::take(&mut self.parts[index]);
             let mut part = into_mut(part, 0);
             part[within..within + n].copy_from_slice(&rest[..n]);
+            if index + 1 == self.parts.len() {
+                self.last_room = part.capacity();
+            }
             self.parts[index] = part.freeze();
             at += n;
             rest = &rest[n..];
@@ -138,35 +167,36 @@ impl Segments {
             let n = (len - self.len).min(SEGMENT_BYTES - within);
             let mut tail = match within {
                 0 => BytesMut::with_capacity(n),
-                _ => self.take_mut(self.parts.len() - 1, within + n),
+                _ => self.take_last(within + n),
             };
             tail.put_bytes(0, n);
-            self.parts.push(tail.freeze());
-            self.len += n;
+            self.push(tail);
         }
     }
 
     /// Takes the last part out as a mutable buffer with room for `capacity`.
-    fn take_mut(&mut self, last: usize, capacity: usize) -> BytesMut {
-        debug_assert_eq!(last + 1, self.parts.len());
-        into_mut(self.parts.pop().expect("a chain with a partial tail has a part"), capacity)
+    fn take_last(&mut self, capacity: usize) -> BytesMut {
+        let part = self.parts.pop().unwrap_or_default();
+        self.len -= part.len();
+        into_mut(part, capacity)
     }
 }
 
 /// The bytes as a mutable buffer with at least `capacity`: the same allocation
-/// when nobody else holds it and it is large enough, a copy otherwise.
+/// when nobody else holds it and it is large enough, a copy of just that
+/// capacity otherwise.
 fn into_mut(part: Bytes, capacity: usize) -> BytesMut {
     match part.try_into_mut() {
-        Ok(mut own) => {
-            own.reserve(capacity.saturating_sub(own.len()));
-            own
-        }
-        Err(shared) => {
-            let mut own = BytesMut::with_capacity(capacity.max(shared.len()));
-            own.extend_from_slice(&shared);
-            own
-        }
+        Ok(own) if own.capacity() >= capacity => own,
+        Ok(own) => copied(&own, capacity),
+        Err(shared) => copied(&shared, capacity),
     }
+}
+
+fn copied(bytes: &[u8], capacity: usize) -> BytesMut {
+    let mut own = BytesMut::with_capacity(capacity.max(bytes.len()));
+    own.extend_from_slice(bytes);
+    own
 }
 
 /// Fills a chain of a length known beforehand, segment by segment, straight
@@ -175,17 +205,23 @@ fn into_mut(part: Bytes, capacity: usize) -> BytesMut {
 #[derive(Debug)]
 pub struct SegmentsFiller {
     chain: Segments,
-    /// The segment being filled, as long as it will be, zeros past `filled`.
+    /// The segment being filled: what is filled, and perhaps zeros behind it.
     tail: Vec<u8>,
+    /// How long the tail will be; 0 before it is begun.
+    tail_len: usize,
     filled: usize,
     remaining: usize,
 }
+
+/// A list of parts is reserved for as many at once; a longer one grows.
+const PARTS_RESERVED_MAX: usize = 128;
 
 impl SegmentsFiller {
     /// A filler for a chain of `len` bytes. Allocates one segment at a time, as
     /// bytes arrive: a claimed length costs nothing by itself.
     pub fn new(len: usize) -> Self {
-        Self { chain: Segments::default(), tail: Vec::new(), filled: 0, remaining: len }
+        let chain = Segments::default();
+        Self { chain, tail: Vec::new(), tail_len: 0, filled: 0, remaining: len }
     }
 
     /// Bytes still to come.
@@ -203,9 +239,10 @@ impl SegmentsFiller {
         let taken = bytes.len().min(self.remaining);
         let mut rest = &bytes[..taken];
         while !rest.is_empty() {
-            let spare = self.spare();
-            let n = spare.len().min(rest.len());
-            spare[..n].copy_from_slice(&rest[..n]);
+            self.begin();
+            let n = rest.len().min(self.tail_len - self.filled);
+            self.tail.truncate(self.filled);
+            self.tail.extend_from_slice(&rest[..n]);
             self.advance(n);
             rest = &rest[n..];
         }
@@ -215,29 +252,66 @@ impl SegmentsFiller {
     /// The room to read into next: at most one segment, never more than
     /// `remaining`, empty only when nothing remains.
     pub fn spare(&mut self) -> &mut [u8] {
-        if self.tail.is_empty() {
-            self.tail = vec![0; self.remaining.min(SEGMENT_BYTES)];
-        }
+        self.begin();
+        self.tail.resize(self.tail_len, 0);
         &mut self.tail[self.filled..]
+    }
+
+    /// [`Self::spare`] for those who write without reading: not yet initialised,
+    /// and so not paid for twice.
+    pub(crate) fn spare_uninit(&mut self) -> &mut [MaybeUninit<u8>] {
+        self.begin();
+        self.tail.truncate(self.filled);
+        let room = self.tail_len - self.filled;
+        &mut self.tail.spare_capacity_mut()[..room]
+    }
+
+    /// Counts the first `n` bytes of the last [`Self::spare_uninit`] as filled.
+    ///
+    /// # Safety
+    /// They have been written.
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn advance_written(&mut self, n: usize) {
+        debug_assert!(self.tail.len() == self.filled && self.filled + n <= self.tail_len);
+        // SAFETY: within the capacity, which `begin` made, and written.
+        unsafe { self.tail.set_len(self.filled + n) };
+        self.advance(n);
     }
 
     /// Counts the first `n` bytes of the last `spare` as filled.
     pub fn advance(&mut self, n: usize) {
         self.filled += n;
         self.remaining -= n;
-        if self.filled == self.tail.len() {
-            self.chain.len += self.filled;
-            self.chain.parts.push(Bytes::from(std::mem::take(&mut self.tail)));
-            self.filled = 0;
+        if self.filled == self.tail_len && self.filled > 0 {
+            self.push_tail();
         }
+    }
+
+    /// Begins a segment, if something remains and none is begun.
+    fn begin(&mut self) {
+        if self.tail_len == 0 && self.remaining > 0 {
+            self.tail_len = self.remaining.min(SEGMENT_BYTES);
+            self.tail.reserve_exact(self.tail_len);
+            if self.chain.parts.is_empty() {
+                let parts = self.remaining.div_ceil(SEGMENT_BYTES);
+                self.chain.parts.reserve_exact(parts.min(PARTS_RESERVED_MAX));
+            }
+        }
+    }
+
+    fn push_tail(&mut self) {
+        let mut tail = std::mem::take(&mut self.tail);
+        tail.truncate(self.filled);
+        self.chain.len += tail.len();
+        self.chain.last_room = tail.capacity();
+        self.chain.parts.push(Bytes::from(tail));
+        (self.tail_len, self.filled) = (0, 0);
     }
 
     /// The chain; whole if nothing remains, else what has arrived.
     pub fn finish(mut self) -> Segments {
-        self.tail.truncate(self.filled);
         if self.filled > 0 {
-            self.chain.len += self.filled;
-            self.chain.parts.push(Bytes::from(self.tail));
+            self.push_tail();
         }
         self.chain
     }
@@ -247,6 +321,13 @@ impl SegmentsFiller {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Takes the chain, which nobody shares, apart and asks each part.
+    fn allocated_by_looking(chain: Segments) -> usize {
+        let list = chain.parts.capacity() * size_of::<Bytes>();
+        let room = |part: Bytes| part.try_into_mut().expect("not shared").capacity();
+        list + chain.parts.into_iter().map(room).sum::<usize>()
+    }
 
     proptest! {
         /// Any mix of appends and writes reads back as the same mix on a `Vec`.
@@ -269,6 +350,7 @@ mod tests {
                 }
                 prop_assert_eq!(chain.len(), plain.len());
                 prop_assert!(chain.parts().iter().rev().skip(1).all(|p| p.len() == SEGMENT_BYTES));
+                prop_assert!(chain.allocated(|bytes| bytes) >= chain.len());
                 let (a, b) = (offset.min(plain.len()), (offset + len / 2).min(plain.len()));
                 prop_assert!(chain.range(offset, offset + len / 2).flatten().eq(&plain[a..b]));
                 prop_assert_eq!(chain.get(offset), plain.get(offset).copied());
@@ -277,6 +359,7 @@ mod tests {
             for (chain, plain) in readers {
                 prop_assert!(chain.to_vec() == plain, "a write was seen through a shared chain");
             }
+            prop_assert_eq!(chain.allocated(|bytes| bytes), allocated_by_looking(chain));
         }
 
         #[test]
@@ -288,7 +371,9 @@ mod tests {
             }
             prop_assert_eq!(filler.remaining(), 0);
             prop_assert_eq!(filler.append(b"more"), 0);
-            prop_assert!(filler.finish().to_vec() == bytes);
+            let chain = filler.finish();
+            prop_assert!(chain.to_vec() == bytes);
+            prop_assert_eq!(chain.allocated(|bytes| bytes), allocated_by_looking(chain));
         }
     }
 }

@@ -145,7 +145,7 @@ impl<'p, P: Pace> Pieces<'p, P> {
 struct PackStream<'a> {
     ws: &'a mut Workspace,
     codec: Codec,
-    raw: Segments,
+    raw: &'a Segments,
     at: usize,
     header_len: usize,
     /// The header and what the codec made, as far as not yet in `out`.
@@ -220,7 +220,7 @@ impl<'a> PackStream<'a> {
         ws: &'a mut Workspace,
         codec: Codec,
         level: i32,
-        raw: &Segments,
+        raw: &'a Segments,
     ) -> Result<Self, PackError> {
         let header = Header {
             codec,
@@ -228,6 +228,7 @@ impl<'a> PackStream<'a> {
             raw_len: raw.len(),
             checksum: None,
             streamed: true,
+            recognised: false,
         };
         let mut scratch = std::mem::take(&mut ws.scratch);
         scratch.clear();
@@ -240,7 +241,7 @@ impl<'a> PackStream<'a> {
             ws.compressor.begin(&parameters)?;
         }
         let made = Made::new(codec, level, scratch);
-        Ok(Self { ws, codec, raw: raw.clone(), at: 0, header_len, made, out: Segments::default() })
+        Ok(Self { ws, codec, raw, at: 0, header_len, made, out: Segments::default() })
     }
 
     /// Packs the next piece; whether there is more to do.
@@ -253,7 +254,7 @@ impl<'a> PackStream<'a> {
         let last = self.at >= self.raw.len();
         if self.codec == Codec::Zstd {
             let buffer = self.made.buffer();
-            zstd_piece::pack(&mut self.ws.compressor, &self.raw, piece, last, buffer)?;
+            zstd_piece::pack(&mut self.ws.compressor, self.raw, piece, last, buffer)?;
             if first {
                 let magic = self.header_len..self.header_len + MAGIC_BYTES;
                 buffer.drain(magic);
@@ -299,19 +300,19 @@ struct UnpackStream<'a> {
 }
 
 enum From<'a> {
-    Zstd { ws: &'a mut Workspace, packed: SegmentsReader },
-    None(SegmentsReader),
-    Lz4(Box<lz4_flex::frame::FrameDecoder<SegmentsReader>>),
-    Snappy(Box<snap::read::FrameDecoder<SegmentsReader>>),
-    Gzip(Box<flate2::read::GzDecoder<SegmentsReader>>),
-    Zlib(Box<flate2::read::ZlibDecoder<SegmentsReader>>),
-    Brotli(Box<brotli::Decompressor<SegmentsReader>>),
+    Zstd { ws: &'a mut Workspace, packed: SegmentsReader<'a> },
+    None(SegmentsReader<'a>),
+    Lz4(Box<lz4_flex::frame::FrameDecoder<SegmentsReader<'a>>>),
+    Snappy(Box<snap::read::FrameDecoder<SegmentsReader<'a>>>),
+    Gzip(Box<flate2::read::GzDecoder<SegmentsReader<'a>>>),
+    Zlib(Box<flate2::read::ZlibDecoder<SegmentsReader<'a>>>),
+    Brotli(Box<brotli::Decompressor<SegmentsReader<'a>>>),
 }
 
 impl<'a> UnpackStream<'a> {
     fn new(
         ws: &'a mut Workspace,
-        packed: &Segments,
+        packed: &'a Segments,
         header: &Header,
         at: usize,
         raw_len_max: usize,
@@ -320,7 +321,7 @@ impl<'a> UnpackStream<'a> {
         if raw_len > raw_len_max || raw_len > codec.raw_len_possible(packed.len() - at) {
             return Err(UnpackError::TooLong(raw_len));
         }
-        let packed = SegmentsReader { chain: packed.clone(), at };
+        let packed = SegmentsReader { chain: packed, at };
         let from = match codec {
             Codec::Zstd => {
                 ws.decompressor.begin().map_err(|_| UnpackError::Corrupt(codec))?;
@@ -374,19 +375,19 @@ fn read_piece(reader: &mut impl Read, bytes: usize, out: &mut SegmentsFiller) ->
 }
 
 /// Reads a chain from the front.
-struct SegmentsReader {
-    chain: Segments,
+struct SegmentsReader<'a> {
+    chain: &'a Segments,
     at: usize,
 }
 
-impl SegmentsReader {
+impl<'a> SegmentsReader<'a> {
     /// The next bytes, at most `len` of them, as far as they lie together.
-    fn next(&self, len: usize) -> &[u8] {
+    fn next(&self, len: usize) -> &'a [u8] {
         self.chain.range(self.at, self.at.saturating_add(len)).next().unwrap_or(&[])
     }
 }
 
-impl Read for SegmentsReader {
+impl Read for SegmentsReader<'_> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         let piece = self.next(to.len());
         let len = piece.len();
@@ -415,16 +416,16 @@ mod zstd_piece {
             piece.is_empty()
                 || raw.parts().iter().any(|p| p.as_ptr_range().contains(&piece.as_ptr()))
         );
-        // SAFETY: the pieces lie in reference-counted segments, which nobody
-        // can change or free while the stream's own clone of the chain lives;
-        // a context whose stream was dropped is reset before its next use.
+        // SAFETY: the pieces lie in a chain that the stream borrows, so that
+        // nobody can change or free it while the stream lives; a context whose
+        // stream was dropped is reset before its next use.
         unsafe { compressor.pack_piece(piece, last, out) }
     }
 
     /// Unpacks one block; whether there is more to do.
     pub(super) fn unpack(
         ws: &mut Workspace,
-        packed: &mut SegmentsReader,
+        packed: &mut SegmentsReader<'_>,
         out: &mut SegmentsFiller,
     ) -> Option<bool> {
         let wanted = ws.decompressor.wants();
@@ -444,7 +445,7 @@ mod zstd_piece {
         if block.len() != wanted {
             return None;
         }
-        let room = if out.remaining() == 0 { &mut [][..] } else { out.spare() };
+        let room = out.spare_uninit();
         // SAFETY: zstd looks back at most one window, which is one segment, and
         // at no more than two runs of memory: the segment being filled and the
         // one before. The filler keeps both where they are: a filled segment is
@@ -452,9 +453,8 @@ mod zstd_piece {
         // window, zstd still bounds every look back by those two runs.
         let written = unsafe { ws.decompressor.step(block, room) }.ok()?;
         packed.at += wanted;
-        if written > 0 {
-            out.advance(written);
-        }
+        // SAFETY: zstd has written them.
+        unsafe { out.advance_written(written) };
         Some(true)
     }
 }

@@ -5,8 +5,9 @@
 //! that it is counted with everything else and no call allocates. What needs
 //! more than was reserved gets an error from zstd, never memory.
 //!
-//! All of this crate's unsafe code but two calls in `stream.rs` is here. The invariant behind most blocks: `ctx` points into `memory`, which is
-//! neither moved (it is boxed) nor freed while the struct lives.
+//! All of this crate's unsafe code but two calls in `stream.rs` is here. The
+//! invariant behind most blocks: `ctx` points into `memory`, which is neither
+//! moved (it is boxed) nor freed while the struct lives.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -291,7 +292,11 @@ impl Decompressor {
     /// What was written since [`Self::begin`] must stay where it is, unchanged,
     /// for as long as later blocks may look back at it: zstd reads the run of
     /// memory written last and the run before it.
-    pub(crate) unsafe fn step(&mut self, wanted: &[u8], to: &mut [u8]) -> Result<usize, ZstdError> {
+    pub(crate) unsafe fn step(
+        &mut self,
+        wanted: &[u8],
+        to: &mut [MaybeUninit<u8>],
+    ) -> Result<usize, ZstdError> {
         // SAFETY: reads `wanted` and earlier output (the caller's promise),
         // writes into `to` only.
         check(unsafe {
@@ -322,103 +327,93 @@ fn append(
     Ok(())
 }
 
-/// A dictionary digested for packing at one level. Immutable, hence shared.
-pub(crate) struct PackDigest {
-    ptr: NonNull<sys::ZSTD_CDict>,
+/// A digest that zstd made in memory of ours, and the bytes that it refers to.
+/// Immutable once made, hence shared.
+struct Digest<T> {
+    ptr: NonNull<T>,
     memory: Memory,
-    /// The bytes that the digest refers to; not copied into it.
     _content: Arc<[u8]>,
 }
 
 // SAFETY: zstd only reads a digest once it is made.
-unsafe impl Send for PackDigest {}
+unsafe impl<T> Send for Digest<T> {}
 // SAFETY: as above.
-unsafe impl Sync for PackDigest {}
+unsafe impl<T> Sync for Digest<T> {}
+
+impl<T> Digest<T> {
+    /// Has `make(memory, its length)` put a digest of `content` into `bytes`
+    /// bytes; `None` where that gives none.
+    fn new(
+        content: &Arc<[u8]>,
+        bytes: usize,
+        make: impl FnOnce(*mut c_void, usize) -> *const T,
+    ) -> Option<Self> {
+        let mut memory = Memory::reserve(bytes);
+        let len = memory.bytes();
+        let ptr = NonNull::new(make(memory.as_mut_ptr(), len).cast_mut())?;
+        Some(Self { ptr, memory, _content: Arc::clone(content) })
+    }
+}
+
+const BY_REF: sys::ZSTD_dictLoadMethod_e = sys::ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
+const FULL: sys::ZSTD_dictContentType_e = sys::ZSTD_dictContentType_e::ZSTD_dct_fullDict;
+
+/// A dictionary digested for packing at one level.
+pub(crate) struct PackDigest(Digest<sys::ZSTD_CDict>);
 
 impl PackDigest {
     /// `None` when the content is not a dictionary in zstd's format.
     pub(crate) fn new(content: &Arc<[u8]>, level: i32, raw_len_typical: usize) -> Option<Self> {
-        let mut parameters = Parameters::fit(level, raw_len_typical, content.len(), usize::MAX);
+        let mut parameters = Parameters::fit(level, raw_len_typical, content.len(), usize::MAX).0;
         // One cell for each byte of the dictionary is enough; zstd would take
         // tables for the values as well, which they bring themselves.
         let cells = content.len().next_power_of_two().ilog2().max(10);
-        parameters.0.hashLog = parameters.0.hashLog.min(cells);
-        parameters.0.chainLog = parameters.0.chainLog.min(cells);
-        let by_ref = sys::ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
+        parameters.hashLog = parameters.hashLog.min(cells);
+        parameters.chainLog = parameters.chainLog.min(cells);
         // SAFETY: a pure function of numbers.
         let bytes =
-            unsafe { sys::ZSTD_estimateCDictSize_advanced(content.len(), parameters.0, by_ref) };
-        let mut memory = Memory::reserve(bytes);
-        let len = memory.bytes();
-        // SAFETY: the buffer is aligned and `len` long; it and the content it
-        // refers to live in the struct beside the digest.
-        let ptr = unsafe {
-            sys::ZSTD_initStaticCDict(
-                memory.as_mut_ptr(),
-                len,
-                content.as_ptr().cast(),
-                content.len(),
-                by_ref,
-                sys::ZSTD_dictContentType_e::ZSTD_dct_fullDict,
-                parameters.0,
-            )
-        };
-        let ptr = NonNull::new(ptr.cast_mut())?;
-        Some(Self { ptr, memory, _content: Arc::clone(content) })
+            unsafe { sys::ZSTD_estimateCDictSize_advanced(content.len(), parameters, BY_REF) };
+        let (from, from_len) = (content.as_ptr().cast(), content.len());
+        // SAFETY: the memory is aligned and `len` long; it and the content it
+        // refers to live beside the digest.
+        let digest = Digest::new(content, bytes, |to, len| unsafe {
+            sys::ZSTD_initStaticCDict(to, len, from, from_len, BY_REF, FULL, parameters)
+        });
+        digest.map(Self)
     }
 
     fn as_ptr(&self) -> *const sys::ZSTD_CDict {
-        self.ptr.as_ptr()
+        self.0.ptr.as_ptr()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.memory.bytes()
+        self.0.memory.bytes()
     }
 }
 
-/// A dictionary digested for unpacking. Immutable, hence shared.
-pub(crate) struct UnpackDigest {
-    ptr: NonNull<sys::ZSTD_DDict>,
-    memory: Memory,
-    /// The bytes that the digest refers to; not copied into it.
-    _content: Arc<[u8]>,
-}
-
-// SAFETY: zstd only reads a digest once it is made.
-unsafe impl Send for UnpackDigest {}
-// SAFETY: as above.
-unsafe impl Sync for UnpackDigest {}
+/// A dictionary digested for unpacking.
+pub(crate) struct UnpackDigest(Digest<sys::ZSTD_DDict>);
 
 impl UnpackDigest {
     /// `None` when the content is not a dictionary in zstd's format.
     pub(crate) fn new(content: &Arc<[u8]>) -> Option<Self> {
-        let by_ref = sys::ZSTD_dictLoadMethod_e::ZSTD_dlm_byRef;
         // SAFETY: a pure function of numbers.
-        let bytes = unsafe { sys::ZSTD_estimateDDictSize(content.len(), by_ref) };
-        let mut memory = Memory::reserve(bytes);
-        let len = memory.bytes();
-        // SAFETY: the buffer is aligned and `len` long; it and the content it
-        // refers to live in the struct beside the digest.
-        let ptr = unsafe {
-            sys::ZSTD_initStaticDDict(
-                memory.as_mut_ptr(),
-                len,
-                content.as_ptr().cast(),
-                content.len(),
-                by_ref,
-                sys::ZSTD_dictContentType_e::ZSTD_dct_fullDict,
-            )
-        };
-        let ptr = NonNull::new(ptr.cast_mut())?;
-        Some(Self { ptr, memory, _content: Arc::clone(content) })
+        let bytes = unsafe { sys::ZSTD_estimateDDictSize(content.len(), BY_REF) };
+        let (from, from_len) = (content.as_ptr().cast(), content.len());
+        // SAFETY: the memory is aligned and `len` long; it and the content it
+        // refers to live beside the digest.
+        let digest = Digest::new(content, bytes, |to, len| unsafe {
+            sys::ZSTD_initStaticDDict(to, len, from, from_len, BY_REF, FULL)
+        });
+        digest.map(Self)
     }
 
     fn as_ptr(&self) -> *const sys::ZSTD_DDict {
-        self.ptr.as_ptr()
+        self.0.ptr.as_ptr()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.memory.bytes()
+        self.0.memory.bytes()
     }
 }
 

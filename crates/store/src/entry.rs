@@ -154,10 +154,9 @@ fn int_len(value: i64) -> usize {
     if value == 0 { 0 } else { (significant as usize + 1).div_ceil(8).min(8) }
 }
 
-/// The bytes allocated for a chain's segments and their list.
+/// The bytes allocated for a chain's segments and their list. O(1).
 fn chain_allocated(chain: &Segments) -> usize {
-    let parts = chain.parts();
-    usable(size_of_val(parts)) + parts.iter().map(|part| usable(part.len())).sum::<usize>()
+    chain.allocated(usable)
 }
 
 fn layout(size: usize) -> Layout {
