@@ -1,5 +1,16 @@
-//! A keyspace: the 16,384 slots behind one database, made when first used and
-//! let go of whole when the database is flushed.
+//! A keyspace: the 16,384 slots behind one database, made as they are first
+//! used and let go of whole when the database is flushed.
+//!
+//! ```text
+//!  Keyspace, 1 KiB
+//!  | page 0 | page 1 | ... | page 127 |      null until one of its slots is used
+//!      |
+//!      v
+//!  | slot 0 | slot 1 | ... | slot 127 |      8 KiB
+//! ```
+//!
+//! So a database of one key costs 8 KiB, and of many keys 1 MiB. The way to a
+//! slot is one load more, from a line that is always in the cache.
 #![allow(unsafe_code)]
 
 use crate::hash::SLOTS;
@@ -7,45 +18,66 @@ use crate::slot::Slot;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The slots of one keyspace: nothing until used, then 1 MiB.
-pub(crate) type Slots = [Slot; SLOTS];
+const PAGE_SLOTS: usize = 128;
+const PAGES: usize = SLOTS / PAGE_SLOTS;
+
+/// Some of the slots of a keyspace, next to each other.
+pub(crate) type Page = [Slot; PAGE_SLOTS];
 
 #[derive(Debug)]
-pub(crate) struct Keyspace(AtomicPtr<Slots>);
+pub(crate) struct Keyspace([AtomicPtr<Page>; PAGES]);
 
 impl Keyspace {
     pub(crate) fn new() -> Self {
-        Self(AtomicPtr::new(null_mut()))
+        Self([const { AtomicPtr::new(null_mut()) }; PAGES])
     }
 
-    /// The slots, if this keyspace has been used.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<&Slots> {
+    fn page(&self, number: usize) -> Option<&Page> {
         // SAFETY: the pointer came from a box and is freed only by `take`,
         // whose caller keeps everybody else out, and by `drop`.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+        unsafe { self.0[number].load(Ordering::Acquire).as_ref() }
     }
 
-    /// The slots, made if need be.
+    /// A slot, if it or one of its neighbours has been used.
     #[inline]
-    pub(crate) fn slots(&self) -> &Slots {
-        match self.peek() {
-            Some(slots) => slots,
-            None => self.make(),
+    pub(crate) fn get(&self, slot: usize) -> Option<&Slot> {
+        self.page(slot / PAGE_SLOTS).map(|page| &page[slot % PAGE_SLOTS])
+    }
+
+    /// A slot, made if need be.
+    #[inline]
+    pub(crate) fn slot(&self, slot: usize) -> &Slot {
+        match self.get(slot) {
+            Some(slot) => slot,
+            None => &self.make(slot / PAGE_SLOTS)[slot % PAGE_SLOTS],
         }
     }
 
+    /// The slots from `first` on, with their numbers, that have been made: all
+    /// that may have keys. Ascending.
+    pub(crate) fn made(&self, first: usize) -> impl Iterator<Item = (usize, &Slot)> {
+        let pages = (first / PAGE_SLOTS..PAGES).filter_map(|n| self.page(n).map(|page| (n, page)));
+        let slots = pages.flat_map(|(n, page)| (n * PAGE_SLOTS..).zip(page));
+        slots.skip_while(move |&(slot, _)| slot < first)
+    }
+
+    /// Bytes allocated for slots.
+    pub(crate) fn allocated(&self) -> usize {
+        let pages = (0..PAGES).filter(|&n| self.page(n).is_some()).count();
+        pages * crate::memory::usable(size_of::<Page>())
+    }
+
     #[cold]
-    fn make(&self) -> &Slots {
-        let slots: Box<[Slot]> = (0..SLOTS).map(|_| Slot::default()).collect();
-        let slots: Box<Slots> = slots.try_into().expect("as many slots as there are");
-        let new = Box::into_raw(slots);
+    fn make(&self, number: usize) -> &Page {
+        let page: Box<Page> = Box::new(std::array::from_fn(|_| Slot::default()));
+        let new = Box::into_raw(page);
         let order = Ordering::AcqRel;
-        match self.0.compare_exchange(null_mut(), new, order, Ordering::Acquire) {
-            // SAFETY: just stored; see `peek`.
+        match self.0[number].compare_exchange(null_mut(), new, order, Ordering::Acquire) {
+            // SAFETY: just stored; see `page`.
             Ok(_) => unsafe { &*new },
             Err(theirs) => {
-                // SAFETY: `new` was never shared; theirs is as in `peek`.
+                // SAFETY: `new` was never shared; theirs is as in `page`.
                 unsafe {
                     drop(Box::from_raw(new));
                     &*theirs
@@ -59,10 +91,10 @@ impl Keyspace {
     /// # Safety
     /// No reference into this keyspace exists: the caller holds every gate and
     /// has no guard out.
-    pub(crate) unsafe fn take(&self) -> Option<Box<Slots>> {
-        let slots = self.0.swap(null_mut(), Ordering::AcqRel);
-        // SAFETY: from a box, and nobody else can hold it, by the contract.
-        (!slots.is_null()).then(|| unsafe { Box::from_raw(slots) })
+    pub(crate) unsafe fn take(&self) -> Vec<Box<Page>> {
+        let pages = self.0.iter().map(|page| page.swap(null_mut(), Ordering::AcqRel));
+        // SAFETY: each from a box, and nobody else can hold it, by the contract.
+        pages.filter(|page| !page.is_null()).map(|page| unsafe { Box::from_raw(page) }).collect()
     }
 }
 

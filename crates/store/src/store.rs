@@ -5,7 +5,7 @@
 //!  Store
 //!    databases  [0] [1] ... [15]          numbers that clients use; SWAPDB swaps two
 //!                 \  /
-//!    keyspaces  [a] [b] ... [p]           16,384 slots each, made on first use
+//!    keyspaces  [a] [b] ... [p]           16,384 slots each, made as they are used
 //!    counters   keys, expiring, bytes by type ...
 //!    gates      one per session
 //! ```
@@ -27,7 +27,7 @@
 //! that holds neither slot nor gate: nothing can wait in a circle.
 
 use crate::hash::{Key, KeyHasher, SLOTS};
-use crate::keyspace::{Keyspace, Slots};
+use crate::keyspace::{Keyspace, Page};
 use crate::memory::prefetch;
 use crate::sharded::Sharded;
 use crate::slot::{Slot, SlotGuard, Type, Weight};
@@ -218,12 +218,13 @@ impl Store {
 
     /// Keys in a slot of a database. O(1), takes no lock.
     pub fn keys_in_slot(&self, db: usize, slot: usize) -> usize {
-        self.keyspaces[self.keyspace_of(db)].peek().map_or(0, |slots| slots[slot].keys())
+        self.keyspace(db).get(slot).map_or(0, Slot::keys)
     }
 
-    /// The slots of a database, if it has been used.
-    pub(crate) fn slots(&self, db: usize) -> Option<&Slots> {
-        self.keyspaces[self.keyspace_of(db)].peek()
+    /// The slots of a database.
+    #[inline]
+    pub(crate) fn keyspace(&self, db: usize) -> &Keyspace {
+        &self.keyspaces[self.keyspace_of(db)]
     }
 }
 
@@ -354,8 +355,8 @@ impl<'s> Batch<'s> {
         if self.session.mode.get() != Mode::Single {
             return;
         }
-        let Some(slots) = self.store().slots(db) else { return };
-        let slots = || keys.clone().map(|key| (&slots[key.slot()], key));
+        let keyspace = self.store().keyspace(db);
+        let slots = || keys.clone().filter_map(|key| Some((keyspace.get(key.slot())?, key)));
         slots().for_each(|(slot, _)| prefetch(std::ptr::from_ref(slot)));
         slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_cells(key)));
         slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_entry(key)));
@@ -376,7 +377,7 @@ impl<'s> Batch<'s> {
     pub fn lock_slot(&self, db: usize, slot: usize) -> SlotGuard<'_> {
         let store = self.store();
         let keyspace = store.keyspace_of(db);
-        let cells = &store.keyspaces[keyspace].slots()[slot];
+        let cells = store.keyspaces[keyspace].slot(slot);
         match self.session.mode.get() {
             Mode::Single => SlotGuard::lock(self.session, cells, db, keyspace),
             Mode::Exclusive => SlotGuard::borrow(self.session, cells, db, keyspace),
@@ -402,7 +403,7 @@ impl<'s> Batch<'s> {
         held.sort_unstable();
         held.dedup();
         for &(keyspace, slot) in held.iter() {
-            store.keyspaces[keyspace].slots()[slot].lock();
+            store.keyspaces[keyspace].slot(slot).lock();
         }
         self.session.mode.set(Mode::Held);
         Hold { session: Some(self.session) }
@@ -479,8 +480,8 @@ impl<'s> Batch<'s> {
         }
         // SAFETY: every gate is closed and this session has no guard in use.
         #[allow(unsafe_code)]
-        let slots = unsafe { store.keyspaces[keyspace].take() };
-        Flushed { store: Arc::clone(store), slots }
+        let pages = unsafe { store.keyspaces[keyspace].take() };
+        Flushed { store: Arc::clone(store), pages }
     }
 
     /// Visits the live keys of a database from `cursor` (0 to begin) on, about
@@ -518,11 +519,13 @@ impl<'s> Batch<'s> {
         mut visit: impl FnMut(&[u8], Type),
         expire: bool,
     ) -> u64 {
-        let Some(slots) = self.store().slots(db) else { return 0 };
         let Some((first, mut mark)) = Mark::from_cursor(cursor) else { return 0 };
         let mut visited = 0;
         let mut expired: Vec<Vec<u8>> = Vec::new();
-        for (slot, hint) in slots.iter().enumerate().skip(first) {
+        for (slot, hint) in self.store().keyspace(db).made(first) {
+            if slot > first {
+                mark = Mark::default();
+            }
             while hint.keys() > 0 {
                 let mut guard = self.lock_slot(db, slot);
                 let next = guard.walk(mark, count - visited, &mut |key, kind, live| {
@@ -544,9 +547,8 @@ impl<'s> Batch<'s> {
                     return mark.cursor(slot);
                 }
             }
-            mark = Mark::default();
             if visited >= count && slot + 1 < SLOTS {
-                return mark.cursor(slot + 1);
+                return Mark::default().cursor(slot + 1);
             }
         }
         0
@@ -558,16 +560,16 @@ impl<'s> Batch<'s> {
         // Expired keys may be drawn: a hundred times at most, as Redis does,
         // then the first live one will do.
         for _ in 0..100 {
-            let slots = self.store().slots(db)?;
-            let total: u64 = slots.iter().map(|slot| slot.keys() as u64).sum();
+            let slots = || self.store().keyspace(db).made(0);
+            let total: u64 = slots().map(|(_, slot)| slot.keys() as u64).sum();
             let mut rest = if total == 0 { return None } else { random(total) };
-            let drawn = slots.iter().position(|slot| {
+            let drawn = slots().find(|(_, slot)| {
                 let here = slot.keys() as u64;
                 let found = rest < here;
                 rest -= if found { 0 } else { here };
                 found
             });
-            let Some(slot) = drawn else { continue };
+            let Some((slot, _)) = drawn else { continue };
             if let Some(key) = self.lock_slot(db, slot).nth_key(rest as usize) {
                 return Some(key.to_vec());
             }
@@ -584,9 +586,9 @@ impl<'s> Batch<'s> {
     /// slot in which nothing is due costs one load.
     pub fn expire_due(&self, first: usize, of: usize, enough: &mut dyn FnMut() -> bool) -> bool {
         for db in 0..DATABASES {
-            let Some(slots) = self.store().slots(db) else { continue };
-            for slot in (first..SLOTS).step_by(of) {
-                if slots[slot].next_expiry() <= self.now() {
+            let share = self.store().keyspace(db).made(0).filter(|(slot, _)| slot % of == first);
+            for (slot, hint) in share {
+                if hint.next_expiry() <= self.now() {
                     self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
                     if enough() {
                         return true;
@@ -601,8 +603,8 @@ impl<'s> Batch<'s> {
     /// beginning with `first`: its database and key. O(slots), one load each.
     pub fn next_unpacked(&self, first: usize, of: usize) -> Option<(usize, Vec<u8>)> {
         for db in 0..DATABASES {
-            let Some(slots) = self.store().slots(db) else { continue };
-            for slot in (first..SLOTS).step_by(of).filter(|&slot| slots[slot].unpacked()) {
+            let share = self.store().keyspace(db).made(0).filter(|(slot, _)| slot % of == first);
+            for (slot, _) in share.filter(|(_, hint)| hint.unpacked()) {
                 let mut guard = self.lock_slot(db, slot);
                 if let Some(found) = guard.unpacked_stream() {
                     return Some((db, guard.key(found).to_vec()));
@@ -615,8 +617,8 @@ impl<'s> Batch<'s> {
     /// Mean remaining milliseconds of the keys of a database that expire,
     /// estimated from a few slots. 0 when none does.
     pub fn average_ttl(&self, db: usize) -> u64 {
-        let Some(slots) = self.store().slots(db) else { return 0 };
-        let expiring = slots.iter().enumerate().filter(|(_, s)| s.next_expiry() != u64::MAX);
+        let slots = self.store().keyspace(db).made(0);
+        let expiring = slots.filter(|(_, slot)| slot.next_expiry() != u64::MAX);
         let sampled = expiring.take(16).map(|(n, _)| self.lock_slot(db, n).ttl_sum());
         let (keys, sum) = sampled.fold((0, 0), |(n, sum), (k, s)| (n + k, sum + s));
         sum.checked_div(keys).unwrap_or(0)
@@ -625,10 +627,10 @@ impl<'s> Batch<'s> {
     /// Bytes allocated for a database's slots and tables, entries not counted.
     /// O(slots).
     pub fn table_bytes(&self, db: usize) -> usize {
-        let Some(slots) = self.store().slots(db) else { return 0 };
-        let used = (0..SLOTS).filter(|&n| slots[n].keys() > 0);
-        let tables: usize = used.map(|n| self.lock_slot(db, n).table_bytes()).sum();
-        crate::memory::usable(size_of::<Slots>()) + tables
+        let keyspace = self.store().keyspace(db);
+        let used = keyspace.made(0).filter(|(_, slot)| slot.keys() > 0);
+        let tables: usize = used.map(|(slot, _)| self.lock_slot(db, slot).table_bytes()).sum();
+        keyspace.allocated() + tables
     }
 }
 
@@ -648,7 +650,7 @@ impl Drop for Hold<'_> {
             // SAFETY: locked by `hold`, in this very scope.
             #[allow(unsafe_code)]
             unsafe {
-                session.store.keyspaces[keyspace].slots()[slot].unlock();
+                session.store.keyspaces[keyspace].slot(slot).unlock();
             }
         }
     }
@@ -682,15 +684,12 @@ impl Drop for Exclusive<'_> {
 #[derive(Debug)]
 pub struct Flushed {
     store: Arc<Store>,
-    slots: Option<Box<Slots>>,
+    pages: Vec<Box<Page>>,
 }
 
 impl Drop for Flushed {
     fn drop(&mut self) {
-        let Some(slots) = self.slots.take() else { return };
-        // As a slice: by value the array would be a megabyte on the stack.
-        let slots: Box<[Slot]> = slots;
-        for slot in slots {
+        for slot in self.pages.drain(..).flat_map(|page| *page) {
             let cells = slot.into_cells();
             cells.iter().for_each(|cell| Weight::of(cell).gone().count(&self.store));
         }
