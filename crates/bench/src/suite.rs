@@ -6,7 +6,7 @@ use crate::codec;
 use crate::keys::KeyDistribution;
 use crate::payload::Payload;
 use crate::run::Step;
-use crate::workloads::{Options, WorkloadError, find};
+use crate::workloads::{FILL_KEYS_MAX, Options, WorkloadError, find};
 
 /// A named list of parts.
 pub struct Scenario {
@@ -185,8 +185,11 @@ impl Part {
             options.pipelines = vec![1, 16, 100];
             options.data_bytes = choice.data_bytes.to_vec();
             options.keyspaces = choice.keyspaces.to_vec();
-            if let [one] = options.keyspaces.as_mut_slice() {
-                *one = ((*one as f64 * asked.scale.min(1.0)) as u64).max(1);
+            // What is filled shrinks with the suite; the huge one costs nothing.
+            for keys in &mut options.keyspaces {
+                if (1001..=FILL_KEYS_MAX).contains(keys) {
+                    *keys = ((*keys as f64 * asked.scale.min(1.0)) as u64).max(1001);
+                }
             }
             options.connections = Some(asked.connections.unwrap_or(50));
             options.keys = KeyDistribution::Uniform;

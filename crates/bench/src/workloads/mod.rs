@@ -19,7 +19,7 @@ mod real;
 mod set_get;
 mod streams;
 
-pub use set_get::TESTS;
+pub use set_get::{FILL_KEYS_MAX, TESTS};
 
 /// What the user asked for; `None` leaves a choice to the workload.
 #[derive(Debug, Clone)]

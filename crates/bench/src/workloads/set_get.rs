@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 50;
 const FILL_PIPELINE: usize = 100;
 /// A larger keyspace is not filled: it would take minutes and the memory of the
 /// machine. Reads of it find what the writes before them left.
-const FILL_KEYS_MAX: u64 = 10_000_000;
+pub const FILL_KEYS_MAX: u64 = 10_000_000;
 
 /// redis-benchmark's tests: name and template.
 pub const TESTS: &[(&str, &str)] = &[
