@@ -25,6 +25,9 @@ use snug_store::{Batch, Key};
 /// Commands parsed ahead: enough to hide a memory's latency behind the others'.
 const AHEAD_MAX: usize = 16;
 
+/// What may be known of each command's key.
+pub(crate) type Keys<'b> = [Option<Key<'b>>; AHEAD_MAX];
+
 /// Commands that were parsed and not yet executed. Reused from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
@@ -63,21 +66,21 @@ impl Ahead {
         self.lens.iter().copied().zip(self.spans.iter().map(Vec::as_slice))
     }
 
-    /// Brings closer what the commands will look up, and gives what was hashed
-    /// for it: the first argument of each command, if there are several. `buffer`
-    /// begins with the first of them.
+    /// Brings closer what the commands will look up, and leaves what was hashed
+    /// for it in `keys`: the first argument of each command, if there are
+    /// several. `buffer` begins with the first of them.
     #[inline]
     pub(crate) fn warm<'b>(
         &self,
         store: &Batch<'_>,
         db: usize,
         mut buffer: &'b [u8],
-    ) -> [Option<Key<'b>>; AHEAD_MAX] {
-        let mut keys = [None; AHEAD_MAX];
+        keys: &mut Keys<'b>,
+    ) {
         if self.lens.len() < 2 {
-            return keys;
+            return;
         }
-        for ((len, spans), key) in self.commands().zip(&mut keys) {
+        for ((len, spans), key) in self.commands().zip(&mut *keys) {
             let (command, rest) = buffer.split_at(len);
             if let Some(Argument::Bytes(bytes)) = spans.get(1).map(|span| span.argument(command)) {
                 *key = Some(store.key(bytes));
@@ -85,6 +88,5 @@ impl Ahead {
             buffer = rest;
         }
         store.warm(db, keys.iter().flatten());
-        keys
     }
 }

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use snug_resp::Protocol;
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -186,6 +186,8 @@ pub(crate) struct Shared {
     mail: Mutex<Mail>,
     has_mail: AtomicBool,
     killed: AtomicBool,
+    /// Of the connection's task, once that has run.
+    waker: OnceLock<Waker>,
 }
 
 #[derive(Debug, Default)]
@@ -193,7 +195,6 @@ struct Mail {
     pushes: Vec<u8>,
     /// Shard channels that this node no longer serves.
     closed_shard_channels: Vec<Vec<u8>>,
-    waker: Option<Waker>,
 }
 
 impl Shared {
@@ -219,6 +220,7 @@ impl Shared {
             mail: Mutex::default(),
             has_mail: AtomicBool::new(false),
             killed: AtomicBool::new(false),
+            waker: OnceLock::new(),
         }
     }
 
@@ -228,11 +230,10 @@ impl Shared {
         let mut mail = self.mail.lock();
         mail.pushes.extend_from_slice(message);
         let waiting = mail.pushes.len();
-        self.has_mail.store(true, Release);
-        let waker = mail.waker.take();
         drop(mail);
-        if let Some(waker) = waker {
-            waker.wake();
+        // Whoever put in the first has woken it.
+        if !self.has_mail.swap(true, AcqRel) {
+            self.wake();
         }
         waiting
     }
@@ -255,9 +256,8 @@ impl Shared {
 
     /// Has the client's worker look at it.
     pub(crate) fn wake(&self) {
-        let waker = self.mail.lock().waker.take();
-        if let Some(waker) = waker {
-            waker.wake();
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
         }
     }
 
@@ -267,18 +267,18 @@ impl Shared {
 
     /// Takes waiting pushes, and the shard channels closed since.
     pub(crate) fn take_mail(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
-        if !self.has_mail.swap(false, AcqRel) {
+        if !self.has_mail.load(Acquire) || !self.has_mail.swap(false, AcqRel) {
             return Default::default();
         }
         let mut mail = self.mail.lock();
         (std::mem::take(&mut mail.pushes), std::mem::take(&mut mail.closed_shard_channels))
     }
 
-    /// Whom to wake when mail comes. To be called before looking for mail.
+    /// Whom to wake when mail comes: the task of the connection, always the
+    /// same one. To be called before looking for mail.
+    #[inline]
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        let mut mail = self.mail.lock();
-        if !mail.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            mail.waker = Some(waker.clone());
-        }
+        let known = self.waker.get_or_init(|| waker.clone());
+        debug_assert!(known.will_wake(waker), "a connection stays with its task");
     }
 }

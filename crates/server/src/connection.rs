@@ -14,7 +14,7 @@
 //! batch and answered with one write. A turn is bounded ([`TURN_BYTES_MAX`]),
 //! then others on the worker get theirs.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Keys};
 use crate::blocked::{self, Reason};
 use crate::client::{Client, Shared};
 use crate::config::Param;
@@ -495,10 +495,15 @@ impl Connection {
         shared.figures.last_active.store(now, Relaxed);
         self.client.clock = None;
         let mut used = 0;
-        'batch: while !self.client.close && !shared.is_killed() && self.client.blocked.is_none() {
+        'batch: while used < buffer.len()
+            && !self.client.close
+            && !shared.is_killed()
+            && self.client.blocked.is_none()
+        {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
-            let keys = ahead.warm(&batch, self.client.db, &buffer[used..]);
-            for ((len, spans), key) in ahead.commands().zip(keys) {
+            let mut keys = Keys::default();
+            ahead.warm(&batch, self.client.db, &buffer[used..], &mut keys);
+            for ((len, spans), &key) in ahead.commands().zip(&keys) {
                 let buf = &buffer[used..used + len];
                 used += len;
                 let args = Args { buf, spans, large: &self.large };

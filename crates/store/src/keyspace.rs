@@ -62,6 +62,14 @@ impl Keyspace {
         slots.skip_while(move |&(slot, _)| slot < first)
     }
 
+    /// Every `of`-th page that has been made, beginning with number `first`,
+    /// each with the number of its first slot: one worker's share. For those
+    /// who look at all slots many times a second.
+    pub(crate) fn share(&self, first: usize, of: usize) -> impl Iterator<Item = (usize, &Page)> {
+        let pages = (first..PAGES).step_by(of);
+        pages.filter_map(|n| self.page(n).map(|page| (n * PAGE_SLOTS, page)))
+    }
+
     /// Bytes allocated for slots.
     pub(crate) fn allocated(&self) -> usize {
         let pages = (0..PAGES).filter(|&n| self.page(n).is_some()).count();

@@ -581,14 +581,16 @@ impl<'s> Batch<'s> {
         first
     }
 
-    /// Removes keys whose time has come from every `of`-th slot, beginning with
-    /// `first`, in all databases, until `enough`; whether some may be left. A
+    /// Removes keys whose time has come from every `of`-th page of slots, beginning
+    /// with page `first`, in all databases, until `enough`; whether some may be left. A
     /// slot in which nothing is due costs one load.
     pub fn expire_due(&self, first: usize, of: usize, enough: &mut dyn FnMut() -> bool) -> bool {
         for db in 0..DATABASES {
-            let share = self.store().keyspace(db).made(0).filter(|(slot, _)| slot % of == first);
-            for (slot, hint) in share {
-                if hint.next_expiry() <= self.now() {
+            for (number, page) in self.store().keyspace(db).share(first, of) {
+                for (slot, hint) in (number..).zip(page) {
+                    if hint.next_expiry() > self.now() {
+                        continue;
+                    }
                     self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
                     if enough() {
                         return true;
@@ -599,15 +601,19 @@ impl<'s> Batch<'s> {
         false
     }
 
-    /// A stream with sealed blocks to pack in one of every `of`-th slot,
-    /// beginning with `first`: its database and key. O(slots), one load each.
+    /// A stream with sealed blocks to pack in every `of`-th page of slots,
+    /// beginning with page `first`: its database and key. O(slots), one load each.
     pub fn next_unpacked(&self, first: usize, of: usize) -> Option<(usize, Vec<u8>)> {
         for db in 0..DATABASES {
-            let share = self.store().keyspace(db).made(0).filter(|(slot, _)| slot % of == first);
-            for (slot, _) in share.filter(|(_, hint)| hint.unpacked()) {
-                let mut guard = self.lock_slot(db, slot);
-                if let Some(found) = guard.unpacked_stream() {
-                    return Some((db, guard.key(found).to_vec()));
+            for (number, page) in self.store().keyspace(db).share(first, of) {
+                for (slot, hint) in (number..).zip(page) {
+                    if !hint.unpacked() {
+                        continue;
+                    }
+                    let mut guard = self.lock_slot(db, slot);
+                    if let Some(found) = guard.unpacked_stream() {
+                        return Some((db, guard.key(found).to_vec()));
+                    }
                 }
             }
         }
