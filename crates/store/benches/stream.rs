@@ -64,21 +64,24 @@ impl CpuTime {
 
 fn memory_table(sets: &[(&str, Vec<Entry>)]) {
     println!(
-        "{:<20} {:>9} {:>6} {:>8} {:>8} {:>8} {:>7} {:>9} {:>9} {:>9}",
+        "{:<20} {:>9} {:>6} {:>5} {:>8} {:>8} {:>8} {:>7} {:>7} {:>9} {:>9} {:>9}",
         "bytes an entry",
         "entries",
         "level",
+        "rows",
         "block",
         "raw",
         "packed",
-        "other",
+        "index",
+        "waste",
         "ns/append",
-        "pack MB/s",
+        "ns/pack",
         "us/get",
     );
     for (name, entries) in sets {
-        for (level, block_bytes) in [(1, 65536), (3, 65536), (3, 131_072), (6, 131_072)] {
-            let shape = Shape { block_bytes, ..Shape::default() };
+        let sizes = [(3, 640, 65_536), (1, 640, 65_536), (3, 512, 49_152), (3, 1024, 65_536)];
+        for (level, block_entries, block_bytes) in sizes {
+            let shape = Shape { block_entries, block_bytes, ..Shape::default() };
             let count = entries.len() as f64;
             let ids = ids(entries.len());
             let mut stream = Stream::new();
@@ -92,7 +95,7 @@ fn memory_table(sets: &[(&str, Vec<Entry>)]) {
             let mut ws = Workspace::new(WorkspaceConfig::for_level(level));
             let params = PackParams { level, ..PackParams::default() };
             let start = CpuTime::now();
-            let progress = stream.pack_some(&mut ws, &params, usize::MAX);
+            stream.pack_some(&mut ws, &params, usize::MAX);
             let pack = start.elapsed();
             let mut scratch = StreamScratch::new();
             let picks: Vec<_> =
@@ -104,16 +107,18 @@ fn memory_table(sets: &[(&str, Vec<Entry>)]) {
             let got = start.elapsed() / picks.len() as u32;
             let packed = stream.memory();
             println!(
-                "{:<20} {:>9} {:>6} {:>8} {:>8.2} {:>8.2} {:>7.3} {:>9.1} {:>9.0} {:>9.1}",
+                "{:<20} {:>9} {:>6} {:>5} {:>8} {:>8.2} {:>8.2} {:>7.3} {:>7.3} {:>9.1} {:>9.1} {:>9.1}",
                 name,
                 entries.len(),
                 level,
+                block_entries,
                 block_bytes,
                 raw.allocated as f64 / count,
                 packed.allocated as f64 / count,
-                (packed.allocated - packed.packed) as f64 / count,
+                packed.index as f64 / count,
+                (packed.allocated - packed.packed - packed.index) as f64 / count,
                 append.as_nanos() as f64 / count,
-                progress.raw_bytes as f64 / 1e6 / pack.as_secs_f64(),
+                pack.as_nanos() as f64 / count,
                 got.as_nanos() as f64 / 1e3,
             );
             if level == 3

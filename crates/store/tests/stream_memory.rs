@@ -26,6 +26,16 @@ fn filled(entries: u64, shape: &Shape) -> Stream {
     stream
 }
 
+/// What finds a sealed entry costs less than 0.2 byte of memory.
+fn assert_small_index(shape: &Shape, ws: &mut Workspace) {
+    let mut stream = filled(300_000, shape);
+    stream.pack_some(ws, &PackParams::default(), usize::MAX);
+    let memory = stream.memory();
+    assert!(memory.packed_blocks > 300, "{memory:?}");
+    assert!((memory.index as f64) < 0.2 * stream.len() as f64, "{memory:?}");
+    assert_exact(stream, "many packed blocks");
+}
+
 // One test: the counter belongs to the whole process.
 #[test]
 fn memory_is_counted_to_the_byte() {
@@ -37,6 +47,7 @@ fn memory_is_counted_to_the_byte() {
     assert_exact(filled(5_000, &small), "many blocks");
     let mut scratch = StreamScratch::new();
     let mut ws = Workspace::new(WorkspaceConfig::default());
+    assert_small_index(&shape, &mut ws);
     for shape in [shape, small] {
         let mut stream = filled(20_000, &shape);
         stream.pack_some(&mut ws, &PackParams::default(), stream.memory().raw / 2);

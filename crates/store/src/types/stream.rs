@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  Stream
-//!   |-- sealed:  block  block  block  block ...     up to 1,024 entries each
+//!   |-- sealed:  block  block  block  block ...     up to 640 entries each
 //!   |            packed packed raw    raw           immutable; found by ID
 //!   |                          ^^^^^^^^^ pending work for the sweeper
 //!   |-- tail:    row row row ...                    raw, appended to
@@ -23,8 +23,8 @@
 //! sees follows Redis's `t_stream.c`; how it is kept does not.
 //!
 //! Costs: an entry in the tail, 3 bytes besides its values and their lengths
-//! (field names are written once per block); a sealed entry, about 0.1 byte of
-//! index besides its share of the packed block; a stream of one small entry,
+//! (field names are written once per block); a sealed entry, less than 0.2 byte
+//! of index besides its share of the packed block; a stream of one small entry,
 //! `size_of::<Stream>()` (152 bytes) and one allocation of the entry's size.
 
 mod block;
@@ -92,7 +92,7 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { block_entries: 1024, block_bytes: 64 * 1024, node_entries: 100 }
+        Self { block_entries: 640, block_bytes: 64 * 1024, node_entries: 100 }
     }
 }
 

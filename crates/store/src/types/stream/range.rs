@@ -4,9 +4,10 @@
 //! what was unpacked last, up to some megabytes:
 //!
 //! ```text
-//!  first touch   the ids, found the rows; of the columns what those rows need
-//!  second touch  all of the block, which stays
-//!  XDEL, XTRIM   the ids alone
+//!  a few rows         the ids, and of the columns what those rows need
+//!  the rows beside    all of the block, which stays; also for any rows on the
+//!                     fourth touch
+//!  XDEL, XTRIM        the ids alone
 //! ```
 //!
 //! So a single entry costs tens of microseconds, and a scan in small steps or a
@@ -30,6 +31,9 @@ const CACHE_BYTES: usize = 4 << 20;
 const CACHE_BLOCKS: usize = 64;
 /// The rows that are unpacked at first where more may be wanted.
 const FIRST_ROWS: usize = 32;
+
+/// A block is unpacked in part so many times, and then whole.
+const PARTS_MAX: u32 = 3;
 
 /// Memory for reading streams: what blocks unpack to. One serves any number of
 /// streams; it grows to a few megabytes and stays.
@@ -74,6 +78,8 @@ struct Cache {
 struct Unpacked {
     serial: u64,
     used: u64,
+    /// How often it was unpacked before, since it is here.
+    before: u32,
     body: Body,
 }
 
@@ -116,6 +122,15 @@ impl Body {
                 }
             }
         }
+    }
+}
+
+impl Body {
+    /// Whether the rows wanted lie beside those unpacked: a scan in steps.
+    fn is_beside(&self, want: Want) -> bool {
+        let (Self::Columns(rows), Want::Some(bounds)) = (self, want) else { return false };
+        let (wanted, had) = (bounds.first_rows(rows.ids()), rows.range());
+        wanted.start <= had.end + FIRST_ROWS && had.start <= wanted.end + FIRST_ROWS
     }
 }
 
@@ -175,6 +190,7 @@ impl Cache {
         mut want: Want,
     ) -> Result<&Body, StreamError> {
         self.clock += 1;
+        let mut before = 0;
         let found = self.blocks.iter().position(|unpacked| unpacked.serial == serial);
         if let Some(at) = found {
             if self.blocks[at].body.has(want) {
@@ -183,8 +199,8 @@ impl Cache {
             }
             let stale = self.blocks.swap_remove(at);
             self.bytes -= stale.body.bytes();
-            // Rows again and again: then all of them.
-            if matches!(stale.body, Body::Columns(_)) {
+            before = stale.before + 1;
+            if before == PARTS_MAX || stale.body.is_beside(want) {
                 want = Want::All;
             }
         }
@@ -197,7 +213,7 @@ impl Cache {
         {
             self.drop_oldest();
         }
-        self.blocks.push(Unpacked { serial, used: self.clock, body });
+        self.blocks.push(Unpacked { serial, used: self.clock, before, body });
         self.blocks.last().map(|unpacked| &unpacked.body).ok_or(StreamError::Damaged)
     }
 
