@@ -267,6 +267,7 @@ impl Drop for LongLease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream;
     use proptest::prelude::*;
     use std::pin::pin;
 
@@ -274,6 +275,25 @@ mod tests {
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(out) => Some(out),
             Poll::Pending => None,
+        }
+    }
+
+    /// A clock that ticks when it is asked, so that slices of no time end after
+    /// each piece, and a pause that goes back to whoever polls.
+    #[derive(Default)]
+    struct Turns(std::cell::Cell<u64>);
+
+    impl stream::Pace for Turns {
+        fn now_ns(&self) -> u64 {
+            self.0.replace(self.0.get() + 1)
+        }
+
+        async fn pause(&self) {
+            let mut paused = false;
+            std::future::poll_fn(|_| {
+                if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
         }
     }
 
@@ -307,6 +327,37 @@ mod tests {
     }
 
     proptest! {
+        /// A stream that is dropped while it waits, packs, unpacks or after:
+        /// its workspace is back, and as good as new.
+        #[test]
+        fn a_stream_dropped_at_any_point_leaks_nothing(polls in 0usize..40, others in 0usize..3) {
+            let pool = pool(1);
+            let raw = crate::Segments::from(&b"some text, and again some text ".repeat(9000)[..]);
+            let round_trip = async || {
+                let (codec, none) = (crate::Codec::Zstd, &crate::NoDictionaries);
+                let mut ws = pool.long().await;
+                let packed = stream::pack(&mut ws, codec, 3, &raw, &Turns::default(), 0).await.unwrap();
+                stream::unpack(&mut ws, &packed, none, raw.len(), &Turns::default(), 0).await.unwrap()
+            };
+            {
+                let mut one = pin!(round_trip());
+                if others > 0 {
+                    let held = poll(pin!(pool.long())).unwrap();
+                    for _ in 0..others {
+                        prop_assert!(poll(one.as_mut()).is_none(), "another has the workspace");
+                    }
+                    drop(held);
+                }
+                let _ = (0..polls).any(|_| poll(one.as_mut()).is_some());
+            }
+            let stats = pool.stats();
+            prop_assert_eq!((stats.lent, stats.waiting), (0, 0));
+            prop_assert!(stats.made <= 1);
+            let mut again = pin!(round_trip());
+            let back = (0..10_000).find_map(|_| poll(again.as_mut()));
+            prop_assert!(back == Some(raw.clone()));
+        }
+
         /// Any order of asking, giving back and giving up: nobody overtakes,
         /// nothing leaks.
         #[test]
