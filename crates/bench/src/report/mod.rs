@@ -197,7 +197,9 @@ impl Report {
         for result in &self.results {
             let place = [result.target.as_str(), result.step.as_str()].join(" ");
             let place = place.trim();
-            if let Some(failure) = &result.failure {
+            // Where all replies were errors, the line that counts them says it.
+            let told = result.failure.is_some() && result.failure == result.first_error;
+            if let Some(failure) = result.failure.as_ref().filter(|_| !told) {
                 lines.push(format!("{place}: {failure}"));
             }
             let errors: u64 = result.kinds.iter().map(|kind| kind.errors).sum();
@@ -290,6 +292,9 @@ mod tests {
             first_error: Some("OOM".into()),
             ..StepResult::default()
         });
+        let mut refused = report.clone();
+        refused.results[0].failure = Some("OOM".into());
+        assert_eq!(refused.troubles(), report.troubles(), "said once");
         let back: Report = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(back, report);
         assert_eq!(back.troubles(), ["set/P16: 2 of 9 replies were errors, first: OOM"]);

@@ -36,7 +36,10 @@ const AXIS_WIDTH: u32 = 90;
 /// Every plot that the report has data for. A plot that cannot be drawn is left
 /// out: the tables hold the same figures.
 pub fn plots(report: &Report) -> Vec<Plot> {
-    let comparison = Comparison::of(report);
+    let mut comparison = Comparison::of(report);
+    let some_plain = comparison.rows.iter().any(|row| !is_sized(&row.step));
+    let left_out = |step: &str| some_plain && is_sized(step);
+    comparison.rows.retain(|row| !left_out(&row.step));
     let mut plots = Vec::new();
     for metric in METRICS {
         plots.extend(bar_plots(&comparison, metric));
@@ -44,7 +47,7 @@ pub fn plots(report: &Report) -> Vec<Plot> {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for result in &report.results {
         let step = (result.workload.as_str(), result.step.as_str());
-        if seen.contains(&step) {
+        if seen.contains(&step) || left_out(step.1) {
             continue;
         }
         seen.push(step);
@@ -53,6 +56,12 @@ pub fn plots(report: &Report) -> Vec<Plot> {
         plots.extend(memory_plot(result, &of_step));
     }
     plots
+}
+
+/// Whether a step is one of a matrix of pipelines, sizes and keyspaces
+/// (`set/P16/d64/r1000`): dozens of them beside others would bury those.
+fn is_sized(step: &str) -> bool {
+    step.matches('/').count() >= 3
 }
 
 /// The last result of each target for the same step.
@@ -356,6 +365,20 @@ pub(super) mod tests {
         let mut report = Report::default();
         report.results.push(StepResult::default());
         assert!(plots(&report).is_empty());
+    }
+
+    #[test]
+    fn a_matrix_of_sizes_is_drawn_only_when_alone() {
+        let mut sized = sample_report();
+        for result in &mut sized.results {
+            result.step = "set/P16/d64/r1000".into();
+        }
+        let drawn = |report: &Report| {
+            plots(report).iter().filter(|plot| plot.title.contains("r1000")).count()
+        };
+        assert_eq!(drawn(&sized), 2);
+        sized.results.extend(sample_report().results);
+        assert_eq!(drawn(&sized), 0);
     }
 
     #[test]
