@@ -191,6 +191,55 @@ def test_streams(client):
     assert client.xinfo_stream("s", full=True)["length"] == 10
 
 
+def test_consumer_groups(client):
+    client.xgroup_create("s", "g", id="$", mkstream=True)
+    with pytest.raises(redis.ResponseError, match="BUSYGROUP"):
+        client.xgroup_create("s", "g")
+    assert client.xgroup_createconsumer("s", "g", "idle") == 1
+    ids = [client.xadd("s", {"n": number}) for number in range(10)]
+    read = client.xreadgroup("g", "first", {"s": ">"}, count=6)
+    rows = read["s"][0] if isinstance(read, dict) else read[0][1]
+    assert [row[0] for row in rows] == ids[:6]
+    client.xreadgroup("g", "second", {"s": ">"})
+    assert client.xack("s", "g", *ids[:2]) == 2
+    summary = client.xpending("s", "g")
+    assert (summary["pending"], summary["min"], summary["max"]) == (8, ids[2], ids[9])
+    assert {one["name"]: one["pending"] for one in summary["consumers"]} == {"first": 4, "second": 4}
+    detail = client.xpending_range("s", "g", "-", "+", 3, consumername="second")
+    assert [one["message_id"] for one in detail] == ids[6:9] and detail[0]["times_delivered"] == 1
+    assert client.xclaim("s", "g", "second", 0, [ids[2]], justid=True) == [ids[2]]
+    client.xdel("s", ids[3])
+    cursor, claimed, deleted = client.xautoclaim("s", "g", "third", 0, "0-0", count=2)
+    assert cursor == ids[4] and [row[0] for row in claimed] == [ids[2]] and deleted == [ids[3]]
+    groups = client.xinfo_groups("s")
+    assert [(one["name"], one["pending"], one["consumers"], one["lag"]) for one in groups] == [("g", 7, 4, 0)]
+    assert {one["name"]: one["pending"] for one in client.xinfo_consumers("s", "g")} == {"first": 2, "idle": 0, "second": 4, "third": 1}
+    full = client.xinfo_stream("s", full=True)
+    assert full["groups"][0]["pel-count"] == 7
+    assert client.xgroup_delconsumer("s", "g", "second") == 4 and client.xgroup_setid("s", "g", "0")
+    assert client.xgroup_destroy("s", "g") == 1
+
+
+def test_waiting_for_a_stream(client):
+    got = []
+    pool = client.connection_pool.__class__(**client.connection_pool.connection_kwargs)
+
+    def wait():
+        other = redis.Redis(connection_pool=pool)
+        got.append(other.xread({"s": "$"}, block=30_000))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while client.info("clients")["blocked_clients"] == 0:
+        time.sleep(0.005)
+    added = client.xadd("s", {"n": 1})
+    thread.join()
+    rows = got[0]["s"][0] if isinstance(got[0], dict) else got[0][0][1]
+    assert rows == [(added, {"n": "1"})]
+    assert not client.xread({"s": "$"}, block=5)
+    pool.disconnect()
+
+
 def test_connection_and_server(client):
     assert client.ping() and client.echo("x") == "x"
     assert client.client_setname("me") and client.client_getname() == "me"

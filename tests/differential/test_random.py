@@ -19,7 +19,7 @@ COMMANDS = int(os.environ.get("SNUG_RANDOM_COMMANDS", 4000))
 SEED = int(os.environ.get("SNUG_RANDOM_SEED", 1))
 LENGTH = 150
 #: Groups run again in the other ways of running Snug, with fewer commands.
-SUBSET = ["strings", "streams", "mixed"]
+SUBSET = ["strings", "streams", "groups", "mixed"]
 
 
 @pytest.mark.parametrize("protocol", [2, 3], ids=["resp2", "resp3"])
@@ -48,7 +48,7 @@ def cluster_pair(pairs):
     assert not found, found
 
 
-@pytest.mark.parametrize("group", ["strings", "keys", "transactions", "streams"])
+@pytest.mark.parametrize("group", ["strings", "keys", "transactions", "streams", "groups"])
 def test_random_in_cluster_mode(cluster_pair, group):
     search(cluster_pair, group, 2, COMMANDS // 2, tagged)
 

@@ -231,6 +231,32 @@ def test_events_of_a_served_read_reach_everybody(running):
     assert heard == [b"__keyevent@0__:xgroup-createconsumer", b"__keyevent@0__:xadd"]
 
 
+def test_monitor_shows_a_command_when_it_comes_and_once(running):
+    admin, reader, monitor = running.connect(), running.connect(), running.connect()
+    assert monitor.call("MONITOR") == ("+", b"OK")
+    reader.send("XREAD", "BLOCK", "0", "STREAMS", "s", "0")
+    assert monitor.frame()[1].endswith(b'"XREAD" "BLOCK" "0" "STREAMS" "s" "0"')
+    until(1, lambda: blocked(admin))
+    admin.call("XADD", "s", "1-1", "a", "1")
+    entries(reader.reply())
+    admin.call("ECHO", "end")
+    shown = []
+    while not shown or b"ECHO" not in shown[-1]:
+        shown.append(monitor.frame()[1])
+    assert not any(b"XREAD" in line for line in shown)
+
+
+def test_the_server_ends_while_clients_wait(target):
+    server = target.start("--enable-debug-command", "local", workers=2)
+    admin, readers = server.connect(), [server.connect() for _ in range(10)]
+    for reader in readers:
+        reader.send("XREAD", "BLOCK", "0", "STREAMS", "s", "0")
+    waits(admin, 10)
+    server.process.terminate()
+    assert server.process.wait(WAIT_SECONDS) == 0, server.log()
+    assert all(reader.at_end() for reader in readers)
+
+
 def test_large_arguments_of_a_command_that_waits(running):
     admin, reader = running.connect(), running.connect()
     key = b"k" * 200_000

@@ -39,6 +39,7 @@ use crate::dispatch;
 use crate::out::Out;
 use crate::pubsub::{self, Caller};
 use crate::server::Server;
+use crate::stats::Stat;
 use bytes::Bytes;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -216,10 +217,9 @@ impl Blocked {
         self.registry.lock().clients.remove(&waiter.client.id);
     }
 
-    /// Ends a client's waiting; false if it does not wait.
-    pub(crate) fn unblock(&self, client: u64, reason: Reason) -> bool {
-        let waiter = self.registry.lock().clients.get(&client).map(Arc::clone);
-        waiter.is_some_and(|waiter| waiter.end(self, reason))
+    /// What a client waits with, if it does.
+    fn waiter(&self, client: u64) -> Option<Arc<Waiter>> {
+        self.registry.lock().clients.get(&client).map(Arc::clone)
     }
 
     /// Has the keys that this thread made ready served by a worker: for threads
@@ -248,8 +248,13 @@ impl Waiter {
         }
     }
 
+    /// Ends the waiting, for the client goes.
+    pub(crate) fn leave(&self, blocked: &Blocked) {
+        self.finish(blocked, &mut self.state.lock(), Vec::new());
+    }
+
     /// Ends the waiting, for nothing came; false if it had ended.
-    pub(crate) fn end(&self, blocked: &Blocked, reason: Reason) -> bool {
+    pub(crate) fn end(&self, server: &Server, worker: usize, reason: Reason) -> bool {
         let mut reply = Vec::new();
         let mut writer = Writer::new(&mut reply, self.protocol);
         match reason {
@@ -258,7 +263,18 @@ impl Waiter {
                 writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
             }
         }
-        self.finish(blocked, &mut self.state.lock(), vec![Bytes::from(reply)])
+        let reply = vec![Bytes::from(reply)];
+        let ended = self.finish(&server.blocked, &mut self.state.lock(), reply);
+        if ended {
+            let failed = reason == Reason::Unblocked;
+            server.stats.add(Stat::total_commands_processed, 1);
+            server.monitor.ended(worker, self.command, failed);
+            if failed {
+                server.stats.add(Stat::total_error_replies, 1);
+                server.monitor.error("UNBLOCKED");
+            }
+        }
+        ended
     }
 
     fn finish(&self, blocked: &Blocked, state: &mut State, reply: Vec<Bytes>) -> bool {
@@ -313,6 +329,11 @@ impl Waiter {
 }
 
 impl Server {
+    /// Ends a client's waiting; false if it does not wait.
+    pub(crate) fn unblock(&self, worker: usize, client: u64, reason: Reason) -> bool {
+        self.blocked.waiter(client).is_some_and(|waiter| waiter.end(self, worker, reason))
+    }
+
     /// Serves the clients that wait for what this thread has made ready. To be
     /// called between commands, with no slot held.
     #[cold]

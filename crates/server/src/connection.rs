@@ -81,7 +81,7 @@ impl Drop for Connection {
         self.server.clients.write().remove(&self.client.id());
         let waiter = self.client.blocked.take();
         if let Some(waiter) = &waiter {
-            waiter.end(&self.server.blocked, Reason::Timeout);
+            waiter.leave(&self.server.blocked);
         }
         worker::with(|scratch| {
             let batch = scratch.session.enter(crate::server::unix_ms());
@@ -325,7 +325,8 @@ impl Connection {
         if let Some(deadline) = waiter.deadline {
             let timer = || Box::pin(tokio::time::sleep_until(deadline.into()));
             if self.timer.get_or_insert_with(timer).as_mut().poll(task).is_ready() {
-                waiter.end(&self.server.blocked, Reason::Timeout);
+                let worker = worker::with(|scratch| scratch.worker);
+                waiter.end(&self.server, worker, Reason::Timeout);
                 return Poll::Ready(Ok(0));
             }
         }

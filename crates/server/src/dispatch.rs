@@ -220,6 +220,9 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
     }
     if cx.client.blocked.is_some() {
         // It is counted when it has been served.
+        if cx.on_behalf.is_none() {
+            cx.server.monitor.seen(cx, args);
+        }
         return;
     }
     cx.server.stats.add(Stat::total_commands_processed, 1);

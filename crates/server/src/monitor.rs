@@ -140,8 +140,9 @@ impl Monitor {
             self.events.record(name, unix_ms() / 1000, took.as_millis() as u64);
         }
         cx.client.shared.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
-        if self.followed.load(Relaxed) && !cx.command.has(flags::ADMIN | flags::SKIP_MONITOR) {
-            self.show(cx, args);
+        // One that had to wait was shown when it came.
+        if cx.on_behalf.is_none() {
+            self.seen(cx, args);
         }
         let limit = config.number(Param::SlowlogLogSlowerThan);
         if limit >= 0
@@ -150,6 +151,21 @@ impl Monitor {
         {
             self.log_slow(cx, args, took);
         }
+    }
+
+    /// A command came: shows it to those who follow.
+    #[inline]
+    pub(crate) fn seen(&self, cx: &Context<'_>, args: Args<'_>) {
+        if self.followed.load(Relaxed) && !cx.command.has(flags::ADMIN | flags::SKIP_MONITOR) {
+            self.show(cx, args);
+        }
+    }
+
+    /// A command waited and was then ended, with an error or without.
+    pub(crate) fn ended(&self, worker: usize, command: &Command, failed: bool) {
+        let row = &self.rows[worker][command.index as usize];
+        bump(&row.calls, 1);
+        bump(&row.failed, u64::from(failed));
     }
 
     /// A command was refused before it was executed.

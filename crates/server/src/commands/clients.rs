@@ -450,7 +450,7 @@ fn unblock(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Er
         }
     };
     let client = u64::try_from(args.int(2)?).ok();
-    let unblocked = client.is_some_and(|client| cx.server.blocked.unblock(client, reason));
+    let unblocked = client.is_some_and(|client| cx.server.unblock(cx.worker, client, reason));
     out.w().integer(i64::from(unblocked));
     Ok(())
 }
