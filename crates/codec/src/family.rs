@@ -148,11 +148,17 @@ impl Family {
     }
 
     /// Offers a value to the sample. Costs nothing for most values once the
-    /// reservoir is full, and nothing at all in a family not worth packing.
+    /// reservoir is full, and nothing at all in a family not worth packing or
+    /// one that has its dictionary.
     pub fn sample(&mut self, raw: &[u8]) {
-        if self.verdict != Verdict::Raw {
+        if self.verdict != Verdict::Raw && self.wants_dictionary() {
             self.reservoir.offer(raw);
         }
+    }
+
+    /// Whether it has no dictionary yet, or one that has aged.
+    pub fn wants_dictionary(&self) -> bool {
+        self.dictionary.is_none() || self.retrain
     }
 
     /// Takes note of a value packed: whether it is worth keeping packed.
@@ -178,20 +184,23 @@ impl Family {
     /// The samples to train from, when training is due: there are enough of
     /// them, and there is no dictionary yet or the one there is has aged.
     pub fn training_due(&self) -> Option<TrainingJob> {
-        let wanted = self.dictionary.is_none() || self.retrain;
+        let wanted = self.wants_dictionary();
         let seen = self.reservoir.offered;
         let enough = self.reservoir.kept.len() >= self.config.samples_min.max(8)
             && seen >= 2 * self.rejected_at;
-        (wanted && enough && self.verdict == Verdict::Full).then(|| TrainingJob {
+        (wanted && enough && self.verdict != Verdict::Raw).then(|| TrainingJob {
             samples: self.reservoir.kept.clone(),
             gain_min: self.config.gain_min,
         })
     }
 
-    /// Takes a trained dictionary into use; the one it replaces.
+    /// Takes a trained dictionary into use, and lets go of its samples; the one
+    /// it replaces.
     pub fn adopt(&mut self, dictionary: Arc<Dictionary>) -> Option<Arc<Dictionary>> {
         self.stats.trained += 1;
         self.retrain = false;
+        self.rejected_at = 0;
+        self.reservoir.restart();
         self.drift = Drift::default();
         self.dictionary.replace(dictionary)
     }
@@ -201,6 +210,16 @@ impl Family {
         self.stats.rejected += 1;
         self.rejected_at = self.reservoir.offered;
         self.retrain = false;
+    }
+
+    /// Bytes of all values that its sample was drawn from.
+    pub fn sampled_bytes(&self) -> u64 {
+        self.reservoir.offered_bytes
+    }
+
+    /// What it has been told of its values at last.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
     }
 
     /// What it has counted.
@@ -223,6 +242,7 @@ struct Reservoir {
     kept: Vec<Box<[u8]>>,
     bytes: usize,
     offered: u64,
+    offered_bytes: u64,
     samples_max: usize,
     bytes_max: usize,
     random: u64,
@@ -231,7 +251,15 @@ struct Reservoir {
 impl Reservoir {
     fn new(samples_max: usize, bytes_max: usize, seed: u64) -> Self {
         let samples_max = samples_max.max(8);
-        Self { kept: Vec::new(), bytes: 0, offered: 0, samples_max, bytes_max, random: seed }
+        Self {
+            kept: Vec::new(),
+            bytes: 0,
+            offered: 0,
+            offered_bytes: 0,
+            samples_max,
+            bytes_max,
+            random: seed,
+        }
     }
 
     /// SplitMix64.
@@ -245,6 +273,7 @@ impl Reservoir {
 
     fn offer(&mut self, raw: &[u8]) {
         self.offered += 1;
+        self.offered_bytes += raw.len() as u64;
         // A sample longer than its share would crowd out the others.
         let raw = &raw[..raw.len().min(self.bytes_max / 8)];
         let room = self.kept.len() < self.samples_max && self.bytes + raw.len() <= self.bytes_max;
@@ -268,8 +297,8 @@ impl Reservoir {
 
     /// Forgets: the values have changed.
     fn restart(&mut self) {
-        self.kept.clear();
-        (self.bytes, self.offered) = (0, 0);
+        self.kept = Vec::new();
+        (self.bytes, self.offered, self.offered_bytes) = (0, 0, 0);
     }
 }
 
