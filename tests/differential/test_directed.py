@@ -7,7 +7,7 @@ from harness import cases
 
 ALL = cases.load()
 #: Groups run again in the other ways of running Snug.
-SUBSET = {"strings", "keys", "streams", "groups", "blocking", "transactions"}
+SUBSET = {"bits", "strings", "keys", "streams", "groups", "blocking", "transactions"}
 
 
 def name(case):

@@ -5,8 +5,8 @@
 //!
 //! - takes its keys with [`Context::key`] and locks their slots with
 //!   [`Context::lock`], or several at once with [`Context::hold`] first;
-//! - writes exactly one reply to `Out` and returns `Ok(())`, or writes nothing
-//!   and returns the error to be sent;
+//! - writes exactly one reply to `Out` and returns `Ok(())`, or returns the
+//!   error to be sent, and what it has written is taken back;
 //! - says what it changed through [`Context::changed`], while it still holds
 //!   the slot's guard: keyspace notifications, `WATCH`, clients that wait, and
 //!   later AOF and replicas all feed on that one call;

@@ -52,6 +52,12 @@ impl Error {
     }
 }
 
+impl From<snug_store::Damaged> for Error {
+    fn from(damaged: snug_store::Damaged) -> Self {
+        Self::from(format!("ERR {damaged}"))
+    }
+}
+
 impl From<String> for Error {
     fn from(text: String) -> Self {
         Self(Cow::Owned(text.into_bytes()))

@@ -14,6 +14,7 @@ mod commands;
 mod config;
 mod connection;
 mod context;
+mod cooler;
 mod dispatch;
 mod error;
 mod float;

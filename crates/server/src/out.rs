@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::{Protocol, Writer};
-use snug_store::Str;
+use snug_store::{Damaged, PackedStr, Str};
 use std::ops::{Deref, DerefMut};
 
 /// Strings above this many bytes are sent by reference.
@@ -100,14 +100,25 @@ impl Out {
         OutMark { bytes: self.bytes.len(), chunks: self.chunks.len() }
     }
 
-    /// A string value as a bulk.
+    /// A string value as a bulk. What is written of one that is damaged is to be
+    /// taken back.
     #[inline]
-    pub(crate) fn string(&mut self, string: Str<'_>) {
+    pub(crate) fn string(&mut self, string: Str<'_>) -> Result<(), Damaged> {
         match string {
             Str::Int(value) => self.w().bulk_integer(value),
             Str::Bytes(bytes) => self.w().bulk(bytes),
             Str::Chain(chain) => self.chain(chain),
+            Str::Packed(packed) => return self.packed(packed),
         }
+        Ok(())
+    }
+
+    /// A packed string as a bulk, unpacked in place.
+    fn packed(&mut self, packed: PackedStr<'_>) -> Result<(), Damaged> {
+        self.w().bulk_len(packed.len());
+        packed.append_to(&mut self.bytes)?;
+        self.w().crlf();
+        Ok(())
     }
 
     /// A chain as a bulk, by reference.

@@ -78,6 +78,8 @@ counters! {
     /// Changes since the last save; and since the start.
     dirty,
     packed_blocks,
+    packed_strings,
+    strings_left_raw,
     pack_microseconds,
     pack_rejected,
     dictionaries_trained,

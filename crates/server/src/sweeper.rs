@@ -1,6 +1,6 @@
 //! The sweeper: each worker's background walk over the slots, in turns of
 //! bounded length (`sweep-budget-us`). It removes expired keys and packs the
-//! stream blocks that have been sealed.
+//! stream blocks that have been sealed, and strings that have cooled (`cooler`).
 //!
 //! Packing takes a block out by reference, works on it with no lock held, and
 //! puts the result back only if the block is still the same: a codec never
@@ -9,6 +9,7 @@
 
 use crate::blocked;
 use crate::config::Param;
+use crate::cooler::Cooler;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
 use snug_codec::{Workspace, WorkspaceConfig};
@@ -24,6 +25,7 @@ pub(crate) struct Sweeper {
     workers: usize,
     workspace: Workspace,
     room: Vec<u8>,
+    cooler: Cooler,
 }
 
 impl Sweeper {
@@ -33,7 +35,13 @@ impl Sweeper {
             workers,
             workspace: Workspace::new(WorkspaceConfig::default()),
             room: Vec::new(),
+            cooler: Cooler::new(worker, workers),
         }
+    }
+
+    /// The clock ticks, `hz` times a second.
+    pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
+        self.cooler.tick(server, session);
     }
 
     /// One turn; whether there is more to do right now.
@@ -43,6 +51,8 @@ impl Sweeper {
         let mut more = self.expire(server, session, began, budget);
         if server.config.is_on(Param::Pack) {
             more |= self.pack(server, session, began, budget);
+            // Streams have had this turn, if they wanted it.
+            more = more || self.cooler.turn(server, session);
         }
         server.stats.add(Stat::sweeper_microseconds, began.elapsed().as_micros() as u64);
         more
@@ -79,7 +89,7 @@ impl Sweeper {
         budget: Duration,
     ) -> bool {
         let params = PackParams {
-            min_saving_percent: server.config.number(Param::PackMinSaving) as u8,
+            min_saving_percent: server.config.number(Param::PackMinSaving).max(0) as u8,
             level: server.config.number(Param::PackLevel) as i32,
             dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,
         };

@@ -1,11 +1,14 @@
 //! The trainer: one thread that trains dictionaries, so that no worker does.
 //! Training takes tens of milliseconds for each megabyte of samples.
 
+use crate::config::Param;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
 use foldhash::HashSet;
 use parking_lot::Mutex;
+use snug_codec::family::TrainingJob;
 use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::StringFamily;
 use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,11 +18,9 @@ use std::sync::{Arc, Weak};
 const WAITING_MAX: usize = 4;
 
 #[derive(Debug)]
-struct Request {
-    samples: DictionarySamples,
-    params: PackParams,
-    db: usize,
-    key: Vec<u8>,
+enum Request {
+    Stream { samples: DictionarySamples, params: PackParams, db: usize, key: Vec<u8> },
+    Family { family: Arc<StringFamily>, job: TrainingJob, bytes_max: usize, level: i32 },
 }
 
 /// Where training is asked for.
@@ -55,9 +56,20 @@ impl Trainer {
             return;
         }
         let Ok(Some(samples)) = stream.dictionary_samples(workspace) else { return };
-        let request = Request { samples, params, db, key: key.to_vec() };
+        let request = Request::Stream { samples, params, db, key: key.to_vec() };
         if self.requests.try_send(request).is_ok() {
             asked.insert(id);
+        }
+    }
+
+    /// Has a dictionary trained for a family of strings, if one is due.
+    pub(crate) fn ask_family(&self, server: &Server, family: &Arc<StringFamily>) {
+        let bytes_max = server.config.number(Param::PackDictionarySize) as usize;
+        let Some(job) = family.training_due(bytes_max) else { return };
+        let level = server.config.number(Param::PackLevel) as i32;
+        let request = Request::Family { family: Arc::clone(family), job, bytes_max, level };
+        if self.requests.try_send(request).is_err() {
+            family.training_refused();
         }
     }
 }
@@ -69,14 +81,46 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
     let run = move || {
         for request in waiting {
             let Some(server) = Weak::upgrade(&server) else { return };
-            train(&server, request);
+            match request {
+                Request::Stream { samples, params, db, key } => {
+                    train_stream(&server, samples, params, db, &key);
+                }
+                Request::Family { family, job, bytes_max, level } => {
+                    train_family(&server, &family, &job, bytes_max, level);
+                }
+            }
         }
     };
     std::thread::Builder::new().name("trainer".into()).spawn(run).map(drop)
 }
 
-fn train(server: &Arc<Server>, request: Request) {
-    let Request { samples, params, db, key: name } = request;
+/// Candidates for a parameter of training that are tried for a family.
+const TRAINING_STEPS: u32 = 4;
+
+fn train_family(
+    server: &Server,
+    family: &StringFamily,
+    job: &TrainingJob,
+    bytes_max: usize,
+    level: i32,
+) {
+    let mut workspace = Workspace::new(WorkspaceConfig::default());
+    let trained = job.run(&mut workspace, bytes_max, level, TRAINING_STEPS);
+    let stat = match trained {
+        Some(_) => Stat::dictionaries_trained,
+        None => Stat::dictionaries_rejected,
+    };
+    server.stats.add(stat, 1);
+    server.store.families().adopt(family, trained.map(|trained| trained.dictionary));
+}
+
+fn train_stream(
+    server: &Arc<Server>,
+    samples: DictionarySamples,
+    params: PackParams,
+    db: usize,
+    name: &[u8],
+) {
     let mut workspace = Workspace::new(WorkspaceConfig::default());
     let dictionary = samples.train(&mut workspace, &params);
     let stat = match dictionary {
@@ -86,7 +130,7 @@ fn train(server: &Arc<Server>, request: Request) {
     server.stats.add(stat, 1);
     let mut session = server.store.session();
     let batch = session.enter(unix_ms());
-    let key = batch.key(&name);
+    let key = batch.key(name);
     let mut slot = batch.lock(db, &key);
     if let Some(found) = slot.find_untouched(&key) {
         slot.with_stream(found, |stream| stream.adopt_dictionary(dictionary));
@@ -94,5 +138,5 @@ fn train(server: &Arc<Server>, request: Request) {
     drop(slot);
     // Looking it up may have removed an expired key that somebody waits for.
     server.blocked.leave_to_others();
-    server.trainer.asked.lock().remove(&(db, name.clone()));
+    server.trainer.asked.lock().remove(&(db, name.to_vec()));
 }

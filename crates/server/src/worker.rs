@@ -201,6 +201,7 @@ async fn clock(server: Arc<Server>, worker: usize) {
             disconnect_idle(&server, now);
             check_soft_limits(&server);
         }
+        with(|scratch| sweeper.tick(&server, &scratch.session));
         while with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
             tokio::task::yield_now().await;
         }

@@ -49,6 +49,10 @@ pub(crate) enum Kind {
     Large = 3,
     /// A boxed stream.
     Stream = 4,
+    /// A `Str` in its packed form, which tells codec, dictionary and raw length.
+    Packed = 5,
+    /// A `StrChanged` in its packed form.
+    PackedChanged = 6,
 }
 
 impl Kind {
@@ -60,6 +64,8 @@ impl Kind {
             2 => Self::StrChanged,
             3 => Self::Large,
             4 => Self::Stream,
+            5 => Self::Packed,
+            6 => Self::PackedChanged,
             other => unreachable!("a cell of kind {other}"),
         }
     }
@@ -67,6 +73,18 @@ impl Kind {
     #[inline]
     fn boxed(self) -> bool {
         matches!(self, Self::Large | Self::Stream)
+    }
+
+    /// Whether the value is a string in its packed form.
+    #[inline]
+    pub(crate) fn is_packed(self) -> bool {
+        matches!(self, Self::Packed | Self::PackedChanged)
+    }
+
+    /// Whether the value is a string whose bytes are in the entry as they are.
+    #[inline]
+    pub(crate) fn is_raw_bytes(self) -> bool {
+        matches!(self, Self::Str | Self::StrChanged)
     }
 }
 
@@ -81,6 +99,8 @@ pub(crate) enum Payload<'a> {
     StrChanged(&'a [u8]),
     Large(Box<Segments>),
     Stream(Box<Stream>),
+    Packed(&'a [u8]),
+    PackedChanged(&'a [u8]),
 }
 
 /// Two access bits: how lately the entry was read, aged by the sweeper.
@@ -171,6 +191,8 @@ impl Payload<'_> {
             Payload::StrChanged(_) => Kind::StrChanged,
             Payload::Large(_) => Kind::Large,
             Payload::Stream(_) => Kind::Stream,
+            Payload::Packed(_) => Kind::Packed,
+            Payload::PackedChanged(_) => Kind::PackedChanged,
         }
     }
 
@@ -178,9 +200,10 @@ impl Payload<'_> {
     fn size(&self) -> (usize, usize) {
         match self {
             Payload::Int(value) => (int_len(*value), 1),
-            Payload::Str(bytes) | Payload::StrChanged(bytes) => {
-                (bytes.len(), length_bytes(bytes.len()))
-            }
+            Payload::Str(bytes)
+            | Payload::StrChanged(bytes)
+            | Payload::Packed(bytes)
+            | Payload::PackedChanged(bytes) => (bytes.len(), length_bytes(bytes.len())),
             Payload::Large(_) | Payload::Stream(_) => (8, 0),
         }
     }
@@ -197,7 +220,10 @@ impl Payload<'_> {
                     let bytes = value.to_le_bytes();
                     at.copy_from_nonoverlapping(bytes.as_ptr(), int_len(value));
                 }
-                Payload::Str(bytes) | Payload::StrChanged(bytes) => {
+                Payload::Str(bytes)
+                | Payload::StrChanged(bytes)
+                | Payload::Packed(bytes)
+                | Payload::PackedChanged(bytes) => {
                     at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                 }
                 Payload::Large(chain) => {
@@ -323,10 +349,11 @@ impl Cell {
         self.expires().then(|| unsafe { self.entry().cast::<u64>().read() })
     }
 
-    /// The bytes of an inline string. Only for `Str` and `StrChanged`.
+    /// The bytes of an inline string, or its packed form: of `Str`, `StrChanged`,
+    /// `Packed` and `PackedChanged`.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(matches!(self.kind(), Kind::Str | Kind::StrChanged));
+        debug_assert!(self.kind().is_raw_bytes() || self.kind().is_packed());
         let parts = self.parts();
         // SAFETY: the value's bytes, which live as long as the cell.
         unsafe { std::slice::from_raw_parts(self.entry().add(parts.value), parts.value_len) }
@@ -334,7 +361,7 @@ impl Cell {
 
     /// The same to be changed in place; the caller marks the cell as changed.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        debug_assert!(matches!(self.kind(), Kind::Str | Kind::StrChanged));
+        debug_assert!(self.kind().is_raw_bytes());
         let parts = self.parts();
         // SAFETY: as in `bytes`, and the cell is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.entry().add(parts.value), parts.value_len) }
@@ -342,7 +369,7 @@ impl Cell {
 
     /// Marks an inline string as changed in place.
     pub(crate) fn mark_changed(&mut self) {
-        debug_assert!(matches!(self.kind(), Kind::Str | Kind::StrChanged));
+        debug_assert!(self.kind().is_raw_bytes());
         let bits = self.0.get() & !(0xf << KIND_SHIFT) | (Kind::StrChanged as u64) << KIND_SHIFT;
         self.0 = NonZeroU64::new(bits).expect("the address is still there");
     }
@@ -492,6 +519,10 @@ impl Cell {
             Kind::Int => Self::new(tag, key, expiry, Payload::Int(self.int())),
             Kind::Str => Self::new(tag, key, expiry, Payload::Str(self.bytes())),
             Kind::StrChanged => Self::new(tag, key, expiry, Payload::StrChanged(self.bytes())),
+            Kind::Packed => Self::new(tag, key, expiry, Payload::Packed(self.bytes())),
+            Kind::PackedChanged => {
+                Self::new(tag, key, expiry, Payload::PackedChanged(self.bytes()))
+            }
             // SAFETY: the box is taken from the old entry, whose memory alone
             // is freed below.
             Kind::Large => {
@@ -520,8 +551,14 @@ impl Cell {
             + match self.kind() {
                 Kind::Large => usable(size_of::<Segments>()) + chain_allocated(self.large()),
                 Kind::Stream => usable(size_of::<Stream>()) + self.stream().memory().allocated,
-                Kind::Int | Kind::Str | Kind::StrChanged => 0,
+                _ => 0,
             }
+    }
+
+    /// What the entry would have allocated with `len` bytes of inline value.
+    pub(crate) fn allocated_with(&self, len: usize) -> usize {
+        let parts = self.parts();
+        usable(parts.value - length_bytes(parts.value_len) + length_bytes(len) + len)
     }
 
     /// Frees the entry's own memory and nothing that it boxes.
@@ -539,7 +576,7 @@ impl Drop for Cell {
             match self.kind() {
                 Kind::Large => drop(Box::from_raw(self.boxed::<Segments>())),
                 Kind::Stream => drop(Box::from_raw(self.boxed::<Stream>())),
-                Kind::Int | Kind::Str | Kind::StrChanged => {}
+                _ => {}
             }
         }
         self.free_entry();
@@ -574,6 +611,12 @@ mod tests {
                         assert_eq!((cell.kind(), cell.bytes()), (Kind::Str, &string[..]));
                     }
                 }
+                for string in &strings {
+                    cell.replace(expiry, Payload::Packed(string));
+                    assert_eq!((cell.kind(), cell.bytes()), (Kind::Packed, &string[..]));
+                    cell.replace(expiry, Payload::PackedChanged(string));
+                    assert_eq!((cell.kind(), cell.bytes()), (Kind::PackedChanged, &string[..]));
+                }
                 for from in &strings {
                     for to in &strings {
                         cell.replace(expiry, Payload::Str(from));
@@ -598,12 +641,14 @@ mod tests {
 
     #[test]
     fn expiry_and_key_change_and_the_value_stays() {
-        let values: [fn() -> Payload<'static>; 5] = [
+        let values: [fn() -> Payload<'static>; 7] = [
             || Payload::Int(-300),
             || Payload::Str(b"text"),
             || Payload::StrChanged(b"text"),
             || Payload::Large(Box::new(Segments::from(&[5; 700][..]))),
             || Payload::Stream(Box::new(Stream::new())),
+            || Payload::Packed(b"form"),
+            || Payload::PackedChanged(b"form"),
         ];
         for value in values {
             let mut cell = Cell::new(1, b"old", None, value());
@@ -620,6 +665,7 @@ mod tests {
             match kind {
                 Kind::Int => assert_eq!(cell.int(), -300),
                 Kind::Str | Kind::StrChanged => assert_eq!(cell.bytes(), b"text"),
+                Kind::Packed | Kind::PackedChanged => assert_eq!(cell.bytes(), b"form"),
                 Kind::Large => assert_eq!(cell.large().len(), 700),
                 Kind::Stream => assert!(cell.stream().is_empty()),
             }

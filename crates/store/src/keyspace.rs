@@ -18,7 +18,7 @@ use crate::slot::Slot;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-const PAGE_SLOTS: usize = 128;
+pub(crate) const PAGE_SLOTS: usize = 128;
 const PAGES: usize = SLOTS / PAGE_SLOTS;
 
 /// Some of the slots of a keyspace, next to each other.

@@ -22,16 +22,20 @@
 //! and its value in one allocation). [`memory`] is the allocator beneath.
 
 mod entry;
+pub mod families;
 mod hash;
 mod keyspace;
 pub mod memory;
+pub mod packing;
 pub mod sharded;
 pub mod slot;
 pub mod store;
 mod table;
 pub mod types;
 
+pub use families::{Families, StringFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
+pub use packing::{Candidate, Cooling, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{
     Anatomy, Detached, Found, Interest, NewStr, Packed, SetExpiry, SlotGuard, Str, Type,
     canonical_int,

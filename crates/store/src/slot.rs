@@ -16,7 +16,9 @@
 #![allow(unsafe_code)]
 
 use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
+use crate::families::Pin;
 use crate::hash::Key;
+use crate::packing::{self, Candidate, Damaged, PackedStr, Ready, Rules};
 use crate::store::{Counter, Session, Store};
 use crate::table::{Cells, Mark, Place};
 use crate::types::stream::{Growth, Shape, Stream, StreamError, StreamId};
@@ -51,7 +53,12 @@ impl Type {
 impl From<Kind> for Type {
     fn from(kind: Kind) -> Self {
         match kind {
-            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large => Type::String,
+            Kind::Int
+            | Kind::Str
+            | Kind::StrChanged
+            | Kind::Large
+            | Kind::Packed
+            | Kind::PackedChanged => Type::String,
             Kind::Stream => Type::Stream,
         }
     }
@@ -66,6 +73,8 @@ pub enum Str<'a> {
     Bytes(&'a [u8]),
     /// A chain of segments.
     Chain(&'a Segments),
+    /// Bytes in their packed form.
+    Packed(PackedStr<'a>),
 }
 
 /// A string value to be stored.
@@ -118,17 +127,21 @@ pub struct Found(Place);
 
 /// A value taken out of its slot, or copied, on its way to another key.
 #[derive(Debug)]
-pub struct Detached(Cell);
+pub struct Detached {
+    cell: Cell,
+    /// Keeps the dictionary of a packed value meanwhile.
+    _pin: Option<Pin>,
+}
 
 impl Detached {
     /// The expiry it carries, in Unix milliseconds.
     pub fn expiry(&self) -> Option<u64> {
-        self.0.expiry()
+        self.cell.expiry()
     }
 
     /// Bytes allocated for it, to decide where it is freed.
     pub fn allocated(&self) -> usize {
-        self.0.allocated()
+        self.cell.allocated()
     }
 }
 
@@ -139,12 +152,18 @@ pub struct Anatomy {
     pub encoding: &'static str,
     /// Bytes allocated for entry and value, the slot's cell included.
     pub allocated: usize,
+    /// The same if nothing of it were packed.
+    pub allocated_raw: usize,
     /// Bytes of value as a client sees them (for streams: as rows).
     pub raw: usize,
     /// Of those, the bytes that are packed, and what they are packed into.
     pub packed: Option<Packed>,
+    /// The codec of what is packed; `none` where nothing is.
+    pub codec: &'static str,
     /// Bytes of the dictionary that it is packed with, if there is one.
     pub dictionary: Option<usize>,
+    /// The id of a string's dictionary and the level that it packs at.
+    pub dictionary_id: Option<(u32, i32)>,
     /// How lately it was read: 3 just now, 0 not for long.
     pub access: u8,
 }
@@ -364,8 +383,10 @@ impl<'a> SlotGuard<'a> {
     pub fn find(&mut self, key: &Key<'_>) -> Option<Found> {
         let found = self.find_untouched(key)?;
         let cell = self.cells_mut().get_mut(found.0);
-        if cell.access() != ACCESS_MAX {
-            cell.set_access(ACCESS_MAX);
+        let access = cell.access();
+        if access != ACCESS_MAX {
+            // One read does not make a packed value hot.
+            cell.set_access(if cell.kind().is_packed() { access + 1 } else { ACCESS_MAX });
         }
         Some(found)
     }
@@ -410,8 +431,104 @@ impl<'a> SlotGuard<'a> {
             Kind::Int => Some(Str::Int(cell.int())),
             Kind::Str | Kind::StrChanged => Some(Str::Bytes(cell.bytes())),
             Kind::Large => Some(Str::Chain(cell.large())),
+            Kind::Packed | Kind::PackedChanged => Some(Str::Packed(self.packed(cell))),
             Kind::Stream => None,
         }
+    }
+
+    fn packed<'c>(&'c self, cell: &'c Cell) -> PackedStr<'c> {
+        PackedStr { form: cell.bytes(), session: self.session }
+    }
+
+    /// Unpacks a string in place, and takes it for just used; whether it was
+    /// packed. O(value).
+    pub fn unpack(&mut self, found: Found) -> Result<bool, Damaged> {
+        let cell = self.cell(found);
+        if !cell.kind().is_packed() {
+            return Ok(false);
+        }
+        let mut raw = Vec::new();
+        self.packed(cell).append_to(&mut raw)?;
+        self.change(found, |cell| put_raw(cell, &raw));
+        Ok(true)
+    }
+
+    /// A raw string's copy, to be packed whatever its age. `None` if it is
+    /// packed already, or nothing that can be packed.
+    pub fn candidate(&self, found: Found) -> Option<Candidate> {
+        let cell = self.cell(found);
+        cell.kind().is_raw_bytes().then(|| self.copied(cell, true))
+    }
+
+    fn copied(&self, cell: &Cell, forced: bool) -> Candidate {
+        copy_out(self.session.store(), self.db, cell, forced)
+    }
+
+    /// Takes one off the access bits of some cells from `mark` on. What has
+    /// cooled is copied to `candidates`, what is read often is unpacked; where
+    /// to go on, or `None` at the slot's end.
+    pub(crate) fn cool(
+        &mut self,
+        mark: Mark,
+        rules: Rules<'_>,
+        candidates: &mut Vec<Candidate>,
+    ) -> Option<Mark> {
+        let (session, db) = (self.session, self.db);
+        let (mut copied, mut unpacked) = (0, 0);
+        self.cells_mut().walk_mut(mark, packing::LOOK_AT_ONCE, &mut |cell| {
+            let (access, store) = (cell.access(), session.store());
+            let is_cold = match cell.kind() {
+                Kind::Packed | Kind::PackedChanged if access == ACCESS_MAX => {
+                    if unpacked >= packing::UNPACK_AT_ONCE {
+                        return false;
+                    }
+                    unpacked += unpack_hot(session, cell);
+                    return true;
+                }
+                Kind::Packed | Kind::PackedChanged => rules.rechecks(store, cell, true),
+                Kind::Str | Kind::StrChanged => match access {
+                    0 => rules.rechecks(store, cell, false),
+                    1 => rules.fits(cell),
+                    _ => rules.at_once && rules.fits(cell),
+                },
+                Kind::Int | Kind::Large | Kind::Stream => false,
+            };
+            if !is_cold {
+                cell.set_access(access.saturating_sub(1));
+                return true;
+            }
+            if copied > 0 && copied + cell.bytes().len() > packing::COPY_AT_ONCE {
+                return false;
+            }
+            // What is packed anew is as warm as it was.
+            let settled = if cell.kind().is_packed() { access.saturating_sub(1) } else { 0 };
+            cell.set_access(settled);
+            copied += cell.bytes().len();
+            candidates.push(copy_out(store, db, cell, false));
+            true
+        })
+    }
+
+    /// Puts a packed form in the place of the value it was made of, if that is
+    /// still there and, unless it was forced, still cold; whether it was.
+    pub(crate) fn install(&mut self, found: Found, candidate: &Candidate, ready: &Ready) -> bool {
+        let cell = self.cell(found);
+        let kind = cell.kind();
+        let same = if candidate.is_packed { kind.is_packed() } else { kind.is_raw_bytes() }
+            && cell.bytes() == candidate.bytes
+            && (candidate.forced || candidate.is_packed || cell.access() == 0);
+        if same {
+            let changed = matches!(kind, Kind::StrChanged | Kind::PackedChanged);
+            self.change(found, |cell| {
+                let (expiry, form) = (cell.expiry(), &ready.form);
+                let packed = if changed { Payload::PackedChanged } else { Payload::Packed };
+                cell.replace(expiry, packed(form));
+                if !candidate.is_packed {
+                    cell.set_access(0);
+                }
+            });
+        }
+        same
     }
 
     /// Sets a key to a string, whatever it held. `found` is what a lookup of
@@ -447,14 +564,19 @@ impl<'a> SlotGuard<'a> {
                 SetExpiry::At(at) => Some(at),
                 SetExpiry::Clear | SetExpiry::Keep => None,
             };
-            return self.insert(key, Cell::new(key.tag(), key.bytes, expiry, payload));
+            let mut cell = Cell::new(key.tag(), key.bytes, expiry, payload);
+            cell.set_access(ACCESS_MAX);
+            return self.insert(key, cell);
         };
         let expiry = match expiry {
             SetExpiry::At(at) => Some(at),
             SetExpiry::Clear => None,
             SetExpiry::Keep => self.expiry(found),
         };
-        self.change(found, |cell| cell.replace(expiry, payload));
+        self.change(found, |cell| {
+            cell.replace(expiry, payload);
+            cell.set_access(ACCESS_MAX);
+        });
         found
     }
 
@@ -466,8 +588,9 @@ impl<'a> SlotGuard<'a> {
         });
     }
 
-    /// Appends to a string; its new length. O(`bytes`) amortised.
-    pub fn append(&mut self, found: Found, bytes: &[u8]) -> usize {
+    /// Appends to a string; its new length. O(`bytes`) amortised. A packed one
+    /// is unpacked first.
+    pub fn append(&mut self, found: Found, bytes: &[u8]) -> Result<usize, Damaged> {
         let len = self.string_len(found);
         self.write_at(found, len, bytes)
     }
@@ -479,13 +602,23 @@ impl<'a> SlotGuard<'a> {
 
     /// Writes into a string at `offset`, extending it with zeros where it is
     /// shorter; its new length. Keeps the expiry. O(`bytes`) plus what it
-    /// extends.
-    pub fn write_at(&mut self, found: Found, offset: usize, bytes: &[u8]) -> usize {
+    /// extends. A packed one is unpacked first.
+    pub fn write_at(
+        &mut self,
+        found: Found,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<usize, Damaged> {
         self.write_pieces_at(found, offset, bytes.len(), std::iter::once(bytes))
     }
 
     /// The same with a value, of which a chain is written segment by segment.
-    pub fn write_value_at(&mut self, found: Found, offset: usize, value: &NewStr<'_>) -> usize {
+    pub fn write_value_at(
+        &mut self,
+        found: Found,
+        offset: usize,
+        value: &NewStr<'_>,
+    ) -> Result<usize, Damaged> {
         match value {
             NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => {
                 self.write_at(found, offset, bytes)
@@ -505,9 +638,11 @@ impl<'a> SlotGuard<'a> {
         offset: usize,
         total: usize,
         pieces: impl Iterator<Item = &'p [u8]>,
-    ) -> usize {
+    ) -> Result<usize, Damaged> {
+        self.unpack(found)?;
         let len = self.string_len(found).max(offset + total);
         self.change(found, |cell| {
+            cell.set_access(ACCESS_MAX);
             if cell.kind() == Kind::Int {
                 let (expiry, digits) = (cell.expiry(), cell.int().to_string());
                 cell.replace(expiry, Payload::StrChanged(digits.as_bytes()));
@@ -534,7 +669,7 @@ impl<'a> SlotGuard<'a> {
             }
             cell.mark_changed();
         });
-        len
+        Ok(len)
     }
 
     /// Sets or removes the key's expiry.
@@ -555,8 +690,17 @@ impl<'a> SlotGuard<'a> {
             self.count(Counter::Expiring(self.keyspace), -1);
         }
         self.count(Counter::Keys(self.keyspace), -1);
-        Weight::of(&cell).gone().count(self.session.store());
-        Detached(cell)
+        let pin = self.pin(&cell);
+        Weight::of(&cell).count_gone(self.session.store());
+        Detached { cell, _pin: pin }
+    }
+
+    /// Keeps the dictionary of a packed value that is about to leave its slot.
+    fn pin(&self, cell: &Cell) -> Option<Pin> {
+        if !cell.kind().is_packed() {
+            return None;
+        }
+        self.session.store().families().dictionaries.pin(packing::dictionary_id(cell.bytes()))
     }
 
     /// A copy of the value, with its expiry, to be attached to another key.
@@ -569,13 +713,17 @@ impl<'a> SlotGuard<'a> {
             Kind::StrChanged => Payload::StrChanged(cell.bytes()),
             Kind::Large => Payload::Large(Box::new(cell.large().clone())),
             Kind::Stream => Payload::Stream(Box::new(cell.stream().duplicate())),
+            Kind::Packed => Payload::Packed(cell.bytes()),
+            Kind::PackedChanged => Payload::PackedChanged(cell.bytes()),
         };
-        Detached(Cell::new(cell.tag(), cell.key(), cell.expiry(), payload))
+        let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), payload);
+        copy.set_access(cell.access());
+        Detached { cell: copy, _pin: self.pin(cell) }
     }
 
     /// Gives a detached value to a key that does not exist here.
     pub fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
-        let mut cell = value.0;
+        let Detached { mut cell, _pin } = value;
         cell.rename(key.tag(), key.bytes);
         self.insert(key, cell)
     }
@@ -614,7 +762,11 @@ impl<'a> SlotGuard<'a> {
         }
         Some(cell.stream_mut().append(id, fields, shape).map(|growth| {
             let Growth { raw, allocated, pending } = growth;
-            let weight = Weight { kind: Type::Stream, amounts: [allocated, raw, 0, 0, pending] };
+            let weight = Weight {
+                kind: Type::Stream,
+                amounts: [allocated, raw, 0, 0, pending],
+                dictionary: 0,
+            };
             weight.count(self.session.store());
             self.note_pending(weight);
         }))
@@ -629,12 +781,23 @@ impl<'a> SlotGuard<'a> {
     /// What the entry is made of.
     pub fn anatomy(&self, found: Found) -> Anatomy {
         let cell = self.cell(found);
+        let codec = match cell.kind() {
+            Kind::Packed | Kind::PackedChanged => packing::codec_name(cell.bytes()),
+            Kind::Stream if cell.stream().memory().packed > 0 => "zstd",
+            _ => "none",
+        };
         let (encoding, raw, packed) = match cell.kind() {
             Kind::Int => ("int", cell.int().to_string().len(), None),
             // Redis embeds strings of up to 44 bytes in their object.
             Kind::Str if cell.bytes().len() <= 44 => ("embstr", cell.bytes().len(), None),
             Kind::Str | Kind::StrChanged => ("raw", cell.bytes().len(), None),
             Kind::Large => ("raw", cell.large().len(), None),
+            Kind::Packed | Kind::PackedChanged => {
+                let raw = self.packed(cell).len();
+                let embedded = cell.kind() == Kind::Packed && raw <= 44;
+                let packed = Packed { raw, packed: cell.bytes().len() };
+                (if embedded { "embstr" } else { "raw" }, raw, Some(packed))
+            }
             Kind::Stream => {
                 let memory = cell.stream().memory();
                 let packed = Packed { raw: memory.packed_from, packed: memory.packed };
@@ -642,11 +805,35 @@ impl<'a> SlotGuard<'a> {
             }
         };
         let allocated = cell.allocated() + size_of::<Cell>();
-        let dictionary = match cell.kind() {
-            Kind::Stream => cell.stream().dictionary().map(|d| d.bytes().len()),
-            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large => None,
+        let (dictionary, dictionary_id) = match cell.kind() {
+            Kind::Stream => (cell.stream().dictionary().map(|d| d.bytes().len()), None),
+            Kind::Packed | Kind::PackedChanged => {
+                let id = packing::dictionary_id(cell.bytes());
+                let dictionary = self.session.store().families().dictionaries.get(id);
+                let dictionary = dictionary.as_ref();
+                (dictionary.map(|d| d.bytes().len()), dictionary.map(|d| (id, d.level())))
+            }
+            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large => (None, None),
         };
-        Anatomy { encoding, allocated, raw, packed, dictionary, access: cell.access() }
+        let access = cell.access();
+        let allocated_raw = match (cell.kind(), packed) {
+            (Kind::Packed | Kind::PackedChanged, Some(packed)) => {
+                cell.allocated_with(packed.raw) + size_of::<Cell>()
+            }
+            (_, Some(packed)) => allocated.saturating_sub(packed.packed) + packed.raw,
+            (_, None) => allocated,
+        };
+        Anatomy {
+            encoding,
+            allocated,
+            allocated_raw,
+            raw,
+            packed,
+            codec,
+            dictionary,
+            dictionary_id,
+            access,
+        }
     }
 
     /// Visits keys from `mark` on, `count` of them or a few more, each with its
@@ -732,7 +919,7 @@ impl<'a> SlotGuard<'a> {
 
     fn expire(&mut self, place: Place) {
         let value = self.detach(Found(place));
-        self.session.store().observer().expired(self, value.0.key());
+        self.session.store().observer().expired(self, value.cell.key());
         self.count(Counter::Expired, 1);
     }
 
@@ -800,27 +987,51 @@ pub(crate) struct Weight {
     /// Bytes allocated, raw, packed from and packed, and the blocks that await
     /// packing: of streams alone but for the first.
     amounts: [i64; 5],
+    /// The dictionary that a packed string refers to, 0 for none.
+    dictionary: u32,
 }
 
 impl Weight {
     #[inline]
     pub(crate) fn of(cell: &Cell) -> Self {
         let (kind, mut amounts) = (cell.kind().into(), [cell.allocated() as i64, 0, 0, 0, 0]);
-        if kind == Type::Stream {
-            let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
-            let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
-            amounts[1..].copy_from_slice(&of_stream.map(|amount| amount as i64));
+        let mut dictionary = 0;
+        match cell.kind() {
+            Kind::Int => {}
+            Kind::Str | Kind::StrChanged => amounts[1] = cell.bytes().len() as i64,
+            Kind::Large => amounts[1] = cell.large().len() as i64,
+            Kind::Packed | Kind::PackedChanged => {
+                let form = cell.bytes();
+                let raw = snug_codec::packed::raw_len(form).unwrap_or(0) as i64;
+                amounts[1..4].copy_from_slice(&[raw, raw, form.len() as i64]);
+                dictionary = packing::dictionary_id(form);
+            }
+            Kind::Stream => {
+                let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
+                let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
+                amounts[1..].copy_from_slice(&of_stream.map(|amount| amount as i64));
+            }
         }
-        Self { kind, amounts }
+        Self { kind, amounts, dictionary }
     }
 
-    /// What is to be counted when this goes.
-    pub(crate) fn gone(self) -> Self {
-        Self { amounts: self.amounts.map(|amount| -amount), ..self }
+    /// Counts this as gone.
+    pub(crate) fn count_gone(self, store: &Store) {
+        Self { amounts: self.amounts.map(|amount| -amount), ..self }.count_amounts(store);
+        if self.dictionary != 0 {
+            store.families().dictionaries.count(self.dictionary, -1);
+        }
     }
 
     /// Adds this to the counters.
     pub(crate) fn count(self, store: &Store) {
+        self.count_amounts(store);
+        if self.dictionary != 0 {
+            store.families().dictionaries.count(self.dictionary, 1);
+        }
+    }
+
+    fn count_amounts(self, store: &Store) {
         let kind = self.kind;
         let counters = [
             Counter::Bytes(kind),
@@ -840,12 +1051,13 @@ impl Weight {
     /// one step, so that nobody who reads a counter meanwhile sees a dip.
     #[inline]
     fn becomes(self, after: Self, store: &Store) {
-        if self.kind != after.kind {
-            self.gone().count(store);
+        // What comes is counted before what goes: they may share a dictionary.
+        if self.kind != after.kind || self.dictionary != after.dictionary {
             after.count(store);
+            self.count_gone(store);
         } else if self != after {
             let amounts = std::array::from_fn(|n| after.amounts[n] - self.amounts[n]);
-            Self { amounts, ..after }.count(store);
+            Self { amounts, ..after }.count_amounts(store);
         }
     }
 
@@ -861,6 +1073,7 @@ impl Str<'_> {
             Str::Int(value) => decimal_len(*value),
             Str::Bytes(bytes) => bytes.len(),
             Str::Chain(chain) => chain.len(),
+            Str::Packed(packed) => packed.len(),
         }
     }
 
@@ -870,12 +1083,17 @@ impl Str<'_> {
     }
 
     /// The string in one piece: a reference where it is in one piece.
-    pub fn to_bytes(&self) -> std::borrow::Cow<'_, [u8]> {
-        match self {
+    pub fn to_bytes(&self) -> Result<std::borrow::Cow<'_, [u8]>, Damaged> {
+        Ok(match self {
             Str::Int(value) => value.to_string().into_bytes().into(),
             Str::Bytes(bytes) => (*bytes).into(),
             Str::Chain(chain) => chain.to_vec().into(),
-        }
+            Str::Packed(packed) => {
+                let mut raw = Vec::new();
+                packed.append_to(&mut raw)?;
+                raw.into()
+            }
+        })
     }
 
     /// The value as an integer, if it is the decimal form of one.
@@ -883,8 +1101,70 @@ impl Str<'_> {
         match self {
             Str::Int(value) => Some(*value),
             Str::Bytes(bytes) => canonical_int(bytes),
-            Str::Chain(_) => None,
+            Str::Packed(packed) if packed.len() <= INT_LEN_MAX => {
+                let mut raw = Vec::new();
+                packed.append_to(&mut raw).ok()?;
+                canonical_int(&raw)
+            }
+            Str::Packed(_) | Str::Chain(_) => None,
         }
+    }
+}
+
+impl<'a> Str<'a> {
+    /// The same string, and if it is packed its bytes, unpacked into `room`.
+    pub fn unpacked<'b>(self, room: &'b mut Vec<u8>) -> Result<Str<'b>, Damaged>
+    where
+        'a: 'b,
+    {
+        match self {
+            Str::Packed(packed) => {
+                room.clear();
+                packed.append_to(room)?;
+                Ok(Str::Bytes(room))
+            }
+            raw => Ok(raw),
+        }
+    }
+}
+
+/// The longest decimal form of an `i64`.
+const INT_LEN_MAX: usize = 20;
+
+/// Puts raw bytes in the place of their packed form.
+fn put_raw(cell: &mut Cell, raw: &[u8]) {
+    let expiry = cell.expiry();
+    match cell.kind() {
+        Kind::PackedChanged => cell.replace(expiry, Payload::StrChanged(raw)),
+        _ => cell.replace(expiry, Payload::Str(raw)),
+    }
+    cell.set_access(ACCESS_MAX);
+}
+
+/// Unpacks a value that is read often; the bytes that took. What is damaged is
+/// left as it is, for whoever reads it.
+fn unpack_hot(session: &Session, cell: &mut Cell) -> usize {
+    let mut raw = Vec::new();
+    if (PackedStr { form: cell.bytes(), session }).append_to(&mut raw).is_err() {
+        return 0;
+    }
+    let before = Weight::of(cell);
+    put_raw(cell, &raw);
+    before.becomes(Weight::of(cell), session.store());
+    raw.len()
+}
+
+/// A copy of a cell's key and bytes, with a hold on the dictionary they need.
+fn copy_out(store: &Store, db: usize, cell: &Cell, forced: bool) -> Candidate {
+    let is_packed = cell.kind().is_packed();
+    let id = if is_packed { packing::dictionary_id(cell.bytes()) } else { 0 };
+    Candidate {
+        db,
+        key: cell.key().to_vec(),
+        bytes: cell.bytes().to_vec(),
+        is_packed,
+        _pin: store.families().dictionaries.pin(id),
+        forced,
     }
 }
 

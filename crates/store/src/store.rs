@@ -26,15 +26,17 @@
 //! Slots are only ever waited for in ascending order, gates only by a thread
 //! that holds neither slot nor gate: nothing can wait in a circle.
 
+use crate::families::Families;
 use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, Page};
 use crate::memory::prefetch;
+use crate::packing::{Candidate, Ready, Unpacker};
 use crate::sharded::Sharded;
 use crate::slot::{Slot, SlotGuard, Type, Weight};
 use crate::table::Mark;
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -119,6 +121,7 @@ pub struct Store {
     keyspaces: [Keyspace; DATABASES],
     counters: Sharded<COUNTERS>,
     gates: Mutex<Vec<Arc<Gate>>>,
+    families: Families,
     observer: Box<dyn Observer>,
 }
 
@@ -138,6 +141,7 @@ impl Store {
             keyspaces: std::array::from_fn(|_| Keyspace::new()),
             counters: Sharded::new(),
             gates: Mutex::default(),
+            families: Families::default(),
             observer,
         })
     }
@@ -158,7 +162,13 @@ impl Store {
             mode: Cell::new(Mode::Single),
             guards: Cell::new(0),
             held: RefCell::default(),
+            unpacker: RefCell::default(),
         }
+    }
+
+    /// The families of its strings, and their dictionaries.
+    pub fn families(&self) -> &Families {
+        &self.families
     }
 
     /// A key's hash and slot.
@@ -263,6 +273,8 @@ pub struct Session {
     guards: Cell<usize>,
     /// The slots locked in mode `Held`, ascending: keyspace and slot.
     held: RefCell<Vec<(usize, usize)>>,
+    /// What it unpacks strings with.
+    unpacker: RefCell<Unpacker>,
 }
 
 impl std::fmt::Debug for Session {
@@ -296,6 +308,11 @@ impl Session {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now.get()
+    }
+
+    /// What it unpacks strings with; to be let go of at once.
+    pub(crate) fn unpacker(&self) -> RefMut<'_, Unpacker> {
+        self.unpacker.borrow_mut()
     }
 
     #[inline]
@@ -620,6 +637,17 @@ impl<'s> Batch<'s> {
         None
     }
 
+    /// Puts a packed form in the place of the value it was made of, if that has
+    /// not been used, changed or removed since; whether it did.
+    pub fn install(&self, candidate: &Candidate, ready: &Ready) -> bool {
+        let key = self.key(&candidate.key);
+        let mut slot = self.lock(candidate.db, &key);
+        match slot.find_untouched(&key) {
+            Some(found) => slot.install(found, candidate, ready),
+            None => false,
+        }
+    }
+
     /// Mean remaining milliseconds of the keys of a database that expire,
     /// estimated from a few slots. 0 when none does.
     pub fn average_ttl(&self, db: usize) -> u64 {
@@ -697,7 +725,7 @@ impl Drop for Flushed {
     fn drop(&mut self) {
         for slot in self.pages.drain(..).flat_map(|page| *page) {
             let cells = slot.into_cells();
-            cells.iter().for_each(|cell| Weight::of(cell).gone().count(&self.store));
+            cells.iter().for_each(|cell| Weight::of(cell).count_gone(&self.store));
         }
     }
 }

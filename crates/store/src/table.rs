@@ -304,6 +304,11 @@ impl Cells {
             visited += 1;
             at += 1;
         }
+        self.behind(number, mark)
+    }
+
+    /// Where a walk goes on behind the table of this number.
+    fn behind(&self, number: u32, mark: Mark) -> Option<Mark> {
         let depth = match (number, &self.directory) {
             (_, None) => 0,
             (0, Some(d)) => d.first_depth,
@@ -312,6 +317,27 @@ impl Cells {
         let below = BRANCH_BITS - depth;
         let next = ((mark.branch >> below) + 1) << below;
         (next < 1 << BRANCH_BITS).then_some(Mark { branch: next, tag: 0 })
+    }
+
+    /// As [`walk`](Self::walk), with cells to be changed. `visit` says whether
+    /// it is done with the cell; if not, the walk ends there and goes on with it.
+    pub(crate) fn walk_mut(
+        &mut self,
+        mark: Mark,
+        count: usize,
+        visit: &mut dyn FnMut(&mut Cell) -> bool,
+    ) -> Option<Mark> {
+        let number = self.table_of(mark.branch);
+        let table = self.table_mut(number);
+        let first = table.lower_bound(mark.tag);
+        for at in first..table.cells.len() {
+            let tag = table.cells[at].tag();
+            let full = at - first >= count && tag != table.cells[at - 1].tag();
+            if full || !visit(&mut table.cells[at]) {
+                return Some(Mark { branch: mark.branch, tag });
+            }
+        }
+        self.behind(number, mark)
     }
 
     /// Every cell, in no particular order.
@@ -357,6 +383,41 @@ mod tests {
 
     /// Miri's tables are small, and so are its tests.
     const SMALL: usize = if cfg!(miri) { 10 } else { 100 };
+
+    #[test]
+    fn a_walk_that_changes_cells_goes_on_where_it_was_told_to_stop() {
+        let hasher = KeyHasher::new(false);
+        let mut cells = Cells::default();
+        for n in 0..4 * TABLE_MAX {
+            let name = format!("key:{n}").into_bytes();
+            let key = hasher.key(&name);
+            cells.insert(&key, cell(&key, n as i64), |key| hasher.key(key).branch());
+        }
+        for count in [1, 7, usize::MAX] {
+            let mut mark = Some(Mark::default());
+            while let Some(from) = mark {
+                let mut left = 3;
+                mark = cells.walk_mut(from, count, &mut |cell| {
+                    if cell.access() == 0 {
+                        if left == 0 {
+                            return false;
+                        }
+                        left -= 1;
+                        cell.set_access(1);
+                    }
+                    true
+                });
+            }
+            assert!(cells.iter().all(|cell| cell.access() == 1));
+            let mut mark = Some(Mark::default());
+            while let Some(from) = mark {
+                mark = cells.walk_mut(from, 5, &mut |cell| {
+                    cell.set_access(0);
+                    true
+                });
+            }
+        }
+    }
 
     /// A hash of which only the branch's leading bits differ would be a
     /// directory's worst case; a real one with everything in one slot is what

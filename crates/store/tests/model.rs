@@ -1,7 +1,9 @@
-//! A store under random operations is sixteen maps with expiries.
+//! A store under random operations is sixteen maps with expiries, whatever of
+//! it is packed, unpacked or packed anew meanwhile.
 
 use proptest::prelude::*;
-use snug_store::{Batch, NewStr, SetExpiry, Store, StoreConfig, Str, Unobserved};
+use snug_store::{Batch, Cooling, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str};
+use snug_store::{StringParams, Type, Unobserved};
 use std::collections::BTreeMap;
 
 const START: u64 = 1_700_000_000_000;
@@ -19,7 +21,17 @@ enum Op {
     Flush(u8),
     Sweep,
     Pass(u16),
+    /// Pack one value, whatever its age.
+    Pack(u8),
+    Unpack(u8),
+    /// Walk all slots, so often, and pack what has cooled.
+    Cool(u8),
+    /// Train a dictionary for every family that has the samples.
+    Train,
 }
+
+/// Whatever can be packed is, also where that makes it longer.
+const PACK_ALL: StringParams = StringParams { min_size: 1, min_saving_percent: -100_000, level: 1 };
 
 #[derive(Clone, Copy, Debug)]
 enum Expiry {
@@ -54,6 +66,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u8..3).prop_map(Op::Flush),
         2 => Just(Op::Sweep),
         4 => (0u16..2000).prop_map(Op::Pass),
+        8 => any::<u8>().prop_map(Op::Pack),
+        2 => any::<u8>().prop_map(Op::Unpack),
+        3 => (1u8..4).prop_map(Op::Cool),
+        2 => Just(Op::Train),
     ]
 }
 
@@ -91,7 +107,12 @@ fn check(batch: &Batch<'_>, model: &mut Model) {
             let found = slot.find(&key).expect("a live key is found");
             let string = slot.string(found).expect("all values are strings");
             assert_eq!(string.len(), expected.len());
-            assert!(*string.to_bytes() == **expected, "another value");
+            assert!(*string.to_bytes().unwrap() == **expected, "another value");
+            let mut room = b"old".to_vec();
+            match string.unpacked(&mut room).unwrap() {
+                Str::Bytes(bytes) => assert!(bytes == expected),
+                other => assert!(!matches!(other, Str::Packed(_))),
+            }
             assert_eq!(slot.expiry(found), *expiry);
             if let Str::Int(n) = string {
                 assert_eq!(n.to_string().as_bytes(), expected);
@@ -100,7 +121,73 @@ fn check(batch: &Batch<'_>, model: &mut Model) {
     }
 }
 
-fn apply(batch: &Batch<'_>, model: &mut Model, op: Op) {
+/// What packs: a walk over the slots, and a packer.
+struct Sweeper {
+    cooling: Cooling,
+    packer: Packer,
+}
+
+impl Sweeper {
+    fn pass(&mut self, session: &Session, batch: &Batch<'_>) {
+        self.cooling.begin(session, &PACK_ALL);
+        let mut candidates = Vec::new();
+        while !self.cooling.is_done() {
+            self.cooling.step(batch, &PACK_ALL, false, &mut candidates);
+            for candidate in candidates.drain(..) {
+                if let Some(ready) = self.packer.pack(batch.store(), &candidate, &PACK_ALL) {
+                    batch.install(&candidate, &ready);
+                }
+            }
+        }
+    }
+}
+
+/// The counters of strings are the sums over the strings.
+fn check_counters(batch: &Batch<'_>) {
+    let (mut raw, mut from, mut packed, mut allocated) = (0, 0, 0, 0);
+    let mut references = std::collections::BTreeMap::new();
+    for db in 0..3 {
+        let mut names = Vec::new();
+        batch.scan(db, 0, usize::MAX, |key, _| names.push(key.to_vec()));
+        for name in names {
+            let key = batch.key(&name);
+            let mut slot = batch.lock(db, &key);
+            let found = slot.find_untouched(&key).expect("a scanned key is there");
+            let anatomy = slot.anatomy(found);
+            allocated += anatomy.allocated - 8;
+            raw += if anatomy.encoding == "int" { 0 } else { anatomy.raw };
+            from += anatomy.packed.unwrap_or_default().raw;
+            packed += anatomy.packed.unwrap_or_default().packed;
+            if let Some((id, _)) = anatomy.dictionary_id {
+                *references.entry(id).or_insert(0) += 1;
+            }
+        }
+    }
+    let memory = batch.store().type_memory(Type::String);
+    assert_eq!(memory.allocated, allocated as u64);
+    assert_eq!(memory.raw, raw as u64);
+    assert_eq!((memory.packed_from, memory.packed), (from as u64, packed as u64));
+    for dictionary in batch.store().families().dictionaries() {
+        assert_eq!(dictionary.references, references.remove(&dictionary.id).unwrap_or(0));
+    }
+    assert!(references.is_empty(), "a value refers to a dictionary that is gone");
+}
+
+/// A dictionary for each family, from its own shape: what is in it matters to no
+/// reader, only that values refer to it.
+fn train(batch: &Batch<'_>) {
+    let families = batch.store().families();
+    for info in families.all() {
+        let family = families.of(&info.shape);
+        let texts: Vec<String> =
+            (0..100).map(|n| format!("{n} of {:?}: {}", info.shape, n * 7)).collect();
+        let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+        let dictionary = snug_codec::Dictionary::train_with(&samples, 1024, 1, 1).unwrap();
+        families.adopt(&family, Some(dictionary));
+    }
+}
+
+fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mut Model, op: Op) {
     let now = batch.now();
     for keys in model.iter_mut() {
         keys.retain(|_, (_, expiry)| expiry.is_none_or(|at| at > now));
@@ -130,7 +217,7 @@ fn apply(batch: &Batch<'_>, model: &mut Model, op: Op) {
             if let Some(found) = slot.find(&key) {
                 let kept = model[db].get_mut(&name).expect("the model has it");
                 kept.0.extend_from_slice(&value);
-                assert_eq!(slot.append(found, &value), kept.0.len());
+                assert_eq!(slot.append(found, &value).unwrap(), kept.0.len());
             }
         }
         Op::WriteAt(n, offset, value) => {
@@ -144,7 +231,7 @@ fn apply(batch: &Batch<'_>, model: &mut Model, op: Op) {
                     kept.resize(offset + value.len(), 0);
                 }
                 kept[offset..offset + value.len()].copy_from_slice(&value);
-                assert_eq!(slot.write_at(found, offset, &value), kept.len());
+                assert_eq!(slot.write_at(found, offset, &value).unwrap(), kept.len());
             }
         }
         Op::Expire(n, ms) => {
@@ -200,6 +287,32 @@ fn apply(batch: &Batch<'_>, model: &mut Model, op: Op) {
         }
         Op::Sweep => while batch.expire_due(0, 1, &mut || false) {},
         Op::Pass(ms) => batch.set_now(now + u64::from(ms)),
+        Op::Pack(n) => {
+            let (db, name) = place(n);
+            let key = batch.key(&name);
+            let mut slot = batch.lock(db, &key);
+            let Some(found) = slot.find(&key) else { return };
+            let raw = slot.string(found).map(|string| !matches!(string, Str::Packed(_)));
+            let Some(candidate) = slot.candidate(found) else { return };
+            drop(slot);
+            assert_eq!(raw, Some(true));
+            let ready = sweeper.packer.pack(batch.store(), &candidate, &PACK_ALL);
+            if let Some(ready) = ready {
+                assert!(batch.install(&candidate, &ready));
+                assert!(!batch.install(&candidate, &ready), "it is raw no longer");
+            }
+        }
+        Op::Unpack(n) => {
+            let (db, name) = place(n);
+            let key = batch.key(&name);
+            let mut slot = batch.lock(db, &key);
+            if let Some(found) = slot.find(&key) {
+                slot.unpack(found).unwrap();
+                assert!(!matches!(slot.string(found), Some(Str::Packed(_))));
+            }
+        }
+        Op::Cool(passes) => (0..passes).for_each(|_| sweeper.pass(session, batch)),
+        Op::Train => train(batch),
     }
 }
 
@@ -213,10 +326,12 @@ proptest! {
     ) {
         let store = Store::new(StoreConfig { cluster }, Box::new(Unobserved));
         let mut session = store.session();
+        let beside = store.session();
+        let mut sweeper = Sweeper { cooling: Cooling::new(0, 1), packer: Packer::default() };
         let mut model = Model::default();
         let batch = session.enter(START);
         for op in ops {
-            apply(&batch, &mut model, op);
+            apply(&beside, &batch, &mut sweeper, &mut model, op);
         }
         check(&batch, &mut model);
         // The books agree once everything due has been swept.
@@ -226,7 +341,10 @@ proptest! {
             let expiring = keys.values().filter(|(_, expiry)| expiry.is_some()).count();
             prop_assert_eq!(store.expiring(db), expiring as u64);
         }
+        check_counters(&batch);
         (0..3).for_each(|db| drop(batch.flush(db)));
-        prop_assert_eq!(store.type_memory(snug_store::Type::String).allocated, 0);
+        let memory = store.type_memory(Type::String);
+        prop_assert_eq!((memory.allocated, memory.raw, memory.packed), (0, 0, 0));
+        prop_assert!(store.families().dictionaries().iter().all(|d| d.references == 0));
     }
 }

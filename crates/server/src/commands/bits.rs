@@ -80,6 +80,16 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
+/// The string found, its bytes within reach: never packed.
+fn string_of<'a>(
+    slot: &'a SlotGuard<'_>,
+    found: Option<Found>,
+    room: &'a mut Vec<u8>,
+) -> Result<Option<Str<'a>>, Error> {
+    let string = found.and_then(|found| slot.string(found));
+    Ok(string.map(|string| string.unpacked(room)).transpose()?)
+}
+
 /// The string with its bytes written out: never an integer.
 fn spelled<'a>(string: Str<'a>, digits: &'a mut itoa::Buffer) -> Str<'a> {
     match string {
@@ -96,7 +106,7 @@ fn pieces(string: Str<'_>, start: usize, end: usize) -> impl Iterator<Item = &[u
             (Some(&bytes[start.min(end)..end]), None)
         }
         Str::Chain(chain) => (None, Some(chain.range(start, end))),
-        Str::Int(_) => (None, None),
+        Str::Int(_) | Str::Packed(_) => (None, None),
     };
     bytes.into_iter().chain(chain.into_iter().flatten())
 }
@@ -107,7 +117,7 @@ fn byte_at(string: Str<'_>, at: usize) -> u8 {
     match spelled(string, &mut digits) {
         Str::Bytes(bytes) => bytes.get(at).copied().unwrap_or(0),
         Str::Chain(chain) => chain.get(at).unwrap_or(0),
-        Str::Int(_) => 0,
+        Str::Int(_) | Str::Packed(_) => 0,
     }
 }
 
@@ -140,13 +150,16 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let mut slot = cx.lock(&key);
     let at = (offset >> 3) as usize;
     let found = cx.find_string(&mut slot, &key)?;
+    if let Some(found) = found {
+        slot.unpack(found)?;
+    }
     let string = found.and_then(|found| slot.string(found));
     let longer = string.is_none_or(|string| string.len() <= at);
     let byte = string.map_or(0, |string| byte_at(string, at));
     let was = is_set(byte, offset);
     let mask = 0x80 >> (offset & 7);
     let found = found_or_empty(&mut slot, &key, found);
-    slot.write_at(found, at, &[if on { byte | mask } else { byte & !mask }]);
+    slot.write_at(found, at, &[if on { byte | mask } else { byte & !mask }])?;
     if longer || was != on {
         cx.changed(&slot, key.bytes, Class::STRING, "setbit");
     }
@@ -159,7 +172,8 @@ fn getbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    let string = found.and_then(|found| slot.string(found));
+    let mut room = Vec::new();
+    let string = string_of(&slot, found, &mut room)?;
     let byte = string.map_or(0, |string| byte_at(string, (offset >> 3) as usize));
     out.w().integer(i64::from(is_set(byte, offset)));
     Ok(())
@@ -251,7 +265,8 @@ fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    let Some(string) = found.and_then(|found| slot.string(found)) else {
+    let mut room = Vec::new();
+    let Some(string) = string_of(&slot, found, &mut room)? else {
         out.w().integer(0);
         return Ok(());
     };
@@ -282,7 +297,8 @@ fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    let Some(string) = found.and_then(|found| slot.string(found)) else {
+    let mut room = Vec::new();
+    let Some(string) = string_of(&slot, found, &mut room)? else {
         // As if there were zeros without end.
         out.w().integer(if set { -1 } else { 0 });
         return Ok(());
@@ -411,7 +427,8 @@ fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         let mut slot = cx.lock(&key);
         let found = read_string(cx, &mut slot, &key)?;
         let mut digits = itoa::Buffer::new();
-        let string = found.and_then(|found| slot.string(found)).unwrap_or(Str::Bytes(b""));
+        let mut room = Vec::new();
+        let string = string_of(&slot, found, &mut room)?.unwrap_or(Str::Bytes(b""));
         // The first is taken as it is, unless it is to be inverted.
         let first = nth == 0 && operation != BitOp::Not;
         let operation = if first { BitOp::Or } else { operation };
@@ -604,8 +621,8 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     let mut slot = cx.lock(&key);
     let Some(end) = end else {
         let found = read_string(cx, &mut slot, &key)?;
-        let string = found.and_then(|found| slot.string(found));
-        answer_gets(string, &operations, out);
+        let mut room = Vec::new();
+        answer_gets(string_of(&slot, found, &mut room)?, &operations, out);
         return Ok(());
     };
     let found = cx.find_string(&mut slot, &key)?;
@@ -613,10 +630,11 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     let len = found.map_or(0, |found| slot.string_len(found));
     let found = found_or_empty(&mut slot, &key, found);
     // All the room that is needed, before the first operation looks.
-    slot.write_at(found, len.max(end), b"");
+    slot.write_at(found, len.max(end), b"")?;
     out.w().array(operations.len());
     let mut changes = 0;
     for (field, action) in operations {
+        // What `write_at` has unpacked cannot fail to be read any more.
         let Some((answer, changed)) = act(&mut slot, found, field, action) else {
             out.w().null();
             continue;
@@ -654,7 +672,7 @@ fn act(
     };
     if after != before {
         let window = field.write(window, after);
-        slot.write_at(found, field.byte(), &window[..field.byte_len()]);
+        slot.write_at(found, field.byte(), &window[..field.byte_len()]).ok()?;
     }
     Some((answer, after != before))
 }
@@ -674,7 +692,8 @@ fn bitfield_ro(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    answer_gets(found.and_then(|found| slot.string(found)), &operations, out);
+    let mut room = Vec::new();
+    answer_gets(string_of(&slot, found, &mut room)?, &operations, out);
     Ok(())
 }
 

@@ -383,8 +383,10 @@ fn keyspace(cx: &Context<'_>, text: &mut String) {
 fn packing(cx: &Context<'_>, text: &mut String) {
     let (config, stats) = (&cx.server.config, &cx.server.stats);
     fields!(text, "pack": if config.is_on(Param::Pack) { "yes" } else { "no" });
+    let families = cx.store.store().families();
+    let dictionaries = families.dictionary_stats();
     let (mut from, mut into, mut raw) = (0, 0, 0);
-    for kind in Type::ALL.into_iter().filter(|kind| *kind == Type::Stream) {
+    for kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);
         let name = kind.name();
         line(text, format_args!("raw_bytes_{name}:{}", memory.raw));
@@ -403,6 +405,12 @@ fn packing(cx: &Context<'_>, text: &mut String) {
         "blocks_pending": cx.store.store().pending_blocks(),
         "blocks_packed": stats.get(Stat::packed_blocks),
         "blocks_left_raw": stats.get(Stat::pack_rejected),
+        "strings_packed": stats.get(Stat::packed_strings),
+        "strings_left_raw": stats.get(Stat::strings_left_raw),
+        "string_families": families.len(),
+        "string_dictionaries": dictionaries.live,
+        "string_dictionaries_retired": dictionaries.superseded,
+        "string_dictionary_bytes": dictionaries.memory_bytes,
         "dictionaries_trained": stats.get(Stat::dictionaries_trained),
         "dictionaries_rejected": stats.get(Stat::dictionaries_rejected),
         "pack_cpu_milliseconds": stats.get(Stat::pack_microseconds) / 1000,

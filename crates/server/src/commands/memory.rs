@@ -54,10 +54,16 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("memory", -2, container)
         ),
     ])];
 
-/// Exact, so that `SAMPLES` changes nothing.
+/// Exact, so that `SAMPLES` changes nothing. With `RAW`, what the key would take
+/// if its value were not packed.
 fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let mut at = 3;
+    let (mut at, mut raw) = (3, false);
     while at < args.len() {
+        if args.is(at, "raw") {
+            raw = true;
+            at += 1;
+            continue;
+        }
         if !args.is(at, "samples") || at + 1 == args.len() {
             return Err(Error::SYNTAX);
         }
@@ -70,7 +76,8 @@ fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     let mut slot = cx.lock(&key);
     match slot.find_untouched(&key) {
         Some(found) => {
-            let allocated = slot.anatomy(found).allocated;
+            let anatomy = slot.anatomy(found);
+            let allocated = if raw { anatomy.allocated_raw } else { anatomy.allocated };
             out.w().integer(allocated as i64);
         }
         None => out.w().null(),
@@ -259,8 +266,8 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         ("PURGE", "Give freed memory back to the system."),
         ("STATS", "Return what the server's memory is used for."),
         (
-            "USAGE <key> [SAMPLES <count>]",
-            "Return the bytes that a key and its value take; exact, whatever <count> is.",
+            "USAGE <key> [SAMPLES <count>] [RAW]",
+            "Return the bytes that a key and its value take, or with RAW would take unpacked; exact, whatever <count> is.",
         ),
     ];
     commands::help(out, "MEMORY", &lines);

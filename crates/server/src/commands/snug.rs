@@ -4,21 +4,46 @@ use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands::container;
 use crate::context::{Args, Context};
+use crate::cooler;
 use crate::error::Error;
 use crate::out::Out;
+use snug_codec::family::Verdict;
+use snug_store::{Packer, Type};
+
+const fn subcommand(command: Command, complexity: &'static str, summary: &'static str) -> Command {
+    command.of("snug").about(Group::Server, "7.2.0", complexity, summary)
+}
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
     .about(Group::Server, "7.2.0", "Depends on subcommand.", "Shows what packing does.")
     .subcommands(&[
-        Command::new("object", 3, object).of("snug").flags(READONLY).key(2).about(
-            Group::Generic,
-            "7.2.0",
+        subcommand(
+            Command::new("object", 3, object).flags(READONLY).key(2),
             "O(1)",
             "Returns what a value is made of: encoding, codec, raw and packed bytes.",
         ),
-        Command::new("help", 2, help).of("snug").flags(LOADING | STALE).about(
-            Group::Server,
-            "7.2.0",
+        subcommand(
+            Command::new("families", 2, families),
+            "O(N) where N is the number of families.",
+            "Returns the families of strings: shape of their keys, verdict, savings, dictionary.",
+        ),
+        subcommand(
+            Command::new("dictionaries", 2, dictionaries),
+            "O(N) where N is the number of dictionaries.",
+            "Returns the dictionaries that strings are packed with.",
+        ),
+        subcommand(
+            Command::new("pack", 3, pack).flags(WRITE).key(2),
+            "O(N) where N is the length of the value.",
+            "Packs a string now, whatever its age.",
+        ),
+        subcommand(
+            Command::new("unpack", 3, unpack).flags(WRITE).key(2),
+            "O(N) where N is the length of the value.",
+            "Unpacks a string in place.",
+        ),
+        subcommand(
+            Command::new("help", 2, help).flags(LOADING | STALE),
             "O(1)",
             "Says what the subcommands do.",
         ),
@@ -30,38 +55,148 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let Some(found) = slot.find_untouched(&key) else { return Err(Error::NO_SUCH_KEY) };
     let anatomy = slot.anatomy(found);
     let kind = slot.type_of(found);
+    drop(slot);
+    let families = cx.store.store().families();
+    let family = if kind == Type::String { families.shape_of(key.bytes) } else { Vec::new() };
     let packed = anatomy.packed.unwrap_or_default();
-    let codec = if anatomy.packed.is_some() { "zstd" } else { "none" };
+    let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
-    w.map(9);
-    for (field, value) in [("type", kind.name()), ("encoding", anatomy.encoding), ("codec", codec)]
-    {
+    w.map(12);
+    let texts = [
+        ("type", kind.name().as_bytes()),
+        ("encoding", anatomy.encoding.as_bytes()),
+        ("codec", anatomy.codec.as_bytes()),
+        ("family", &family[..]),
+    ];
+    for (field, value) in texts {
         w.bulk(field.as_bytes());
-        w.bulk(value.as_bytes());
+        w.bulk(value);
     }
-    let dictionary = anatomy.dictionary.unwrap_or(0);
     for (field, value) in [
-        ("allocated-bytes", anatomy.allocated),
-        ("raw-bytes", anatomy.raw),
-        ("packed-from-bytes", packed.raw),
-        ("packed-bytes", packed.packed),
-        ("dictionary-bytes", dictionary),
-        ("access", usize::from(anatomy.access)),
+        ("allocated-bytes", anatomy.allocated as i64),
+        ("raw-bytes", anatomy.raw as i64),
+        ("packed-from-bytes", packed.raw as i64),
+        ("packed-bytes", packed.packed as i64),
+        ("dictionary", i64::from(dictionary_id)),
+        ("dictionary-bytes", anatomy.dictionary.unwrap_or(0) as i64),
+        ("dictionary-level", i64::from(level)),
+        ("access", i64::from(anatomy.access)),
     ] {
         w.bulk(field.as_bytes());
-        w.integer(value as i64);
+        w.integer(value);
     }
     Ok(())
 }
 
+fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let mut families = cx.store.store().families().all();
+    families.sort_by(|a, b| a.shape.cmp(&b.shape));
+    let mut w = out.w();
+    w.array(families.len());
+    for family in families {
+        let verdict = match family.verdict {
+            Verdict::Raw => "raw",
+            Verdict::Fast => "fast",
+            Verdict::Full => "full",
+        };
+        let stats = family.stats;
+        w.map(11);
+        for (field, value) in [("shape", &family.shape[..]), ("verdict", verdict.as_bytes())] {
+            w.bulk(field.as_bytes());
+            w.bulk(value);
+        }
+        for (field, value) in [
+            ("judged", stats.judged),
+            ("looked-at", stats.looked_at),
+            ("packed", stats.packed),
+            ("raw-bytes", stats.raw_bytes),
+            ("packed-bytes", stats.packed_bytes),
+            ("dictionary", u64::from(family.dictionary)),
+            ("dictionaries-trained", stats.trained),
+            ("dictionaries-rejected", stats.rejected),
+            ("memory-bytes", family.memory_bytes as u64),
+        ] {
+            w.bulk(field.as_bytes());
+            w.integer(value as i64);
+        }
+    }
+    Ok(())
+}
+
+fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let families = cx.store.store().families();
+    let current: Vec<_> = families.all();
+    let dictionaries = families.dictionaries();
+    let mut w = out.w();
+    w.array(dictionaries.len());
+    for dictionary in dictionaries {
+        let family = current.iter().find(|family| family.dictionary == dictionary.id);
+        w.map(6);
+        w.bulk(b"id");
+        w.integer(i64::from(dictionary.id));
+        w.bulk(b"family");
+        match family {
+            Some(family) => w.bulk(&family.shape),
+            // Replaced: it stays as long as values refer to it.
+            None => w.bulk(b""),
+        }
+        for (field, value) in [
+            ("bytes", dictionary.bytes as i64),
+            ("memory-bytes", dictionary.memory_bytes as i64),
+            ("level", i64::from(dictionary.level)),
+            ("references", dictionary.references as i64),
+        ] {
+            w.bulk(field.as_bytes());
+            w.integer(value);
+        }
+    }
+    Ok(())
+}
+
+/// Answers 1 if the string is packed afterwards, 0 if it stays raw.
+fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
+    if slot.type_of(found) != Type::String {
+        return Err(Error::WRONG_TYPE);
+    }
+    let already = slot.anatomy(found).packed.is_some();
+    let candidate = slot.candidate(found);
+    drop(slot);
+    let packed = candidate.is_some_and(|candidate| {
+        let ready =
+            Packer::default().pack(cx.store.store(), &candidate, &cooler::params(cx.server));
+        ready.is_some_and(|ready| cx.store.install(&candidate, &ready))
+    });
+    out.w().integer(i64::from(already || packed));
+    Ok(())
+}
+
+/// Answers 1 if the string was packed.
+fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
+    if slot.type_of(found) != Type::String {
+        return Err(Error::WRONG_TYPE);
+    }
+    let unpacked = slot.unpack(found)?;
+    out.w().integer(i64::from(unpacked));
+    Ok(())
+}
+
 fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    super::help(
-        out,
-        "SNUG",
-        &[(
+    let lines = [
+        ("DICTIONARIES", "Show the dictionaries that strings are packed with."),
+        ("FAMILIES", "Show the families of strings: verdict, savings, dictionary."),
+        (
             "OBJECT <key>",
             "Show what the value of <key> is made of: encoding, codec, raw and packed bytes.",
-        )],
-    );
+        ),
+        ("PACK <key>", "Pack the string at <key> now, whatever its age."),
+        ("UNPACK <key>", "Unpack the string at <key>; it is packed again when it cools."),
+    ];
+    super::help(out, "SNUG", &lines);
     Ok(())
 }

@@ -231,19 +231,19 @@ pub(super) fn clamp_range(len: i64, start: i64, end: i64) -> (i64, i64) {
 }
 
 /// Writes the string found, or null.
-fn reply(slot: &SlotGuard<'_>, found: Option<Found>, out: &mut Out) {
+fn reply(slot: &SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Result<(), Error> {
     match found.and_then(|found| slot.string(found)) {
-        Some(string) => out.string(string),
+        Some(string) => out.string(string)?,
         None => out.w().null(),
     }
+    Ok(())
 }
 
 fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    reply(&slot, found, out);
-    Ok(())
+    reply(&slot, found, out)
 }
 
 /// How a time of expiry is given.
@@ -418,7 +418,7 @@ fn set_with(
     let mut slot = cx.lock(&key);
     let found = if options.get {
         let found = read_string(cx, &mut slot, &key)?;
-        reply(&slot, found, out);
+        reply(&slot, found, out)?;
         found
     } else {
         cx.find(&mut slot, &key)
@@ -461,7 +461,7 @@ fn getdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    reply(&slot, found, out);
+    reply(&slot, found, out)?;
     if let Some(found) = found {
         slot.remove(found);
         cx.changed(&slot, key.bytes, Class::GENERIC, "del");
@@ -481,7 +481,7 @@ fn getex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         Ttl::Time(unit, text) => Some((unit, unit.time(cx, text)?)),
         _ => None,
     };
-    reply(&slot, Some(found), out);
+    reply(&slot, Some(found), out)?;
     match time {
         Some((unit, time)) if unit.is_absolute() && time <= slot.now() => {
             slot.remove(found);
@@ -507,7 +507,7 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         let key = cx.key(bytes);
         let mut slot = cx.lock(&key);
         let found = read(cx, &mut slot, &key);
-        reply(&slot, found, out);
+        reply(&slot, found, out)?;
     }
     Ok(())
 }
@@ -594,7 +594,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     let found = cx.find_string(&mut slot, &key)?;
     let before = match found.and_then(|found| slot.string(found)) {
         Some(Str::Chain(_)) => return Err(Error::NOT_FLOAT),
-        Some(string) => Extended::parse(&string.to_bytes()).ok_or(Error::NOT_FLOAT)?,
+        Some(string) => Extended::parse(&string.to_bytes()?).ok_or(Error::NOT_FLOAT)?,
         None => Extended::ZERO,
     };
     let by = Extended::parse(args.bytes(2)).ok_or(Error::NOT_FLOAT)?;
@@ -614,7 +614,7 @@ fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         Some(found) => {
             let len = slot.string_len(found);
             check_length(cx, len, value.len())?;
-            slot.write_value_at(found, len, &value)
+            slot.write_value_at(found, len, &value)?
         }
         None => {
             let len = value.len();
@@ -651,10 +651,12 @@ fn getrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return Ok(());
     }
     let range = first as usize..last as usize + 1;
-    match string {
+    let mut room = Vec::new();
+    match string.unpacked(&mut room)? {
         Str::Int(value) => out.w().bulk(&value.to_string().as_bytes()[range]),
         Str::Bytes(bytes) => out.w().bulk(&bytes[range]),
         Str::Chain(chain) => out.chain_range(chain, range.start, range.end),
+        Str::Packed(_) => unreachable!("unpacked above"),
     }
     Ok(())
 }
@@ -673,7 +675,7 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     }
     check_length(cx, offset, value.len())?;
     let found = found_or_empty(&mut slot, &key, found);
-    let len = slot.write_value_at(found, offset, &value);
+    let len = slot.write_value_at(found, offset, &value)?;
     cx.changed(&slot, key.bytes, Class::STRING, "setrange");
     out.w().integer(len as i64);
     Ok(())
@@ -705,13 +707,20 @@ impl Taken {
 fn take_two(cx: &Context<'_>, args: Args<'_>) -> Result<[Taken; 2], Error> {
     let _held = cx.hold([1, 2].map(|index| cx.key(args.bytes(index))));
     let mut all_strings = true;
+    let mut damaged = None;
     let taken = [1, 2].map(|index| {
         let key = cx.key(args.bytes(index));
         let mut slot = cx.lock(&key);
         let Some(found) = read(cx, &mut slot, &key) else { return Taken::Bytes(Vec::new()) };
         match slot.string(found) {
             Some(Str::Chain(chain)) => Taken::Chain(chain.clone()),
-            Some(string) => Taken::Bytes(string.to_bytes().into_owned()),
+            Some(string) => match string.to_bytes() {
+                Ok(bytes) => Taken::Bytes(bytes.into_owned()),
+                Err(error) => {
+                    damaged = Some(error);
+                    Taken::Bytes(Vec::new())
+                }
+            },
             None => {
                 all_strings = false;
                 Taken::Bytes(Vec::new())
@@ -721,7 +730,10 @@ fn take_two(cx: &Context<'_>, args: Args<'_>) -> Result<[Taken; 2], Error> {
     if !all_strings {
         return Err(Error::new("ERR The specified keys must contain string values"));
     }
-    Ok(taken)
+    match damaged {
+        Some(damaged) => Err(damaged.into()),
+        None => Ok(taken),
+    }
 }
 
 /// What `LCS` is to answer.

@@ -1,0 +1,518 @@
+//! Families of strings: values whose keys are of one shape, judged together and
+//! packed with one dictionary.
+//!
+//! ```text
+//!  user:123:profile ─┐
+//!  user:9:profile   ─┴─> user:#:profile ─> family ─> dictionary 7
+//!  session:6f1d…    ───> session:#      ─> family ─> none yet
+//!  (beyond 1,024 shapes) ───────────────> one family for the rest
+//! ```
+//!
+//! A shape is a key with its numbers, hexadecimal runs, UUIDs and other ids as
+//! `#`. It is worked out by the sweeper alone, never by a write. A family learns
+//! as `snug_codec::family` says; what is here besides is what all of them share:
+//! the bound on their number and on their samples, and the dictionaries with
+//! their references, of which every packed value holds one.
+//!
+//! Cost: a look-up is a pass over the key and a hash. A family keeps samples
+//! only until it has its dictionary, all of them together at most
+//! [`SAMPLES_MAX`] bytes.
+
+use foldhash::HashMap;
+use parking_lot::{Mutex, RwLock};
+use snug_codec::family::{Family, FamilyConfig, FamilyStats, TrainingJob, Verdict};
+use snug_codec::{Dictionary, DictionarySource, Registry, RegistryStats};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// Families beside the one that takes the rest.
+pub const FAMILIES_MAX: usize = 1024;
+
+/// Bytes of samples that all families together keep at most.
+const SAMPLES_MAX: usize = 16 << 20;
+
+/// A family is worth a dictionary when it has so many times its size in values.
+const DICTIONARY_WORTH: u64 = 16;
+
+/// The longest shape; what is behind it does not tell families apart.
+const SHAPE_MAX: usize = 64;
+
+/// After so many values in a row that were not worth packing, most are passed by.
+const MISSES: u32 = 32;
+/// Of which this many at most between two that are tried.
+const PASSED_BY_MAX: u32 = 4096;
+
+/// The dictionaries that packed strings refer to by id.
+#[derive(Debug, Default)]
+pub(crate) struct Dictionaries {
+    registry: Registry,
+    /// Grows whenever an id gets a dictionary, or another one: what was looked
+    /// up before is then to be looked up again.
+    generation: AtomicU64,
+}
+
+impl Dictionaries {
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn get(&self, id: u32) -> Option<Arc<Dictionary>> {
+        self.registry.dictionary(id)
+    }
+
+    /// A value packed with dictionary `id` is there, or no longer.
+    pub(crate) fn count(&self, id: u32, delta: i64) {
+        match (id, delta) {
+            (0, _) => {}
+            (id, 1) => self.registry.refer(id),
+            (id, _) => self.registry.release(id),
+        }
+    }
+
+    /// Keeps a dictionary that is there from being freed.
+    pub(crate) fn pin(self: &Arc<Self>, id: u32) -> Option<Pin> {
+        (id != 0).then(|| {
+            self.registry.refer(id);
+            Pin { dictionaries: Arc::clone(self), id }
+        })
+    }
+
+    fn add(&self, dictionary: Dictionary) -> Arc<Dictionary> {
+        let dictionary = self.registry.add(dictionary);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        dictionary
+    }
+}
+
+/// Keeps a dictionary while something packed with it is in no slot.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    dictionaries: Arc<Dictionaries>,
+    id: u32,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.dictionaries.registry.release(self.id);
+    }
+}
+
+/// What a dictionary is, for `SNUG DICTIONARIES`.
+#[derive(Clone, Debug)]
+pub struct DictionaryInfo {
+    /// The id that packed forms refer to it by.
+    pub id: u32,
+    /// Its bytes, in zstd's format.
+    pub bytes: usize,
+    /// Everything that is held for it.
+    pub memory_bytes: usize,
+    /// The level that it packs at.
+    pub level: i32,
+    /// Values packed with it.
+    pub references: u64,
+}
+
+/// What a family is, for `SNUG FAMILIES`.
+#[derive(Clone, Debug)]
+pub struct FamilyInfo {
+    /// The shape of its keys.
+    pub shape: Vec<u8>,
+    /// What its values are worth.
+    pub verdict: Verdict,
+    /// What it has counted.
+    pub stats: FamilyStats,
+    /// Its current dictionary, 0 for none.
+    pub dictionary: u32,
+    /// Bytes that it holds, its dictionary aside.
+    pub memory_bytes: usize,
+}
+
+/// How a value of a family is to be packed.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) dictionary: Option<Arc<Dictionary>>,
+    /// Holds the dictionary until the value is in its slot.
+    pub(crate) pin: Option<Pin>,
+}
+
+/// A family of strings.
+#[derive(Debug)]
+pub struct StringFamily {
+    shape: Box<[u8]>,
+    state: Mutex<State>,
+    /// A dictionary is being trained, or waits to be.
+    asked: AtomicBool,
+    /// The generation of dictionaries at which it last got one.
+    changed_at: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    family: Family,
+    /// Values in a row that were not worth packing.
+    misses: u32,
+    /// Values to be passed by before one is tried, and how many the next time.
+    pass_by: u32,
+    pause: u32,
+    /// What it had been asked when families were last tidied, and for how many
+    /// turns of tidying that has been the same.
+    judged: u64,
+    idle: u32,
+}
+
+impl StringFamily {
+    fn new(shape: &[u8], seed: u64) -> Self {
+        let state = State {
+            family: Family::new(FamilyConfig::default(), seed),
+            misses: 0,
+            pass_by: 0,
+            pause: 1,
+            judged: 0,
+            idle: 0,
+        };
+        Self {
+            shape: shape.into(),
+            state: Mutex::new(state),
+            asked: AtomicBool::new(false),
+            changed_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The shape of its keys.
+    pub fn shape(&self) -> &[u8] {
+        &self.shape
+    }
+
+    /// The id of its dictionary, 0 for none.
+    pub fn dictionary_id(&self) -> u32 {
+        self.state.lock().family.dictionary().map_or(0, |dictionary| dictionary.id())
+    }
+
+    pub(crate) fn changed_since(&self, generation: u64) -> bool {
+        self.changed_at.load(Ordering::Acquire) > generation
+    }
+
+    /// How to pack a value, or `None` if it is to be left raw. A `forced` one is
+    /// packed whatever is thought of its family.
+    pub(crate) fn plan(&self, families: &Families, raw: &[u8], forced: bool) -> Option<Plan> {
+        let mut state = self.state.lock();
+        let verdict = state.family.judge(raw);
+        if families.sample_bytes.load(Ordering::Relaxed) < SAMPLES_MAX {
+            let before = state.family.memory_bytes();
+            state.family.sample(raw);
+            families.count_samples(before, state.family.memory_bytes());
+        }
+        if !forced {
+            if verdict == Verdict::Raw {
+                return None;
+            }
+            if state.pass_by > 0 {
+                state.pass_by -= 1;
+                return None;
+            }
+        }
+        let dictionary = state.family.dictionary().cloned();
+        // Under the family's lock, so that it is not replaced just now.
+        let pin = dictionary.as_ref().and_then(|d| families.dictionaries.pin(d.id()));
+        Some(Plan { dictionary, pin })
+    }
+
+    /// Takes note of what came of packing a value.
+    pub(crate) fn tried(&self, raw_len: usize, packed_len: usize, worth: bool) {
+        let mut state = self.state.lock();
+        state.family.packed(raw_len, packed_len);
+        if worth {
+            (state.misses, state.pause) = (0, 1);
+            return;
+        }
+        state.misses += 1;
+        if state.misses >= MISSES {
+            state.pass_by = state.pause;
+            state.pause = (state.pause * 2).min(PASSED_BY_MAX);
+        }
+    }
+
+    /// A training that is due, for a dictionary of `bytes_max`: to be run where
+    /// it disturbs nobody, and its outcome given to [`Families::adopt`]. Given
+    /// once, until then.
+    pub fn training_due(&self, bytes_max: usize) -> Option<TrainingJob> {
+        if bytes_max == 0 || self.asked.load(Ordering::Relaxed) {
+            return None;
+        }
+        let state = self.state.lock();
+        if state.family.sampled_bytes() < DICTIONARY_WORTH * bytes_max as u64 {
+            return None;
+        }
+        let job = state.family.training_due()?;
+        (!self.asked.swap(true, Ordering::AcqRel)).then_some(job)
+    }
+
+    /// Says that a training which was due could not be begun: it is due again.
+    pub fn training_refused(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
+    fn info(&self) -> FamilyInfo {
+        let state = self.state.lock();
+        FamilyInfo {
+            shape: self.shape.to_vec(),
+            verdict: state.family.verdict(),
+            stats: state.family.stats(),
+            dictionary: state.family.dictionary().map_or(0, |dictionary| dictionary.id()),
+            memory_bytes: state.family.memory_bytes(),
+        }
+    }
+}
+
+/// All families of strings.
+#[derive(Debug)]
+pub struct Families {
+    pub(crate) dictionaries: Arc<Dictionaries>,
+    by_shape: RwLock<HashMap<Box<[u8]>, Arc<StringFamily>>>,
+    rest: Arc<StringFamily>,
+    sample_bytes: AtomicUsize,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Self {
+            dictionaries: Arc::default(),
+            by_shape: RwLock::default(),
+            rest: Arc::new(StringFamily::new(b"*", 0)),
+            sample_bytes: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Families {
+    /// The family of a key, new if its shape is.
+    pub fn of(&self, key: &[u8]) -> Arc<StringFamily> {
+        let mut room = [0; SHAPE_MAX];
+        let shape = shape(key, &mut room);
+        if let Some(family) = self.by_shape.read().get(shape) {
+            return Arc::clone(family);
+        }
+        let mut families = self.by_shape.write();
+        let seed = families.len() as u64 + 1;
+        if seed as usize > FAMILIES_MAX && !families.contains_key(shape) {
+            return Arc::clone(&self.rest);
+        }
+        let family = families.entry(shape.into());
+        Arc::clone(family.or_insert_with(|| Arc::new(StringFamily::new(shape, seed))))
+    }
+
+    /// The shape of a key, as families are told apart by.
+    pub fn shape_of(&self, key: &[u8]) -> Vec<u8> {
+        shape(key, &mut [0; SHAPE_MAX]).to_vec()
+    }
+
+    /// Gives a family the outcome of its training: a dictionary, or none that
+    /// is worth having.
+    pub fn adopt(&self, family: &StringFamily, dictionary: Option<Dictionary>) {
+        let mut state = family.state.lock();
+        let before = state.family.memory_bytes();
+        match dictionary {
+            Some(dictionary) => {
+                let dictionary = self.dictionaries.add(dictionary);
+                if let Some(old) = state.family.adopt(dictionary) {
+                    self.dictionaries.registry.supersede(old.id());
+                }
+                (state.misses, state.pass_by, state.pause) = (0, 0, 1);
+                family.changed_at.store(self.dictionaries.generation(), Ordering::Release);
+            }
+            None => state.family.rejected(),
+        }
+        self.count_samples(before, state.family.memory_bytes());
+        family.asked.store(false, Ordering::Release);
+    }
+
+    fn count_samples(&self, before: usize, after: usize) {
+        if after >= before {
+            self.sample_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.sample_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets go of families that have not been asked for `turns` calls, and to
+    /// whose dictionary no value refers any more.
+    pub fn tidy(&self, turns: u32) {
+        self.by_shape.write().retain(|_, family| {
+            let mut state = family.state.lock();
+            let judged = state.family.stats().judged;
+            state.idle = if judged == state.judged { state.idle + 1 } else { 0 };
+            state.judged = judged;
+            let id = state.family.dictionary().map(|dictionary| dictionary.id());
+            let used = id.is_some_and(|id| self.dictionaries.registry.references(id) > 0);
+            let kept = state.idle < turns || used || family.asked.load(Ordering::Acquire);
+            if !kept {
+                // Whoever still holds the family would sample into nothing.
+                let before = state.family.memory_bytes();
+                state.family = Family::new(FamilyConfig::default(), 0);
+                self.count_samples(before, state.family.memory_bytes());
+                id.into_iter().for_each(|id| self.dictionaries.registry.supersede(id));
+            }
+            kept
+        });
+    }
+
+    /// Every family, in no particular order.
+    pub fn all(&self) -> Vec<FamilyInfo> {
+        let named: Vec<_> = self.by_shape.read().values().cloned().collect();
+        let rest = Some(self.rest.info()).filter(|rest| rest.stats.judged > 0);
+        named.iter().map(|family| family.info()).chain(rest).collect()
+    }
+
+    /// Every dictionary, by id.
+    pub fn dictionaries(&self) -> Vec<DictionaryInfo> {
+        let registry = &self.dictionaries.registry;
+        let info = |dictionary: Arc<Dictionary>| DictionaryInfo {
+            id: dictionary.id(),
+            bytes: dictionary.bytes().len(),
+            memory_bytes: dictionary.memory_bytes(),
+            level: dictionary.level(),
+            references: registry.references(dictionary.id()),
+        };
+        registry.all().into_iter().map(info).collect()
+    }
+
+    /// What dictionaries are held, and were.
+    pub fn dictionary_stats(&self) -> RegistryStats {
+        self.dictionaries.registry.stats()
+    }
+
+    /// How many families there are.
+    pub fn len(&self) -> usize {
+        self.by_shape.read().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The generation of dictionaries: greater whenever there is a new one.
+    pub fn generation(&self) -> u64 {
+        self.dictionaries.generation()
+    }
+}
+
+/// The shape of a key, in `room`.
+fn shape<'r>(key: &[u8], room: &'r mut [u8; SHAPE_MAX]) -> &'r [u8] {
+    let (mut len, mut at) = (0, 0);
+    let mut push = |byte: u8, len: &mut usize| {
+        if *len < SHAPE_MAX {
+            room[*len] = byte;
+            *len += 1;
+        }
+    };
+    while at < key.len() && len < SHAPE_MAX {
+        let rest = &key[at..];
+        if is_uuid(rest) {
+            push(b'#', &mut len);
+            at += UUID_LEN;
+            continue;
+        }
+        let token = rest.iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+        if token == 0 {
+            push(rest[0], &mut len);
+            at += 1;
+            continue;
+        }
+        let word = &rest[..token];
+        if is_id(word) {
+            push(b'#', &mut len);
+        } else {
+            let mut digits = false;
+            for &byte in word {
+                match byte.is_ascii_digit() {
+                    true if digits => {}
+                    true => push(b'#', &mut len),
+                    false => push(byte, &mut len),
+                }
+                digits = byte.is_ascii_digit();
+            }
+        }
+        at += token;
+    }
+    &room[..len]
+}
+
+const UUID_LEN: usize = 36;
+
+fn is_uuid(bytes: &[u8]) -> bool {
+    let Some(uuid) = bytes.get(..UUID_LEN) else { return false };
+    uuid.iter().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    })
+}
+
+/// Whether a word without punctuation is an id as a whole: hexadecimal, or long
+/// and with digits in it.
+fn is_id(word: &[u8]) -> bool {
+    const HEX_MIN: usize = 8;
+    const ANY_MIN: usize = 16;
+    word.iter().any(u8::is_ascii_digit)
+        && (word.len() >= ANY_MIN
+            || word.len() >= HEX_MIN && word.iter().all(u8::is_ascii_hexdigit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape_of(key: &str) -> String {
+        String::from_utf8(shape(key.as_bytes(), &mut [0; SHAPE_MAX]).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn keys_that_differ_in_ids_alone_have_one_shape() {
+        for (key, expected) in [
+            ("user:123:profile", "user:#:profile"),
+            ("user:9:profile", "user:#:profile"),
+            ("session:deadbeef01", "session:#"),
+            ("s:123e4567-e89b-12d3-a456-426614174000:x", "s:#:x"),
+            ("s:abcdefab-abcd-abcd-abcd-abcdefabcdef", "s:#"),
+            ("item42b", "item#b"),
+            ("token:Zk3QmV9rT1xYw8Lb", "token:#"),
+            ("a.b-c", "a.b-c"),
+            ("", ""),
+        ] {
+            assert_eq!(shape_of(key), expected);
+        }
+        assert_eq!(shape_of(&"x-".repeat(100)).len(), SHAPE_MAX);
+    }
+
+    #[test]
+    fn the_number_of_families_is_bounded() {
+        let families = Families::default();
+        for n in 0..2 * FAMILIES_MAX {
+            let (a, b) =
+                (char::from(b'a' + (n % 26) as u8), char::from(b'a' + (n / 26 % 26) as u8));
+            let c = char::from(b'a' + (n / 676) as u8);
+            families.of(format!("{a}{b}{c}:1").as_bytes());
+        }
+        assert_eq!(families.len(), FAMILIES_MAX);
+        assert_eq!(families.of(b"beyond all:1").shape(), b"*");
+        families.tidy(1);
+        assert!(families.is_empty());
+    }
+
+    #[test]
+    fn a_family_of_noise_is_left_alone() {
+        let families = Families::default();
+        let family = families.of(b"noise:1");
+        let mut state = 1u64;
+        let mut noise = || -> Vec<u8> {
+            let mut byte = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            };
+            (0..500).map(|_| byte()).collect()
+        };
+        assert!((0..100).all(|_| family.plan(&families, &noise(), false).is_none()));
+        assert!(family.plan(&families, &noise(), true).is_some());
+        assert!(family.training_due(1024).is_none());
+    }
+}

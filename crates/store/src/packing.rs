@@ -1,0 +1,392 @@
+//! How strings cool, are packed, and are read while packed.
+//!
+//! Two access bits of each cell, which the sweeper walks without touching the
+//! entries behind them, say how lately a value was used:
+//!
+//! ```text
+//!            a read, a write                      a read adds one
+//!        ┌───────────────────┐                 ┌──────────────────┐
+//!        v                   │                 │                  v
+//!  raw   3 ──> 2 ──> 1 ──> candidate ──> packed 0 ──> 1 ──> 2 ──> 3 ──> raw 3
+//!          pass  pass  pass                       <── pass <──      pass
+//! ```
+//!
+//! Each pass over the slots takes one off. A candidate's bytes are copied out
+//! under the slot's lock, packed with no lock held, and put back only if key and
+//! value are still what they were ([`Batch::install`]). What is not worth packing
+//! stays raw at 0, which costs the walk a look at its cell, until it is written
+//! or read or until its family gets a new dictionary.
+//!
+//! A packed string is read through [`PackedStr`]: its length stands in its
+//! header, its bytes are unpacked straight to where they are wanted, with a
+//! workspace that each session makes when it first needs one (157 KiB).
+
+use crate::entry::Cell;
+use crate::families::{Dictionaries, Pin, StringFamily};
+use crate::hash::SLOTS;
+use crate::keyspace::PAGE_SLOTS;
+use crate::store::{Batch, DATABASES, Session, Store};
+use crate::table::Mark;
+use foldhash::HashMap;
+use snug_codec::packed::{self, Header};
+use snug_codec::{Codec, Dictionary, NoDictionaries, UnpackError, Workspace, WorkspaceConfig};
+use std::sync::Arc;
+
+/// The longest string that is packed inside its entry.
+pub(crate) const PACK_MAX: usize = crate::entry::INLINE_MAX;
+
+/// Cells looked at under one hold of a slot's lock ...
+pub(crate) const LOOK_AT_ONCE: usize = 128;
+/// ... bytes copied out ...
+pub(crate) const COPY_AT_ONCE: usize = 64 * 1024;
+/// ... and bytes unpacked.
+pub(crate) const UNPACK_AT_ONCE: usize = 64 * 1024;
+
+/// A packed value that does not unpack: its bytes are not what was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the packed value is damaged: {0}")]
+pub struct Damaged(#[from] UnpackError);
+
+/// A string in its packed form.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedStr<'a> {
+    pub(crate) form: &'a [u8],
+    pub(crate) session: &'a Session,
+}
+
+impl PackedStr<'_> {
+    /// The length in bytes once unpacked. Reads the header only.
+    pub fn len(&self) -> usize {
+        packed::raw_len(self.form).unwrap_or(0)
+    }
+
+    /// Whether the string is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Unpacks to the end of `out`, which is as it was if that fails.
+    pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Damaged> {
+        let dictionaries = &self.session.store().families().dictionaries;
+        self.session.unpacker().unpack(dictionaries, self.form, out)
+    }
+}
+
+/// What a packed form refers to: the dictionary's id, 0 for none.
+#[inline]
+pub(crate) fn dictionary_id(form: &[u8]) -> u32 {
+    packed::dictionary_id(form).ok().flatten().unwrap_or(0)
+}
+
+/// What a session unpacks with: a workspace, and the dictionaries it has met.
+#[derive(Debug, Default)]
+pub(crate) struct Unpacker {
+    workspace: Option<Box<Workspace>>,
+    dictionaries: HashMap<u32, Arc<Dictionary>>,
+    generation: u64,
+}
+
+impl Unpacker {
+    fn unpack(
+        &mut self,
+        dictionaries: &Dictionaries,
+        form: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damaged> {
+        let id = dictionary_id(form);
+        if id == 0 {
+            return Ok(self.workspace().unpack(form, &NoDictionaries, out, PACK_MAX)?);
+        }
+        let dictionary = self.dictionary(dictionaries, id);
+        let dictionary = dictionary.ok_or(UnpackError::MissingDictionary(id))?;
+        Ok(self.workspace().unpack(form, &dictionary, out, PACK_MAX)?)
+    }
+
+    fn workspace(&mut self) -> &mut Workspace {
+        // It packs nothing, so the packing context is as small as can be.
+        let config = WorkspaceConfig { pack_bytes: 1, checksum: false };
+        self.workspace.get_or_insert_with(|| Box::new(Workspace::new(config)))
+    }
+
+    /// Ids are used again, so what is remembered is good for one generation.
+    fn dictionary(&mut self, all: &Dictionaries, id: u32) -> Option<Arc<Dictionary>> {
+        let generation = all.generation();
+        if self.generation != generation {
+            self.dictionaries.clear();
+            self.generation = generation;
+        }
+        if let Some(dictionary) = self.dictionaries.get(&id) {
+            return Some(Arc::clone(dictionary));
+        }
+        let dictionary = all.get(id)?;
+        self.dictionaries.insert(id, Arc::clone(&dictionary));
+        Some(dictionary)
+    }
+
+    /// Lets go of the dictionaries it has met: some may be in use no longer.
+    pub(crate) fn forget(&mut self) {
+        self.dictionaries.clear();
+    }
+}
+
+/// What strings are packed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StringParams {
+    /// The least length worth packing, in bytes.
+    pub min_size: usize,
+    /// Percent that must be saved, or a value stays raw. Below 0 a form is kept
+    /// even where it is that much longer: for tests.
+    pub min_saving_percent: i32,
+    /// The level of zstd; a dictionary has its own.
+    pub level: i32,
+}
+
+impl StringParams {
+    fn is_worth(&self, raw_len: usize, packed_len: usize) -> bool {
+        let most = raw_len as i64 * (100 - i64::from(self.min_saving_percent));
+        packed_len as i64 * 100 <= most
+            && (packed_len < raw_len || self.min_saving_percent < 0)
+            && packed_len <= PACK_MAX
+    }
+}
+
+/// A string that has cooled, copied out of its slot.
+#[derive(Debug)]
+pub struct Candidate {
+    pub(crate) db: usize,
+    pub(crate) key: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
+    /// `bytes` are a packed form, to be packed anew.
+    pub(crate) is_packed: bool,
+    /// Keeps the dictionary of that form.
+    pub(crate) _pin: Option<Pin>,
+    /// To be packed whatever its age and its family.
+    pub(crate) forced: bool,
+}
+
+impl Candidate {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+}
+
+/// A packed form on its way into its slot.
+#[derive(Debug)]
+pub struct Ready {
+    pub(crate) form: Vec<u8>,
+    /// Keeps its dictionary until the slot refers to it.
+    _pin: Option<Pin>,
+}
+
+impl Ready {
+    /// Bytes of the packed form.
+    pub fn packed_len(&self) -> usize {
+        self.form.len()
+    }
+}
+
+/// Packs candidates, one at a time, with no lock held.
+#[derive(Debug)]
+pub struct Packer {
+    workspace: Workspace,
+    raw: Vec<u8>,
+    family: Option<Arc<StringFamily>>,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self {
+            workspace: Workspace::new(WorkspaceConfig::default()),
+            raw: Vec::new(),
+            family: None,
+        }
+    }
+}
+
+impl Packer {
+    /// The family of the candidate packed last.
+    pub fn family(&self) -> Option<&Arc<StringFamily>> {
+        self.family.as_ref()
+    }
+
+    /// Packs a candidate, or `None` if it is to stay as it is. Takes some
+    /// microseconds for each KiB.
+    pub fn pack(
+        &mut self,
+        store: &Store,
+        candidate: &Candidate,
+        params: &StringParams,
+    ) -> Option<Ready> {
+        let families = store.families();
+        let raw = if candidate.is_packed {
+            let id = dictionary_id(&candidate.bytes);
+            let dictionary = families.dictionaries.get(id);
+            self.raw.clear();
+            let (form, raw) = (&candidate.bytes, &mut self.raw);
+            match dictionary {
+                Some(dictionary) => self.workspace.unpack(form, &dictionary, raw, PACK_MAX),
+                None => self.workspace.unpack(form, &NoDictionaries, raw, PACK_MAX),
+            }
+            .ok()?;
+            &self.raw
+        } else {
+            &candidate.bytes
+        };
+        let family = self.family.insert(families.of(&candidate.key));
+        let plan = family.plan(families, raw, candidate.forced)?;
+        let mut form = Vec::with_capacity(raw.len() / 2);
+        let dictionary = plan.dictionary.as_deref();
+        self.workspace.pack(Codec::Zstd, params.level, dictionary, raw, &mut form).ok()?;
+        if params.min_saving_percent < 0 && form.len() > PACK_MAX {
+            return None;
+        }
+        // A dictionary that does not fit the workspace is not used.
+        let pin = plan.pin.filter(|_| dictionary_id(&form) != 0);
+        let worth = params.is_worth(raw.len(), form.len());
+        family.tried(raw.len(), form.len(), worth);
+        worth.then_some(Ready { form, _pin: pin })
+    }
+}
+
+/// Which settled values a pass looks at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recheck {
+    Nothing,
+    /// Those whose family has a dictionary newer than this generation.
+    NewerThan(u64),
+    /// All that are raw, and those of the line above: the rules have changed.
+    AllRaw(u64),
+}
+
+/// One worker's walk over its share of the slots, pass after pass.
+#[derive(Debug)]
+pub struct Cooling {
+    first: usize,
+    of: usize,
+    /// Databases in use when the pass began, and where in them the walk is.
+    databases: Vec<usize>,
+    at: usize,
+    slot: usize,
+    mark: Mark,
+    /// The generation of dictionaries when the pass before began.
+    generation: u64,
+    params: Option<StringParams>,
+    recheck: Recheck,
+}
+
+impl Cooling {
+    /// A walk over every `of`-th page of slots, beginning with page `first`.
+    pub fn new(first: usize, of: usize) -> Self {
+        Self {
+            first,
+            of,
+            databases: Vec::new(),
+            at: 0,
+            slot: first * PAGE_SLOTS,
+            mark: Mark::default(),
+            generation: 0,
+            params: None,
+            recheck: Recheck::Nothing,
+        }
+    }
+
+    /// Begins a pass.
+    pub fn begin(&mut self, session: &Session, params: &StringParams) {
+        let store = session.store();
+        session.unpacker().forget();
+        self.databases = (0..DATABASES).filter(|&db| store.keys(db) > 0).collect();
+        (self.at, self.slot, self.mark) = (0, self.first * PAGE_SLOTS, Mark::default());
+        let before = self.generation;
+        self.generation = store.families().generation();
+        self.recheck = match self.params {
+            Some(old) if old != *params => Recheck::AllRaw(before),
+            _ if self.generation != before => Recheck::NewerThan(before),
+            _ => Recheck::Nothing,
+        };
+        self.params = Some(*params);
+    }
+
+    /// Whether the pass has come to its end.
+    pub fn is_done(&self) -> bool {
+        self.at >= self.databases.len()
+    }
+
+    /// How much of the pass is done, 0 to 1.
+    pub fn progress(&self) -> f64 {
+        if self.is_done() {
+            return 1.0;
+        }
+        let done = self.at as f64 + self.slot as f64 / SLOTS as f64;
+        done / self.databases.len() as f64
+    }
+
+    /// The next slot of this worker's share.
+    fn next_slot(&self) -> usize {
+        match self.slot + 1 {
+            next if next.is_multiple_of(PAGE_SLOTS) => next + (self.of - 1) * PAGE_SLOTS,
+            next => next,
+        }
+    }
+
+    /// Goes on to the next slot that has keys, and looks at some of them: what
+    /// has cooled is copied to `candidates`. `at_once` takes what is not hot
+    /// for cold. O(slots passed by), and a bounded number of cells and bytes.
+    pub fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        params: &StringParams,
+        at_once: bool,
+        candidates: &mut Vec<Candidate>,
+    ) {
+        let Some(&db) = self.databases.get(self.at) else { return };
+        while self.slot < SLOTS {
+            if batch.store().keys_in_slot(db, self.slot) > 0 {
+                let mut guard = batch.lock_slot(db, self.slot);
+                let rules = Rules { params, at_once, recheck: self.recheck };
+                match guard.cool(self.mark, rules, candidates) {
+                    Some(mark) => self.mark = mark,
+                    None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
+                }
+                return;
+            }
+            (self.slot, self.mark) = (self.next_slot(), Mark::default());
+        }
+        (self.at, self.slot) = (self.at + 1, self.first * PAGE_SLOTS);
+    }
+}
+
+/// What one look at a slot goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'p> {
+    pub(crate) params: &'p StringParams,
+    pub(crate) at_once: bool,
+    pub(crate) recheck: Recheck,
+}
+
+impl Rules<'_> {
+    /// Whether a raw string is long enough.
+    pub(crate) fn fits(&self, cell: &Cell) -> bool {
+        cell.bytes().len() >= self.params.min_size
+    }
+
+    /// Whether a settled string is to be looked at again.
+    pub(crate) fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
+        let since = match self.recheck {
+            Recheck::Nothing => return false,
+            Recheck::AllRaw(_) if !is_packed => return self.fits(cell),
+            Recheck::AllRaw(since) | Recheck::NewerThan(since) => since,
+        };
+        if !is_packed && !self.fits(cell) {
+            return false;
+        }
+        let family = store.families().of(cell.key());
+        family.changed_since(since)
+            && (!is_packed || dictionary_id(cell.bytes()) != family.dictionary_id())
+    }
+}
+
+/// The codec of a packed form, for reports.
+pub(crate) fn codec_name(form: &[u8]) -> &'static str {
+    Header::read(form).map_or("damaged", |(header, _)| header.codec.name())
+}

@@ -1,0 +1,209 @@
+//! How strings cool: raw, cold, packed, packed anew with a dictionary, hot, raw.
+
+use snug_store::{Batch, Cooling, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str};
+use snug_store::{StringParams, Type, Unobserved};
+use std::sync::Arc;
+
+const NOW: u64 = 1_700_000_000_000;
+const PARAMS: StringParams = StringParams { min_size: 64, min_saving_percent: 30, level: 3 };
+const DOCUMENTS: usize = 1500;
+
+fn document(n: usize) -> Vec<u8> {
+    let name = ["alice", "bob", "carol", "dave"][n % 4];
+    let text = format!(
+        r#"{{"id":{n},"name":"{name}","mail":"{name}{n}@example.org","active":{},"visits":{}}}"#,
+        n.is_multiple_of(3),
+        n * 7919 % 1000,
+    );
+    text.into_bytes()
+}
+
+fn name(n: usize) -> Vec<u8> {
+    format!("user:{n}:profile").into_bytes()
+}
+
+fn set(batch: &Batch<'_>, name: &[u8], value: &[u8]) {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key);
+    slot.set_string(&key, found, NewStr::Bytes(value), SetExpiry::Clear);
+}
+
+fn is_packed(batch: &Batch<'_>, name: &[u8]) -> bool {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find_untouched(&key).expect("the key is there");
+    matches!(slot.string(found), Some(Str::Packed(_)))
+}
+
+/// Reads a value as a client does.
+fn get(batch: &Batch<'_>, name: &[u8]) -> Vec<u8> {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key).expect("the key is there");
+    let string = slot.string(found).expect("a string");
+    let len = string.len();
+    let bytes = string.to_bytes().expect("whole").into_owned();
+    assert_eq!(bytes.len(), len);
+    bytes
+}
+
+struct Worker {
+    store: Arc<Store>,
+    beside: Session,
+    cooling: Cooling,
+    packer: Packer,
+}
+
+impl Worker {
+    fn new() -> Self {
+        let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+        let beside = store.session();
+        Self { store, beside, cooling: Cooling::new(0, 1), packer: Packer::default() }
+    }
+
+    /// One pass over all slots, with `params`; candidates met.
+    fn pass(&mut self, batch: &Batch<'_>, params: &StringParams) -> usize {
+        let (mut met, mut candidates) = (0, Vec::new());
+        self.cooling.begin(&self.beside, params);
+        while !self.cooling.is_done() {
+            self.cooling.step(batch, params, false, &mut candidates);
+            met += candidates.len();
+            for candidate in candidates.drain(..) {
+                if let Some(ready) = self.packer.pack(&self.store, &candidate, params) {
+                    batch.install(&candidate, &ready);
+                }
+            }
+        }
+        met
+    }
+}
+
+#[test]
+fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+    set(&batch, b"short", b"not worth it");
+
+    assert_eq!((worker.pass(&batch, &PARAMS), worker.pass(&batch, &PARAMS)), (0, 0));
+    assert!(!is_packed(&batch, &name(1)), "warm is not cold");
+    assert_eq!(worker.pass(&batch, &PARAMS), DOCUMENTS);
+    assert_eq!(worker.pass(&batch, &PARAMS), 0, "what was tried is settled");
+    assert!(!is_packed(&batch, b"short"));
+
+    // Enough has been seen to train on; what was judged before is judged anew.
+    let families = worker.store.families();
+    let family = families.of(&name(0));
+    assert_eq!(family.shape(), b"user:#:profile");
+    let job = family.training_due(4096).expect("enough samples");
+    assert!(family.training_due(4096).is_none(), "asked for once");
+    let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
+    let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
+    families.adopt(&family, Some(trained.dictionary));
+    let id = family.dictionary_id();
+    assert_eq!(worker.pass(&batch, &PARAMS), DOCUMENTS);
+    assert_eq!(worker.pass(&batch, &PARAMS), 0);
+    let references = |id| {
+        let all = worker.store.families().dictionaries();
+        all.iter().find(|d| d.id == id).map(|d| d.references)
+    };
+    assert_eq!(references(id), Some(DOCUMENTS as u64));
+    let memory = worker.store.type_memory(Type::String);
+    assert!(memory.packed * 2 < memory.packed_from, "{memory:?}");
+    assert_eq!(memory.packed_from + 12, memory.raw);
+
+    // Copies and renamed values refer to it too, and what is removed does not.
+    let (from, to) = (batch.key(b"user:7:profile"), batch.key(b"copy"));
+    let copy = {
+        let mut slot = batch.lock(0, &from);
+        let found = slot.find_untouched(&from).unwrap();
+        slot.duplicate(found)
+    };
+    assert_eq!(references(id), Some(DOCUMENTS as u64 + 1), "the copy on its way");
+    batch.lock(0, &to).attach(&to, copy);
+    assert_eq!(references(id), Some(DOCUMENTS as u64 + 1));
+    assert!(is_packed(&batch, b"copy"));
+    assert_eq!(get(&batch, b"copy"), document(7));
+    (0..DOCUMENTS).for_each(|n| assert_eq!(get(&batch, &name(n)), document(n)));
+
+    // Another dictionary: the values are rewritten, the old one is freed.
+    let samples: Vec<Vec<u8>> = (0..500).map(document).collect();
+    let samples: Vec<&[u8]> = samples.iter().map(|sample| &sample[..]).collect();
+    let other = snug_codec::Dictionary::train_with(&samples, 4096, 3, 1).unwrap();
+    worker.store.families().adopt(&family, Some(other));
+    assert!(references(id).is_some(), "replaced, but needed");
+    (0..3).for_each(|_| {
+        worker.pass(&batch, &PARAMS);
+    });
+    let references = |id| {
+        let all = worker.store.families().dictionaries();
+        all.iter().find(|d| d.id == id).map(|d| d.references)
+    };
+    // A copy under another shape of key is of another family, and stays as it is.
+    assert_eq!(references(id), Some(1));
+    {
+        let mut slot = batch.lock(0, &to);
+        let found = slot.find(&to).unwrap();
+        slot.remove(found);
+    }
+    assert_eq!(references(id), None, "freed with its last value");
+    assert_eq!(get(&batch, &name(3)), document(3));
+
+    drop(batch.flush(0));
+    let memory = worker.store.type_memory(Type::String);
+    assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+    (0..9).for_each(|_| worker.store.families().tidy(8));
+    assert_eq!(worker.store.families().dictionaries().len(), 0);
+    assert!(worker.store.families().is_empty());
+}
+
+#[test]
+fn what_is_read_often_is_unpacked_and_what_changed_meanwhile_is_not_replaced() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let value = b"all the same ".repeat(40);
+    for key in [&b"hot"[..], b"cold", b"changed"] {
+        set(&batch, key, &value);
+    }
+    (0..3).for_each(|_| {
+        worker.pass(&batch, &PARAMS);
+    });
+    assert!([&b"hot"[..], b"cold", b"changed"].iter().all(|key| is_packed(&batch, key)));
+
+    (0..3).for_each(|_| assert_eq!(get(&batch, b"hot"), value));
+    assert_eq!(get(&batch, b"cold"), value);
+    assert!(is_packed(&batch, b"hot"), "a read alone does not unpack");
+    worker.pass(&batch, &PARAMS);
+    assert!(!is_packed(&batch, b"hot"));
+    assert!(is_packed(&batch, b"cold"));
+
+    // A candidate whose value is another by the time its form is ready.
+    let key = batch.key(b"changed");
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key).unwrap();
+    assert!(slot.unpack(found).unwrap());
+    let candidate = slot.candidate(found).unwrap();
+    assert_eq!(slot.append(found, b"!").unwrap(), value.len() + 1);
+    drop(slot);
+    let ready = worker.packer.pack(&worker.store, &candidate, &PARAMS).unwrap();
+    assert!(!batch.install(&candidate, &ready));
+    assert_eq!(get(&batch, b"changed"), [&value[..], b"!"].concat());
+}
+
+#[test]
+fn rules_that_change_are_applied_to_what_was_settled() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let value = b"abcdefghij".repeat(5);
+    set(&batch, b"key", &value);
+    (0..4).for_each(|_| {
+        worker.pass(&batch, &PARAMS);
+    });
+    assert!(!is_packed(&batch, b"key"), "too short");
+    worker.pass(&batch, &StringParams { min_size: 10, ..PARAMS });
+    assert!(is_packed(&batch, b"key"));
+}
