@@ -321,6 +321,8 @@ const SYNTAX: &[(&str, &str)] = &[
     ("slaveof", "host port"),
     ("slowlog|get", "[count]"),
     ("snug|object", "key"),
+    ("snug|pack", "key"),
+    ("snug|unpack", "key"),
     ("spublish", "shardchannel message"),
     ("ssubscribe", "shardchannel..."),
     ("strlen", "key"),
