@@ -37,6 +37,12 @@ impl Key<'_> {
         std::ptr::eq(self.bytes, bytes).then_some(Key { bytes, ..*self })
     }
 
+    /// All 64 bits: equal for equal keys, and for others hardly ever.
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
     /// The slot, below [`SLOTS`].
     #[inline]
     pub fn slot(&self) -> usize {

@@ -159,6 +159,7 @@ impl Store {
             store: Arc::clone(self),
             gate,
             now: Cell::new(0),
+            packed_at: Cell::default(),
             mode: Cell::new(Mode::Single),
             guards: Cell::new(0),
             held: RefCell::default(),
@@ -268,6 +269,8 @@ pub struct Session {
     store: Arc<Store>,
     gate: Arc<Gate>,
     now: Cell<u64>,
+    /// Where something to pack was found last: database and slot.
+    packed_at: Cell<(usize, usize)>,
     mode: Cell<Mode>,
     /// Slot guards in use.
     guards: Cell<usize>,
@@ -373,7 +376,12 @@ impl<'s> Batch<'s> {
             return;
         }
         let keyspace = self.store().keyspace(db);
-        let slots = || keys.clone().filter_map(|key| Some((keyspace.get(key.slot())?, key)));
+        let slots = || {
+            // A pipeline into one stream names one key again and again.
+            let mut last = None;
+            let keys = keys.clone().filter(move |key| last.replace(key.hash()) != Some(key.hash()));
+            keys.filter_map(|key| Some((keyspace.get(key.slot())?, key)))
+        };
         slots().for_each(|(slot, _)| prefetch(std::ptr::from_ref(slot)));
         slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_cells(key)));
         slots().for_each(|(slot, key)| slot.try_read(|cells| cells.prefetch_entry(key)));
@@ -619,17 +627,23 @@ impl<'s> Batch<'s> {
     }
 
     /// A stream with sealed blocks to pack in every `of`-th page of slots,
-    /// beginning with page `first`: its database and key. O(slots), one load each.
+    /// beginning with page `first`: its database and key. O(1) while there is more
+    /// where the last was found, else O(slots), one load each.
     pub fn next_unpacked(&self, first: usize, of: usize) -> Option<(usize, Vec<u8>)> {
+        // A busy stream seals block after block: most often it is the same slot.
+        let (db, slot) = self.session.packed_at.get();
+        let again = self.store().keyspace(db).get(slot).is_some_and(Slot::unpacked);
+        if let Some(found) = again.then(|| self.unpacked_in(db, slot)).flatten() {
+            return Some(found);
+        }
         for db in 0..DATABASES {
             for (number, page) in self.store().keyspace(db).share(first, of) {
                 for (slot, hint) in (number..).zip(page) {
                     if !hint.unpacked() {
                         continue;
                     }
-                    let mut guard = self.lock_slot(db, slot);
-                    if let Some(found) = guard.unpacked_stream() {
-                        return Some((db, guard.key(found).to_vec()));
+                    if let Some(found) = self.unpacked_in(db, slot) {
+                        return Some(found);
                     }
                 }
             }
@@ -646,6 +660,13 @@ impl<'s> Batch<'s> {
             Some(found) => slot.install(found, candidate, ready),
             None => false,
         }
+    }
+
+    fn unpacked_in(&self, db: usize, slot: usize) -> Option<(usize, Vec<u8>)> {
+        let mut guard = self.lock_slot(db, slot);
+        let found = guard.unpacked_stream()?;
+        self.session.packed_at.set((db, slot));
+        Some((db, guard.key(found).to_vec()))
     }
 
     /// Mean remaining milliseconds of the keys of a database that expire,
