@@ -1,0 +1,138 @@
+"""Strings are packed as they cool: what the SNUG commands say and do, and that
+many clients at once read what they wrote while everything is packed under them."""
+
+import random
+import threading
+import time
+
+import pytest
+
+pytestmark = pytest.mark.snug_only
+
+VALUE = b'{"name":"alice","roles":["reader","writer"]}' * 8
+#: Packs whatever can be packed within milliseconds, and trains early.
+AT_ONCE = ["--pack-cold-after", "0", "--pack-min-size", "1", "--hz", "500", "--pack-dictionary-size", "2048"]
+#: Never cold by itself.
+NEVER = ["--pack-cold-after", "1000000"]
+
+
+def about(connection, key):
+    _, fields = connection.call("SNUG", "OBJECT", key)
+    values = [value for _, value in fields]
+    return dict(zip(values[::2], values[1::2]))
+
+
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_a_string_is_packed_and_unpacked_on_demand(server):
+    with server.connect() as c:
+        c.call("SET", "user:7:profile", VALUE)
+        raw = c.call("MEMORY", "USAGE", "user:7:profile")[1]
+        assert about(c, "user:7:profile")[b"codec"] == b"none"
+        assert c.call("SNUG", "PACK", "user:7:profile") == (":", 1)
+        packed = about(c, "user:7:profile")
+        assert (packed[b"codec"], packed[b"family"]) == (b"zstd", b"user:#:profile")
+        assert packed[b"raw-bytes"] == packed[b"packed-from-bytes"] == len(VALUE)
+        assert packed[b"packed-bytes"] < len(VALUE) // 2
+        assert c.call("MEMORY", "USAGE", "user:7:profile")[1] < raw // 2
+        assert c.call("MEMORY", "USAGE", "user:7:profile", "RAW") == (":", raw)
+        assert c.call("STRLEN", "user:7:profile") == (":", len(VALUE))
+        assert c.call("COPY", "user:7:profile", "copy") == (":", 1)
+        assert about(c, "copy")[b"codec"] == b"zstd"
+        assert c.call("GET", "copy") == ("$", VALUE)
+        assert about(c, "copy")[b"codec"] == b"zstd"
+        assert c.call("SNUG", "UNPACK", "copy") == (":", 1)
+        assert c.call("SNUG", "UNPACK", "copy") == (":", 0)
+        assert about(c, "copy")[b"codec"] == b"none"
+        assert c.call("SNUG", "PACK", "nosuch")[0] == "-"
+        c.call("XADD", "stream", "1-1", "field", "value")
+        assert c.call("SNUG", "PACK", "stream")[1].startswith(b"WRONGTYPE")
+        families = [dict(zip(*[iter([v for _, v in f])] * 2)) for _, f in c.call("SNUG", "FAMILIES")[1]]
+        assert b"user:#:profile" in {family[b"shape"] for family in families}
+        assert c.call("SNUG", "DICTIONARIES") == ("*", [])
+
+
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_what_does_not_shrink_stays_raw(server):
+    with server.connect() as c:
+        c.call("SET", "noise", random.Random(1).randbytes(1000))
+        c.call("SET", "number", "1234567890")
+        assert c.call("SNUG", "PACK", "noise") == (":", 0)
+        assert c.call("SNUG", "PACK", "number") == (":", 0)
+
+
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_a_new_age_counts_at_once(server):
+    with server.connect() as c:
+        c.call("SET", "key", VALUE)
+        c.call("CONFIG", "SET", "pack-cold-after", "0")
+        # A pass that began under the old age is to be gone through first.
+        for _ in range(3000):
+            if about(c, "key")[b"codec"] == b"zstd":
+                return
+            time.sleep(0.01)
+        raise AssertionError("the value was not packed")
+
+
+def document(rng):
+    words = " ".join(rng.choice(["the", "quick", "brown", "fox", "jumps"]) for _ in range(rng.randrange(4, 30)))
+    return f'{{"id":{rng.randrange(1000)},"tags":["alpha","beta"],"text":"{words}"}}'.encode()
+
+
+def work(connection, who, steps):
+    """Random commands on keys of its own, each answer compared with a dict's."""
+    rng, held = random.Random(who), {}
+
+    def expect(wanted, *command):
+        got = connection.call(*command)[1]
+        assert got == wanted, f"{command}: {got} is not {wanted}"
+
+    for _ in range(steps):
+        key = f"{'abcdef'[who]}:{rng.choice(['doc', 'obj'])}:{rng.randrange(200)}"
+        kind = rng.randrange(7)
+        if kind <= 1:
+            held[key] = document(rng)
+            expect(b"OK", "SET", key, held[key])
+        elif kind == 2:
+            expect(held.get(key), "GET", key)
+        elif kind == 3:
+            held[key] = held.get(key, b"") + b"+more"
+            expect(len(held[key]), "APPEND", key, "+more")
+        elif kind == 4:
+            expect(held.get(key, b"")[3:41], "GETRANGE", key, 3, 40)
+            expect(len(held.get(key, b"")), "STRLEN", key)
+        elif kind == 5 and key in held:
+            held[key + "c"] = held[key]
+            expect(1, "COPY", key, key + "c", "REPLACE")
+        else:
+            expect(int(held.pop(key, None) is not None), "DEL", key)
+    for key, value in held.items():
+        expect(value, "GET", key)
+        expect(1, "DEL", key)
+
+
+@pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
+def test_clients_read_what_they_wrote_while_it_is_packed(server):
+    failures = []
+
+    def run(who):
+        try:
+            with server.connect() as connection:
+                work(connection, who, 4000)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    with server.connect() as c:
+        text = c.call("INFO", "packing")[1].decode()
+        figures = dict(line.split(":") for line in text.splitlines() if ":" in line)
+        assert int(figures["strings_packed"]) > 0
+        left = {name: figures[name + "_string"] for name in ("raw_bytes", "packed_from_bytes", "packed_bytes")}
+        assert set(left.values()) == {"0"}, left
+        for _, fields in c.call("SNUG", "DICTIONARIES")[1]:
+            values = [value for _, value in fields]
+            assert dict(zip(values[::2], values[1::2]))[b"references"] == 0
