@@ -57,7 +57,7 @@ pub struct PackedStr<'a> {
 impl PackedStr<'_> {
     /// The length in bytes once unpacked. Reads the header only.
     pub fn len(&self) -> usize {
-        packed::raw_len(self.form).unwrap_or(0)
+        raw_len(self.form)
     }
 
     /// Whether the string is empty.
@@ -70,6 +70,13 @@ impl PackedStr<'_> {
         let dictionaries = &self.session.store().families().dictionaries;
         self.session.unpacker().unpack(dictionaries, self.form, out)
     }
+}
+
+/// The length that a packed form has once unpacked; 0 for one that is damaged,
+/// as one is that claims more than is ever packed here.
+#[inline]
+pub(crate) fn raw_len(form: &[u8]) -> usize {
+    packed::raw_len(form).ok().filter(|&len| len <= PACK_MAX).unwrap_or(0)
 }
 
 /// What a packed form refers to: the dictionary's id, 0 for none.

@@ -1002,7 +1002,7 @@ impl Weight {
             Kind::Large => amounts[1] = cell.large().len() as i64,
             Kind::Packed | Kind::PackedChanged => {
                 let form = cell.bytes();
-                let raw = snug_codec::packed::raw_len(form).unwrap_or(0) as i64;
+                let raw = packing::raw_len(form) as i64;
                 amounts[1..4].copy_from_slice(&[raw, raw, form.len() as i64]);
                 dictionary = packing::dictionary_id(form);
             }
@@ -1194,4 +1194,69 @@ pub fn canonical_int(bytes: &[u8]) -> Option<i64> {
         value = value * 10 + u64::from(digit);
     }
     if negative { 0i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packing::Recheck;
+    use crate::{StoreConfig, StringParams, Unobserved};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 500 }))]
+
+        /// Whatever stands where a packed form should, each way to it is an
+        /// answer or an error, and the books are right in the end.
+        #[test]
+        #[cfg_attr(miri, ignore = "calls into C")]
+        fn a_damaged_form_is_an_error(
+            mut form in prop::collection::vec(any::<u8>(), 0..60),
+            codec in 0u8..7,
+            long in any::<bool>(),
+        ) {
+            if let Some(first) = form.first_mut() {
+                *first = *first & 0x38 | codec;
+            }
+            if long && form.len() > 12 {
+                // A plain header that claims more than can be.
+                form[0] = codec;
+                form[1..10].fill(0xff);
+                form[10] = 1;
+            }
+            let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+            let mut session = store.session();
+            let batch = session.enter(1);
+            let key = batch.key(b"key");
+            let mut slot = batch.lock(0, &key);
+            let cell = Cell::new(key.tag(), key.bytes, None, Payload::Packed(&form));
+            let found = slot.insert(&key, cell);
+            let string = slot.string(found).unwrap();
+            let (len, bytes) = (string.len(), string.to_bytes().map(std::borrow::Cow::into_owned));
+            let mut room = b"room".to_vec();
+            prop_assert_eq!(string.unpacked(&mut room).is_ok(), bytes.is_ok());
+            prop_assert!(len <= INLINE_MAX);
+            let _ = (slot.string(found).unwrap().as_int(), slot.anatomy(found));
+            match &bytes {
+                Ok(bytes) => prop_assert_eq!(bytes.len(), len),
+                Err(_) => {
+                    prop_assert!(slot.append(found, b"more").is_err());
+                    prop_assert!(slot.unpack(found).is_err());
+                    let params = StringParams { min_size: 1, min_saving_percent: 0, level: 1 };
+                    let recheck = Recheck::AllRaw(0);
+                    let rules = Rules { params: &params, at_once: true, recheck };
+                    for _ in 0..4 {
+                        let _ = slot.find(&key);
+                    }
+                    slot.cool(Mark::default(), rules, &mut Vec::new());
+                    prop_assert!(matches!(slot.string(found), Some(Str::Packed(_))));
+                }
+            }
+            let copy = slot.duplicate(found);
+            slot.remove(found);
+            drop((slot, copy));
+            let memory = store.type_memory(Type::String);
+            prop_assert_eq!((memory.allocated, memory.raw, memory.packed), (0, 0, 0));
+        }
+    }
 }
