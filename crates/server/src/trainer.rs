@@ -79,6 +79,11 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
     let Some(waiting) = server.trainer.waiting.lock().take() else { return Ok(()) };
     let server = Arc::downgrade(server);
     let run = move || {
+        // Clients come first: where there is no core to spare, a slice of
+        // training would be milliseconds that a worker's clients wait.
+        if let Err(error) = rustix::process::nice(NICE) {
+            tracing::warn!(%error, "the trainer runs at the workers' priority");
+        }
         for request in waiting {
             let Some(server) = Weak::upgrade(&server) else { return };
             match request {
@@ -93,6 +98,9 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
     };
     std::thread::Builder::new().name("trainer".into()).spawn(run).map(drop)
 }
+
+/// The trainer's thread yields to every other; the kernel's least urgent.
+const NICE: i32 = 19;
 
 /// Candidates for a parameter of training that are tried for a family.
 const TRAINING_STEPS: u32 = 4;
