@@ -136,3 +136,16 @@ def test_clients_read_what_they_wrote_while_it_is_packed(server):
         for _, fields in c.call("SNUG", "DICTIONARIES")[1]:
             values = [value for _, value in fields]
             assert dict(zip(values[::2], values[1::2]))[b"references"] == 0
+
+
+@pytest.mark.parametrize("server", [["--pack-cold-after", "3"]], indirect=True)
+def test_idle_time_grows_until_the_key_is_read(server):
+    with server.connect() as c:
+        c.call("SET", "k", "v")
+        assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)
+        deadline = time.monotonic() + 30
+        while c.call("OBJECT", "IDLETIME", "k")[1] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        c.call("GET", "k")
+        assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)

@@ -102,11 +102,20 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         ));
     }
     match found {
-        Some(_) => out.w().integer(0),
+        // An access sets both bits, and each pass of the sweeper, of which there
+        // are three in `pack-cold-after`, takes one off: the first may have come
+        // at once, those after it were a pass's time apart.
+        Some(anatomy) => {
+            let passes = i64::from(ACCESS_MAX.saturating_sub(anatomy.access + 1));
+            out.w().integer(passes * cx.server.config.number(Param::PackColdAfter) / 3);
+        }
         None => out.w().null(),
     }
     Ok(())
 }
+
+/// The access bits of a key that was just accessed.
+const ACCESS_MAX: u8 = 3;
 
 /// Redis's counter of a new key, from which the access bits count on.
 const FREQUENCY_OF_NEW: i64 = 5;
