@@ -201,7 +201,7 @@ def main():
 
     columns, rows = read_flights(options.rows)
     theirs = Side(Server([REDIS_SERVER], "redis"))
-    ours = Side(Server([str(Path(options.snug).resolve()), "serve"], "snug"))
+    ours = Side(Server([str(pathlib.Path(options.snug).resolve()), "serve"], "snug"))
     sides = [theirs, ours]
     # Being told to end still stops both servers on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
