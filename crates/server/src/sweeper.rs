@@ -18,7 +18,7 @@ use snug_store::types::stream::PackParams;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// One worker's sweeper. It takes every `workers`-th slot.
+/// One worker's sweeper. It takes every `workers`-th page of slots.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     worker: usize,

@@ -54,26 +54,37 @@ impl Keyspace {
         }
     }
 
+    /// Every `of`-th page that has been made, beginning with number `first`,
+    /// each with the number of its first slot.
+    fn pages(&self, first: usize, of: usize) -> impl Iterator<Item = (usize, &Page)> {
+        let numbers = (first..PAGES).step_by(of);
+        numbers.filter_map(|n| self.page(n).map(|page| (n * PAGE_SLOTS, page)))
+    }
+
     /// The slots from `first` on, with their numbers, that have been made: all
     /// that may have keys. Ascending.
     pub(crate) fn made(&self, first: usize) -> impl Iterator<Item = (usize, &Slot)> {
-        let pages = (first / PAGE_SLOTS..PAGES).filter_map(|n| self.page(n).map(|page| (n, page)));
-        let slots = pages.flat_map(|(n, page)| (n * PAGE_SLOTS..).zip(page));
+        let slots = self.pages(first / PAGE_SLOTS, 1).flat_map(|(n, page)| (n..).zip(page));
         slots.skip_while(move |&(slot, _)| slot < first)
     }
 
-    /// Every `of`-th page that has been made, beginning with number `first`,
-    /// each with the number of its first slot: one worker's share. For those
-    /// who look at all slots many times a second.
-    pub(crate) fn share(&self, first: usize, of: usize) -> impl Iterator<Item = (usize, &Page)> {
-        let pages = (first..PAGES).step_by(of);
-        pages.filter_map(|n| self.page(n).map(|page| (n * PAGE_SLOTS, page)))
+    /// The numbers of the slots that are wanted, in every `of`-th page from
+    /// `first` on: one worker's share. A loop over each page, for those who look
+    /// at all slots many times a second.
+    pub(crate) fn share(
+        &self,
+        first: usize,
+        of: usize,
+        wanted: impl Fn(&Slot) -> bool + Copy,
+    ) -> impl Iterator<Item = usize> {
+        self.pages(first, of).flat_map(move |(n, page)| {
+            (n..).zip(page).filter(move |(_, slot)| wanted(slot)).map(|(number, _)| number)
+        })
     }
 
     /// Bytes allocated for slots.
     pub(crate) fn allocated(&self) -> usize {
-        let pages = (0..PAGES).filter(|&n| self.page(n).is_some()).count();
-        pages * crate::memory::usable(size_of::<Page>())
+        self.pages(0, 1).count() * crate::memory::usable(size_of::<Page>())
     }
 
     #[cold]

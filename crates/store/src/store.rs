@@ -611,15 +611,11 @@ impl<'s> Batch<'s> {
     /// slot in which nothing is due costs one load.
     pub fn expire_due(&self, first: usize, of: usize, enough: &mut dyn FnMut() -> bool) -> bool {
         for db in 0..DATABASES {
-            for (number, page) in self.store().keyspace(db).share(first, of) {
-                for (slot, hint) in (number..).zip(page) {
-                    if hint.next_expiry() > self.now() {
-                        continue;
-                    }
-                    self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
-                    if enough() {
-                        return true;
-                    }
+            let due = |hint: &Slot| hint.next_expiry() <= self.now();
+            for slot in self.store().keyspace(db).share(first, of, due) {
+                self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
+                if enough() {
+                    return true;
                 }
             }
         }
@@ -636,19 +632,10 @@ impl<'s> Batch<'s> {
         if let Some(found) = again.then(|| self.unpacked_in(db, slot)).flatten() {
             return Some(found);
         }
-        for db in 0..DATABASES {
-            for (number, page) in self.store().keyspace(db).share(first, of) {
-                for (slot, hint) in (number..).zip(page) {
-                    if !hint.unpacked() {
-                        continue;
-                    }
-                    if let Some(found) = self.unpacked_in(db, slot) {
-                        return Some(found);
-                    }
-                }
-            }
-        }
-        None
+        (0..DATABASES).find_map(|db| {
+            let mut slots = self.store().keyspace(db).share(first, of, Slot::unpacked);
+            slots.find_map(|slot| self.unpacked_in(db, slot))
+        })
     }
 
     /// Puts a packed form in the place of the value it was made of, if that has
