@@ -68,8 +68,8 @@ pub(crate) struct Connection {
     soft_limit_since: Option<u64>,
     end_of_input: bool,
     /// Execution stopped at a pause or at a command that waits: there may be
-    /// input to go on with before more
-    /// is read, and this command, if any, before that.
+    /// input to go on with before more is read, and this command, if any,
+    /// before that.
     resume: bool,
     stalled: Option<OwnedArgs>,
     /// When a client that waits is to wait no longer.

@@ -14,7 +14,7 @@ use snug_store::{Candidate, Cooling, Packer, Session, StringParams};
 use std::time::{Duration, Instant};
 
 /// Passes that a value must stay unused to be cold.
-const PASSES: u32 = 3;
+pub(crate) const PASSES: u32 = 3;
 
 /// Below so many commands a second nobody is kept waiting.
 const IDLE_COMMANDS: f64 = 1000.0;

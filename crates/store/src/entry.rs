@@ -104,7 +104,7 @@ pub(crate) enum Payload<'a> {
 }
 
 /// Two access bits: how lately the entry was read, aged by the sweeper.
-pub(crate) const ACCESS_MAX: u8 = 3;
+pub const ACCESS_MAX: u8 = 3;
 
 const ADDRESS_BITS: u32 = 45;
 const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;

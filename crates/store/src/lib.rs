@@ -33,6 +33,7 @@ pub mod store;
 mod table;
 pub mod types;
 
+pub use entry::ACCESS_MAX;
 pub use families::{Families, StringFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use packing::{Candidate, Cooling, Damaged, PackedStr, Packer, Ready, StringParams};

@@ -4,9 +4,10 @@ use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::config::Param;
 use crate::context::{Args, Context};
+use crate::cooler::PASSES;
 use crate::error::Error;
 use crate::out::Out;
-use snug_store::{Anatomy, Str};
+use snug_store::{ACCESS_MAX, Anatomy, Str};
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("object", -2, super::container)
     .subcommands(SUBCOMMANDS)
@@ -102,20 +103,17 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         ));
     }
     match found {
-        // An access sets both bits, and each pass of the sweeper, of which there
-        // are three in `pack-cold-after`, takes one off: the first may have come
-        // at once, those after it were a pass's time apart.
+        // Each pass of the sweeper since the access took one off: the first may
+        // have come at once, those after it were a pass's time apart.
         Some(anatomy) => {
             let passes = i64::from(ACCESS_MAX.saturating_sub(anatomy.access + 1));
-            out.w().integer(passes * cx.server.config.number(Param::PackColdAfter) / 3);
+            let seconds = cx.server.config.number(Param::PackColdAfter);
+            out.w().integer(passes * seconds / i64::from(PASSES));
         }
         None => out.w().null(),
     }
     Ok(())
 }
-
-/// The access bits of a key that was just accessed.
-const ACCESS_MAX: u8 = 3;
 
 /// Redis's counter of a new key, from which the access bits count on.
 const FREQUENCY_OF_NEW: i64 = 5;
