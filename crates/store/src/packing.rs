@@ -17,6 +17,9 @@
 //! stays raw at 0, which costs the walk a look at its cell, until it is written
 //! or read or until its family gets a new dictionary.
 //!
+//! A stream is packed block by block as its blocks fill up; what is left in its
+//! tail when it has cooled is sealed by the same walk ([`TAIL_MIN`]).
+//!
 //! A packed string is read through [`PackedStr`]: its length stands in its
 //! header, its bytes are unpacked straight to where they are wanted, with a
 //! workspace that each session makes when it first needs one (157 KiB).
@@ -34,6 +37,10 @@ use std::sync::Arc;
 
 /// The longest string that is packed inside its entry.
 pub(crate) const PACK_MAX: usize = crate::entry::INLINE_MAX;
+
+/// The least bytes in the tail of a cold stream that make a block of their own:
+/// less would hardly pack, and each block costs its place in the index.
+pub(crate) const TAIL_MIN: usize = 4096;
 
 /// Cells looked at under one hold of a slot's lock ...
 pub(crate) const LOOK_AT_ONCE: usize = 128;

@@ -465,8 +465,8 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// Takes one off the access bits of some cells from `mark` on. What has
-    /// cooled is copied to `candidates`, what is read often is unpacked; where
-    /// to go on, or `None` at the slot's end.
+    /// cooled is copied to `candidates`, or sealed if it is a stream; what is
+    /// read often is unpacked; where to go on, or `None` at the slot's end.
     pub(crate) fn cool(
         &mut self,
         mark: Mark,
@@ -474,8 +474,8 @@ impl<'a> SlotGuard<'a> {
         candidates: &mut Vec<Candidate>,
     ) -> Option<Mark> {
         let (session, db) = (self.session, self.db);
-        let (mut copied, mut unpacked) = (0, 0);
-        self.cells_mut().walk_mut(mark, packing::LOOK_AT_ONCE, &mut |cell| {
+        let (mut copied, mut unpacked, mut sealed) = (0, 0, false);
+        let rest = self.cells_mut().walk_mut(mark, packing::LOOK_AT_ONCE, &mut |cell| {
             let (access, store) = (cell.access(), session.store());
             let is_cold = match cell.kind() {
                 Kind::Packed | Kind::PackedChanged if access == ACCESS_MAX => {
@@ -491,7 +491,11 @@ impl<'a> SlotGuard<'a> {
                     1 => rules.fits(cell),
                     _ => rules.at_once && rules.fits(cell),
                 },
-                Kind::Int | Kind::Large | Kind::Stream => false,
+                Kind::Stream => {
+                    sealed |= access == 1 && seal_cold(session, cell);
+                    false
+                }
+                Kind::Int | Kind::Large => false,
             };
             if !is_cold {
                 cell.set_access(access.saturating_sub(1));
@@ -506,7 +510,11 @@ impl<'a> SlotGuard<'a> {
             copied += cell.bytes().len();
             candidates.push(copy_out(store, db, cell, false));
             true
-        })
+        });
+        if sealed {
+            self.note(UNPACKED, true);
+        }
+        rest
     }
 
     /// Puts a packed form in the place of the value it was made of, if that is
@@ -775,7 +783,9 @@ impl<'a> SlotGuard<'a> {
     /// Creates an empty stream under a key that does not exist.
     pub fn insert_stream(&mut self, key: &Key<'_>) -> Found {
         let payload = Payload::Stream(Box::new(Stream::new()));
-        self.insert(key, Cell::new(key.tag(), key.bytes, None, payload))
+        let mut cell = Cell::new(key.tag(), key.bytes, None, payload);
+        cell.set_access(ACCESS_MAX);
+        self.insert(key, cell)
     }
 
     /// What the entry is made of.
@@ -1152,6 +1162,18 @@ fn unpack_hot(session: &Session, cell: &mut Cell) -> usize {
     put_raw(cell, &raw);
     before.becomes(Weight::of(cell), session.store());
     raw.len()
+}
+
+/// Seals the tail of a stream that has cooled, so that it is packed as the other
+/// blocks are; whether it was worth it. A copy of at most one block.
+fn seal_cold(session: &Session, cell: &mut Cell) -> bool {
+    if cell.stream().tail_bytes() < packing::TAIL_MIN {
+        return false;
+    }
+    let before = Weight::of(cell);
+    let sealed = cell.stream_mut().seal_tail();
+    before.becomes(Weight::of(cell), session.store());
+    sealed
 }
 
 /// A copy of a cell's key and bytes, with a hold on the dictionary they need.

@@ -1,5 +1,6 @@
 //! How strings cool: raw, cold, packed, packed anew with a dictionary, hot, raw.
 
+use snug_store::types::stream::{Shape, StreamId};
 use snug_store::{Batch, Cooling, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str};
 use snug_store::{StringParams, Type, Unobserved};
 use std::sync::Arc;
@@ -206,4 +207,50 @@ fn rules_that_change_are_applied_to_what_was_settled() {
     assert!(!is_packed(&batch, b"key"), "too short");
     worker.pass(&batch, &StringParams { min_size: 10, ..PARAMS });
     assert!(is_packed(&batch, b"key"));
+}
+
+/// Entries at a cold stream's end are sealed, a page or more of them, and handed
+/// to the sweeper like any block; those of a stream in use are left to grow.
+#[test]
+fn a_cold_streams_tail_is_sealed() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let shape = Shape::default();
+    let append = |name: &[u8], ids: std::ops::Range<u64>| {
+        let key = batch.key(name);
+        let mut slot = batch.lock(0, &key);
+        let found = match slot.find(&key) {
+            Some(found) => found,
+            None => slot.insert_stream(&key),
+        };
+        for id in ids {
+            let fields = [(b"field".as_slice(), b"the same value".as_slice())];
+            let id = StreamId::new(id, 0);
+            slot.append_entry(found, id, fields.iter().copied(), &shape).unwrap().unwrap();
+        }
+    };
+    let tail_bytes = |name: &[u8]| {
+        let key = batch.key(name);
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find_untouched(&key).unwrap();
+        slot.with_stream(found, |stream| stream.tail_bytes()).unwrap()
+    };
+    append(b"cold", 1..400);
+    append(b"small", 1..10);
+    append(b"used", 1..300);
+    let of_small = tail_bytes(b"small");
+    for pass in 0..3 {
+        append(b"used", 300 + pass..301 + pass);
+        assert_eq!(batch.next_unpacked(0, 1), None, "before pass {pass}");
+        worker.pass(&batch, &PARAMS);
+    }
+    assert_eq!(batch.next_unpacked(0, 1), Some((0, b"cold".to_vec())));
+    assert_eq!((tail_bytes(b"cold"), tail_bytes(b"small")), (0, of_small));
+    assert!(tail_bytes(b"used") > 4096);
+    append(b"cold", 400..401);
+    let key = batch.key(b"cold");
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key).unwrap();
+    assert_eq!(slot.with_stream(found, |stream| stream.len()), Some(400));
 }
