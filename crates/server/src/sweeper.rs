@@ -125,7 +125,7 @@ impl Sweeper {
             let Some(found) = found else { return };
             slot.with_stream(found, |stream| {
                 if stream.wants_dictionary() && params.dictionary_bytes > 0 {
-                    server.trainer.ask(stream, &mut self.workspace, *params, db, name);
+                    server.trainer.ask(stream, *params, db, name);
                 }
                 stream.pack_job()
             })

@@ -13,6 +13,11 @@ use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
+use thread_priority::ThreadPriority;
+use thread_priority::unix::{
+    NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy,
+    thread_native_id,
+};
 
 /// Requests that may wait; beyond it, a stream asks again later.
 const WAITING_MAX: usize = 4;
@@ -41,21 +46,14 @@ impl Default for Trainer {
 
 impl Trainer {
     /// Asks for a dictionary for this stream, unless it was asked for already
-    /// or too many wait. Copies a megabyte of samples at most.
-    pub(crate) fn ask(
-        &self,
-        stream: &Stream,
-        workspace: &mut Workspace,
-        params: PackParams,
-        db: usize,
-        key: &[u8],
-    ) {
+    /// or too many wait. Unpacks nothing: the stream's slot is locked.
+    pub(crate) fn ask(&self, stream: &Stream, params: PackParams, db: usize, key: &[u8]) {
         let mut asked = self.asked.lock();
         let id = (db, key.to_vec());
         if asked.len() >= WAITING_MAX || asked.contains(&id) {
             return;
         }
-        let Ok(Some(samples)) = stream.dictionary_samples(workspace) else { return };
+        let Some(samples) = stream.dictionary_samples() else { return };
         let request = Request::Stream { samples, params, db, key: key.to_vec() };
         if self.requests.try_send(request).is_ok() {
             asked.insert(id);
@@ -81,8 +79,8 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
     let run = move || {
         // Clients come first: where there is no core to spare, a slice of
         // training would be milliseconds that a worker's clients wait.
-        if let Err(error) = rustix::process::nice(NICE) {
-            tracing::warn!(%error, "the trainer runs at the workers' priority");
+        if let Err(error) = yield_to_workers() {
+            tracing::warn!(?error, "the trainer runs at the workers' priority");
         }
         for request in waiting {
             let Some(server) = Weak::upgrade(&server) else { return };
@@ -99,8 +97,13 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
     std::thread::Builder::new().name("trainer".into()).spawn(run).map(drop)
 }
 
-/// The trainer's thread yields to every other; the kernel's least urgent.
-const NICE: i32 = 19;
+/// Makes this thread one that the kernel takes off the core as soon as another
+/// wants it. A low priority alone would not do: a slice of it, once begun, lasts
+/// up to 3 ms.
+fn yield_to_workers() -> Result<(), thread_priority::Error> {
+    let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
+    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy)
+}
 
 /// Candidates for a parameter of training that are tried for a family.
 const TRAINING_STEPS: u32 = 4;

@@ -122,7 +122,7 @@ fn memory_table(sets: &[(&str, Vec<Entry>)]) {
                 got.as_nanos() as f64 / 1e3,
             );
             if level == 3
-                && let Ok(Some(samples)) = stream.dictionary_samples(&mut ws)
+                && let Some(samples) = stream.dictionary_samples()
             {
                 let start = CpuTime::now();
                 let verdict = samples.train(&mut ws, &params);

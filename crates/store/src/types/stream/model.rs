@@ -352,10 +352,10 @@ impl Pair {
                 }
             }
             Step::Train => {
-                let samples = self.stream.dictionary_samples(&mut self.ws).unwrap();
                 // A dictionary is adopted whether or not it is worth it here.
-                if let Some(samples) = samples {
-                    self.stream.adopt_dictionary(samples.train_regardless(&self.params));
+                if let Some(samples) = self.stream.dictionary_samples() {
+                    let dictionary = samples.train_regardless(&mut self.ws, &self.params);
+                    self.stream.adopt_dictionary(dictionary);
                 }
             }
         }

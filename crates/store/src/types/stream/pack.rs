@@ -388,13 +388,21 @@ pub(super) fn unpacking_workspace() -> Workspace {
     Workspace::new(WorkspaceConfig { pack_bytes: 0, checksum: false })
 }
 
-/// What a dictionary could help with, copied out of a stream's blocks: rows, or
-/// the text of columns.
+/// Some of a stream's blocks, to train a dictionary on. They are taken as they
+/// are, packed: unpacking them is the trainer's work.
 #[derive(Debug)]
 pub struct DictionarySamples {
-    blocks: Vec<Vec<u8>>,
+    blocks: Vec<SampleBlock>,
+    family: Family,
     /// The blocks in the stream.
     of: usize,
+}
+
+#[derive(Debug)]
+struct SampleBlock {
+    data: Data,
+    raw_bytes: usize,
+    kept: u32,
 }
 
 impl DictionarySamples {
@@ -402,8 +410,9 @@ impl DictionarySamples {
     /// stream's blocks, going by those held back, it must save more than it
     /// takes itself. Tens of milliseconds for each megabyte of samples.
     pub fn train(&self, ws: &mut Workspace, params: &PackParams) -> Option<Dictionary> {
+        let texts = self.texts(ws).ok()?;
         let (held_back, train): (Vec<_>, Vec<_>) =
-            self.blocks.iter().enumerate().partition(|(index, _)| index % 5 == 4);
+            texts.iter().enumerate().partition(|(index, _)| index % 5 == 4);
         let pieces: Vec<&[u8]> =
             train.iter().flat_map(|(_, block)| block.chunks(SAMPLE_BYTES)).collect();
         let dictionary =
@@ -421,25 +430,36 @@ impl DictionarySamples {
         let saved = without.saturating_sub(with) / held_back.len().max(1) * self.of;
         (saved > dictionary.memory_bytes()).then_some(dictionary)
     }
+
+    fn texts(&self, ws: &mut Workspace) -> Result<Vec<Vec<u8>>, StreamError> {
+        self.blocks.iter().map(|block| block.text(&self.family, ws)).collect()
+    }
 }
 
-/// What a dictionary could help with in a block.
-fn sample(block: &Block, family: &Family, ws: &mut Workspace) -> Result<Vec<u8>, StreamError> {
-    let bytes = match &block.data {
-        Data::Pending(raw) | Data::Raw(raw) => return Ok(raw.to_vec()),
-        Data::Packed { bytes, .. } => bytes,
-    };
-    let mut room = Vec::new();
-    let raw_bytes = block.raw_bytes as usize;
-    match form(bytes.joined(&mut room))? {
-        Form::Rows(packed) => {
-            let mut rows = Vec::new();
-            unpack_rows(packed, raw_bytes, family, ws, &mut rows)?;
-            Ok(rows)
-        }
-        Form::Columns(packed) => {
-            columns::text(ws, packed, family, columns_raw_max(raw_bytes, block.kept()))
-                .map_err(|_| StreamError::Damaged)
+impl SampleBlock {
+    fn new(block: &Block) -> Self {
+        let raw_bytes = block.raw_bytes as usize;
+        Self { data: block.data.clone(), raw_bytes, kept: block.kept() }
+    }
+
+    /// What a dictionary could help with in the block: the rows, or the text of
+    /// the columns.
+    fn text(&self, family: &Family, ws: &mut Workspace) -> Result<Vec<u8>, StreamError> {
+        let bytes = match &self.data {
+            Data::Pending(raw) | Data::Raw(raw) => return Ok(raw.to_vec()),
+            Data::Packed { bytes, .. } => bytes,
+        };
+        let mut room = Vec::new();
+        match form(bytes.joined(&mut room))? {
+            Form::Rows(packed) => {
+                let mut rows = Vec::new();
+                unpack_rows(packed, self.raw_bytes, family, ws, &mut rows)?;
+                Ok(rows)
+            }
+            Form::Columns(packed) => {
+                columns::text(ws, packed, family, columns_raw_max(self.raw_bytes, self.kept))
+                    .map_err(|_| StreamError::Damaged)
+            }
         }
     }
 }
@@ -540,27 +560,24 @@ impl Stream {
         })
     }
 
-    /// Copies samples out of the stream, from blocks spread evenly over it: a
-    /// megabyte at most.
-    pub fn dictionary_samples(
-        &self,
-        ws: &mut Workspace,
-    ) -> Result<Option<DictionarySamples>, StreamError> {
-        let Some(sealed) = &self.sealed else { return Ok(None) };
+    /// Takes samples of the stream, from blocks spread evenly over it: shares
+    /// the raw ones, and copies some hundred kilobytes of packed bytes at most.
+    pub fn dictionary_samples(&self) -> Option<DictionarySamples> {
+        let sealed = self.sealed.as_ref()?;
         let of = sealed.tried_blocks();
         let wanted = of.min(SAMPLE_BLOCKS + HELD_BACK_BLOCKS);
         if wanted < 2 {
-            return Ok(None);
+            return None;
         }
-        let mut blocks = Vec::with_capacity(wanted);
-        for n in 0..wanted {
-            let at = sealed.index().nth_back(1 + sealed.pending_blocks() + n * of / wanted);
-            let Some(block) = at.and_then(|at| sealed.index().get(at)) else { break };
-            if block.raw_bytes as usize <= PACK_BYTES_MAX {
-                blocks.push(sample(block, sealed.family(), ws)?);
-            }
-        }
-        Ok(Some(DictionarySamples { blocks, of }))
+        let blocks = (0..wanted)
+            .filter_map(|n| {
+                let at = sealed.index().nth_back(1 + sealed.pending_blocks() + n * of / wanted)?;
+                sealed.index().get(at)
+            })
+            .filter(|block| block.raw_bytes as usize <= PACK_BYTES_MAX)
+            .map(SampleBlock::new)
+            .collect();
+        Some(DictionarySamples { blocks, family: sealed.family().clone(), of })
     }
 
     /// What each field takes in the newest block of columns, as a sample of the
@@ -607,8 +624,13 @@ impl Stream {
 #[cfg(test)]
 impl DictionarySamples {
     /// Trains and does not judge.
-    pub(super) fn train_regardless(&self, params: &PackParams) -> Option<Dictionary> {
-        let pieces: Vec<&[u8]> = self.blocks.iter().flat_map(|block| block.chunks(64)).collect();
+    pub(super) fn train_regardless(
+        &self,
+        ws: &mut Workspace,
+        params: &PackParams,
+    ) -> Option<Dictionary> {
+        let texts = self.texts(ws).unwrap();
+        let pieces: Vec<&[u8]> = texts.iter().flat_map(|block| block.chunks(64)).collect();
         Dictionary::train_with(&pieces, params.dictionary_bytes, params.level, 1).ok()
     }
 }
@@ -686,9 +708,9 @@ mod tests {
         let mut ws = Workspace::new(WorkspaceConfig::default());
         let params = PackParams { dictionary_bytes: 1024, ..PackParams::default() };
         assert!(alike.wants_dictionary());
-        let samples = alike.dictionary_samples(&mut ws).unwrap().unwrap();
+        let samples = alike.dictionary_samples().unwrap();
         let dictionary = samples.train(&mut ws, &params);
-        let samples = constant.dictionary_samples(&mut ws).unwrap();
+        let samples = constant.dictionary_samples();
         assert!(samples.is_none_or(|samples| samples.train(&mut ws, &params).is_none()));
         let mut stream = alike;
         let pays = dictionary.is_some();
