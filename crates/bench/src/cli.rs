@@ -411,9 +411,8 @@ impl OutputArgs {
         }
         for line in report.troubles() {
             eprintln!("snug: {line}");
-            failed = true;
         }
-        if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+        if failed || report.has_failed() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
     }
 
     /// Whether to keep silent.

@@ -154,7 +154,24 @@ fn get(stream: &Stream, id: StreamId, scratch: &mut StreamScratch) {
     result.expect("nothing is damaged");
 }
 
-fn times(c: &mut Criterion) {
+/// One entry of a packed stream, each time another.
+fn get_at_random(c: &mut Criterion, name: &str, entries: &[Entry]) {
+    let (mut stream, ids) = (fill(entries, &Shape::default()), ids(entries.len()));
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    stream.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+    let (mut scratch, mut n) = (StreamScratch::new(), 0usize);
+    c.bench_function(&format!("stream/get/{name}"), |b| {
+        b.iter(|| {
+            n = n.wrapping_add(7_919_993);
+            get(&stream, ids[n % ids.len()], &mut scratch);
+        });
+    });
+}
+
+fn times(c: &mut Criterion, sets: &[(&str, Vec<Entry>)]) {
+    for (name, entries) in sets {
+        get_at_random(c, name, entries);
+    }
     let shape = Shape::default();
     let entries = events(100_000);
     let ids = ids(entries.len());
@@ -172,15 +189,6 @@ fn times(c: &mut Criterion) {
     packed.pack_some(&mut ws, &PackParams::default(), usize::MAX);
     let mut scratch = StreamScratch::new();
     let mut group = c.benchmark_group("stream/get");
-    for (name, stream) in [("raw", &raw), ("packed", &packed)] {
-        let mut n = 0usize;
-        group.bench_function(name, |b| {
-            b.iter(|| {
-                n = n.wrapping_add(7_919_993);
-                get(stream, ids[n % ids.len()], &mut scratch);
-            });
-        });
-    }
     group.bench_function("tail, last 10 backwards", |b| {
         b.iter(|| {
             let mut left = 10;
@@ -217,10 +225,11 @@ fn main() {
     let mut sets = vec![("events", events(200_000)), ("identical", identical(200_000))];
     sets.extend(flights().map(|flights| ("flights", flights)));
     // Criterion's own listing and profiling modes want no table.
-    if !std::env::args().any(|arg| arg == "--list" || arg == "--test") {
+    let other = ["--list", "--test", "--profile-time"];
+    if !std::env::args().any(|arg| other.contains(&arg.as_str())) {
         memory_table(&sets);
     }
     let mut criterion = Criterion::default().configure_from_args();
-    times(&mut criterion);
+    times(&mut criterion, &sets);
     criterion.final_summary();
 }

@@ -104,6 +104,14 @@ pub struct StepResult {
     pub failure: Option<String>,
 }
 
+impl StepResult {
+    /// Whether the step ended because the server has no such command.
+    fn lacks_command(&self) -> bool {
+        let failure = self.failure.as_deref().unwrap_or("");
+        ["ERR unknown command", "ERR unknown subcommand"].iter().any(|text| failure.contains(text))
+    }
+}
+
 /// One kind of request within a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct KindResult {
@@ -191,7 +199,26 @@ impl Report {
         serde_json::to_string_pretty(self).expect("a report has no map keys but strings")
     }
 
-    /// What went wrong, one line each.
+    /// Whether anything went wrong. What one server lacks and another has been
+    /// measured at is a result of the comparison, and nothing wrong.
+    pub fn has_failed(&self) -> bool {
+        let has_errors = |result: &StepResult| {
+            result.failure.is_some() || result.kinds.iter().any(|kind| kind.errors > 0)
+        };
+        let measured_elsewhere = |lacking: &StepResult| {
+            let same = |other: &&StepResult| other.workload == lacking.workload;
+            self.results.iter().filter(same).any(|other| !has_errors(other))
+        };
+        let failed = |result: &StepResult| {
+            has_errors(result) && !(result.lacks_command() && measured_elsewhere(result))
+        };
+        let codec_failed = |codec: &crate::codec::Report| !codec.failures.is_empty();
+        self.results.iter().any(failed)
+            || !self.notes.is_empty()
+            || self.codec.as_ref().is_some_and(codec_failed)
+    }
+
+    /// What went wrong, one line each, and what a server lacks.
     pub fn troubles(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for result in &self.results {
@@ -298,5 +325,26 @@ mod tests {
         let back: Report = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(back, report);
         assert_eq!(back.troubles(), ["set/P16: 2 of 9 replies were errors, first: OOM"]);
+        assert!(back.has_failed());
+    }
+
+    #[test]
+    fn what_a_server_lacks_is_no_failure_if_another_has_it() {
+        let result = |target: &str, failure: Option<&str>| StepResult {
+            target: target.into(),
+            workload: "list-celery".into(),
+            step: "list-celery".into(),
+            failure: failure.map(str::to_owned),
+            ..StepResult::default()
+        };
+        let failed =
+            |results: Vec<StepResult>| Report { results, ..Report::default() }.has_failed();
+        let lacking = || result("a", Some("ERR unknown command 'lpush', with args"));
+        assert!(failed(vec![lacking()]), "nobody was measured");
+        assert!(!failed(vec![lacking(), result("b", None)]));
+        assert!(failed(vec![result("a", Some("died")), result("b", None)]));
+        let error = KindResult { errors: 1, ..KindResult::default() };
+        let half = StepResult { kinds: vec![error], ..result("b", None) };
+        assert!(failed(vec![lacking(), half]));
     }
 }
