@@ -205,6 +205,14 @@ impl Family {
         self.dictionary.replace(dictionary)
     }
 
+    /// Puts the same dictionary, digested for another level, in the place of the
+    /// current one, which is given back; or is not taken if there is none.
+    pub fn relevel(&mut self, dictionary: Arc<Dictionary>) -> Option<Arc<Dictionary>> {
+        let current = self.dictionary.as_mut()?;
+        self.drift = Drift::default();
+        Some(std::mem::replace(current, dictionary))
+    }
+
     /// Takes note that training came to nothing.
     pub fn rejected(&mut self) {
         self.stats.rejected += 1;

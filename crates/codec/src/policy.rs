@@ -15,8 +15,10 @@
 //!
 //! The first rule that matches decides. Where none does: a MIME type in the
 //! skip list (exactly, or by a prefix that ends in a slash) is not packed; then
-//! the exact type's level, then its prefix's (`text/`), then the global level.
-//! A policy is checked as a whole when it is read; what is held is valid.
+//! the exact type's level, then its prefix's (`text/`), then the global level,
+//! and without one the level that the asker has. A policy is checked as a whole
+//! when it is read; what is held is valid, and of bounded size, so that asking
+//! costs at most some hundred comparisons.
 
 use std::collections::BTreeMap;
 
@@ -25,18 +27,20 @@ use serde::{Deserialize, Serialize};
 use crate::Codec;
 
 /// A checked policy. In JSON as drawn above; every part may be left out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The default has no opinion: zstd at the asker's level.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Draft", into = "Draft")]
 pub struct Policy {
     draft: Draft,
 }
 
 /// A policy as it is written, before it is checked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Draft {
     /// The level where nothing else says one, 1 to 22.
-    pub level: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<i32>,
     /// MIME types and prefixes (`image/`) that are not packed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skip: Vec<String>,
@@ -46,12 +50,6 @@ pub struct Draft {
     /// Rules, tried in order before all else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-}
-
-impl Default for Draft {
-    fn default() -> Self {
-        Self { level: 3, skip: Vec::new(), types: BTreeMap::new(), rules: Vec::new() }
-    }
 }
 
 /// One rule: what it matches (all that is given must match) and what follows.
@@ -108,6 +106,14 @@ pub enum PolicyError {
         /// What stands there.
         kind: String,
     },
+    /// More than a look-up may go through.
+    #[error("{place}: longer than {most}")]
+    TooLong {
+        /// Where it stands.
+        place: String,
+        /// What is allowed: entries of a list, bytes of a glob.
+        most: usize,
+    },
     /// A rule that no size can match.
     #[error("rules[{rule}]: size_min is above size_max")]
     Size {
@@ -115,6 +121,11 @@ pub enum PolicyError {
         rule: usize,
     },
 }
+
+/// Entries of each list.
+const ENTRIES_MAX: usize = 256;
+/// Bytes of a glob.
+const GLOB_BYTES_MAX: usize = 256;
 
 const TYPES: [&str; 6] = ["string", "list", "hash", "set", "zset", "stream"];
 
@@ -136,15 +147,11 @@ pub struct Subject<'a> {
 pub struct Choice {
     /// The codec; [`Codec::None`] leaves the value raw.
     pub codec: Codec,
-    /// The level, 1 to 22, for codecs that have levels.
+    /// The level, for codecs that have levels.
     pub level: i32,
-}
-
-impl Default for Policy {
-    /// Everything at level 3.
-    fn default() -> Self {
-        Self { draft: Draft::default() }
-    }
+    /// Whether a rule says so, which counts for more than what the bytes look
+    /// like.
+    pub told: bool,
 }
 
 impl From<Policy> for Draft {
@@ -157,7 +164,10 @@ impl TryFrom<Draft> for Policy {
     type Error = PolicyError;
 
     fn try_from(draft: Draft) -> Result<Self, PolicyError> {
-        check_level(draft.level, || "level".into())?;
+        check_len("skip", draft.skip.len(), ENTRIES_MAX)?;
+        check_len("types", draft.types.len(), ENTRIES_MAX)?;
+        check_len("rules", draft.rules.len(), ENTRIES_MAX)?;
+        check_level(draft.level.unwrap_or(1), || "level".into())?;
         for (i, mime) in draft.skip.iter().enumerate() {
             check_mime(mime, || format!("skip[{i}]"))?;
         }
@@ -168,6 +178,8 @@ impl TryFrom<Draft> for Policy {
         for (i, rule) in draft.rules.iter().enumerate() {
             check_level(rule.level.unwrap_or(1), || format!("rules[{i}]"))?;
             check_mime(rule.mime.as_deref().unwrap_or("a/"), || format!("rules[{i}]"))?;
+            let glob_bytes = rule.key.as_ref().map_or(0, String::len);
+            check_len(&format!("rules[{i}].key"), glob_bytes, GLOB_BYTES_MAX)?;
             if let Some(kind) = rule.kind.as_deref().filter(|kind| !TYPES.contains(kind)) {
                 return Err(PolicyError::Type { rule: i, kind: kind.to_owned() });
             }
@@ -187,6 +199,10 @@ fn check_level(level: i32, place: impl FnOnce() -> String) -> Result<(), PolicyE
     }
 }
 
+fn check_len(place: &str, len: usize, most: usize) -> Result<(), PolicyError> {
+    if len <= most { Ok(()) } else { Err(PolicyError::TooLong { place: place.to_owned(), most }) }
+}
+
 fn check_mime(mime: &str, place: impl FnOnce() -> String) -> Result<(), PolicyError> {
     let whole = match mime.strip_suffix('/') {
         Some(prefix) => format!("{prefix}/x"),
@@ -204,22 +220,31 @@ fn mime_matches(pattern: &str, mime: &str) -> bool {
 }
 
 impl Policy {
-    /// What to pack `subject` with.
-    pub fn resolve(&self, subject: &Subject<'_>) -> Choice {
+    /// Whether a value's MIME type makes a difference to it.
+    pub fn asks_mime(&self) -> bool {
         let draft = &self.draft;
+        !draft.skip.is_empty()
+            || !draft.types.is_empty()
+            || draft.rules.iter().any(|rule| rule.mime.is_some())
+    }
+
+    /// What to pack `subject` with; at `level` where the policy names none.
+    pub fn resolve(&self, subject: &Subject<'_>, level: i32) -> Choice {
+        let draft = &self.draft;
+        let level = draft.level.unwrap_or(level);
         if let Some(rule) = draft.rules.iter().find(|rule| rule.matches(subject)) {
             let codec = rule.codec.unwrap_or(Codec::Zstd);
-            return Choice { codec, level: rule.level.unwrap_or(draft.level) };
+            return Choice { codec, level: rule.level.unwrap_or(level), told: true };
         }
         let Some(mime) = subject.mime else {
-            return Choice { codec: Codec::Zstd, level: draft.level };
+            return Choice { codec: Codec::Zstd, level, told: false };
         };
         if draft.skip.iter().any(|pattern| mime_matches(pattern, mime)) {
-            return Choice { codec: Codec::None, level: draft.level };
+            return Choice { codec: Codec::None, level, told: false };
         }
         let prefix = mime.split_inclusive('/').next().unwrap_or(mime);
         let by_type = draft.types.get(mime).or_else(|| draft.types.get(prefix));
-        Choice { codec: Codec::Zstd, level: *by_type.unwrap_or(&draft.level) }
+        Choice { codec: Codec::Zstd, level: *by_type.unwrap_or(&level), told: false }
     }
 }
 
@@ -318,7 +343,8 @@ mod tests {
         )
         .unwrap();
         let ask = |kind, key: &str, mime, len| {
-            let choice = policy.resolve(&Subject { kind, key: key.as_bytes(), mime, len });
+            let subject = Subject { kind, key: key.as_bytes(), mime, len };
+            let choice = policy.resolve(&subject, 7);
             (choice.codec, choice.level)
         };
         assert_eq!(ask("string", "session:1", None, 5), (Codec::Lz4, 2));
@@ -350,6 +376,20 @@ mod tests {
             let error = policy(json).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
+        let many = format!(r#"{{"rules": [{}]}}"#, ["{}"; 257].join(","));
+        assert!(policy(&many).unwrap_err().contains("rules: longer than 256"));
+        let long = format!(r#"{{"rules": [{{"key": "{}"}}]}}"#, "*".repeat(257));
+        assert!(policy(&long).unwrap_err().contains("rules[0].key: longer than 256"));
+    }
+
+    #[test]
+    fn a_policy_without_opinions_leaves_the_level_to_the_asker() {
+        let none = policy("{}").unwrap();
+        assert_eq!(none, Policy::default());
+        let choice = none.resolve(&Subject::default(), 7);
+        assert_eq!(choice, Choice { codec: Codec::Zstd, level: 7, told: false });
+        assert_eq!(serde_json::to_string(&none).unwrap(), "{}");
+        assert!(!none.asks_mime());
     }
 
     proptest! {
@@ -357,7 +397,7 @@ mod tests {
         fn a_policy_comes_back_from_json(level in 1i32..23, types in prop::collection::btree_map("[a-z]{1,5}/[a-z]{0,5}", 1i32..23, 0..4),
             skip in prop::collection::vec("[a-z]{1,5}/", 0..3), keys in prop::collection::vec(prop::option::of("[a-z*]{1,4}"), 0..4)) {
             let rules = keys.into_iter().map(|key| Rule { key, codec: Some(Codec::Lz4), ..Rule::default() }).collect();
-            let policy = Policy::try_from(Draft { level, skip, types, rules }).unwrap();
+            let policy = Policy::try_from(Draft { level: Some(level), skip, types, rules }).unwrap();
             let json = serde_json::to_string(&policy).unwrap();
             prop_assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy);
         }

@@ -7,7 +7,9 @@
 
 use crate::notify::Class;
 use parking_lot::RwLock;
+use snug_codec::policy::Policy;
 use snug_resp::split_args;
+use std::io::Read as _;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// What values a parameter takes.
@@ -29,6 +31,8 @@ pub(crate) enum Kind {
     OutputLimits,
     /// Percentiles, each from 0 to 100.
     Percentiles,
+    /// A packing policy in JSON.
+    Policy,
 }
 
 /// A parameter's declaration.
@@ -194,6 +198,8 @@ parameters! {
     PackCpuPercent "pack-cpu-percent" Kind::Int { min: 1, max: 100 }, "10", MUTABLE, "Percent of each worker's time that packing strings may take while there are clients to serve.";
     PackLevel "pack-level" Kind::Int { min: -7, max: 22 }, "3", MUTABLE, "zstd level of packing.";
     PackDictionarySize "pack-dictionary-size" Kind::Memory { min: 0, max: 112_640 }, "16384", MUTABLE, "Size of a trained dictionary, in bytes; 0 for none.";
+    PackPolicy "pack-policy" Kind::Policy, "{}", MUTABLE, "Which values are packed, and with what: a policy in JSON.";
+    PackPolicyFile "pack-policy-file" Kind::Text, "", FIXED, "File of the policy to begin with, unless pack-policy is given.";
     PackSliceUs "pack-slice-us" Kind::Int { min: 50, max: 10_000 }, "250", MUTABLE, "Longest uninterrupted codec work on a worker, in microseconds.";
 }
 
@@ -205,6 +211,8 @@ pub(crate) struct Config {
     output_limits: RwLock<OutputLimits>,
     /// The configuration file, if one was given.
     pub file: Option<std::path::PathBuf>,
+    /// The policy as `pack-policy-file` has it, in the form of `pack-policy`.
+    policy_of_file: RwLock<Option<String>>,
 }
 
 /// One parameter by the name clients use.
@@ -297,8 +305,32 @@ impl Param {
                     Err("argument(s) must be between 0.000000 and 100.000000".into())
                 }
             }
+            Kind::Policy => Ok((policy_text(&parse_policy(value)?), 0)),
         }
     }
+}
+
+/// The longest policy that is read, in bytes.
+pub(crate) const POLICY_BYTES_MAX: usize = 256 * 1024;
+
+/// Reads a policy; nothing at all is the policy without opinions. The error says
+/// what is wrong and where.
+pub(crate) fn parse_policy(json: &str) -> Result<Policy, String> {
+    if json.len() > POLICY_BYTES_MAX {
+        return Err(format!("the policy is longer than {POLICY_BYTES_MAX} bytes"));
+    }
+    match json.trim() {
+        "" => Ok(Policy::default()),
+        // The library would take a list for the fields in their order.
+        json if !json.starts_with('{') => Err("a policy is a JSON object".into()),
+        json => serde_json::from_str(json).map_err(|e| e.to_string()),
+    }
+}
+
+/// A policy as `CONFIG GET` shows it.
+pub(crate) fn policy_text(policy: &Policy) -> String {
+    // A map of strings and numbers always is JSON.
+    serde_json::to_string(policy).unwrap_or_default()
 }
 
 /// A number of bytes as Redis reads it: `100`, `1k` (1,000), `1kb` (1,024) ...
@@ -403,6 +435,7 @@ impl Default for Config {
             numbers: std::array::from_fn(|i| AtomicI64::new(numbers[i])),
             output_limits: RwLock::default(),
             file: None,
+            policy_of_file: RwLock::default(),
         }
     }
 }
@@ -444,6 +477,40 @@ impl Config {
     /// The output-buffer limits.
     pub(crate) fn output_limits(&self) -> OutputLimits {
         *self.output_limits.read()
+    }
+
+    /// Reads `pack-policy-file`, if one is named: its policy holds unless
+    /// `pack-policy` says another. The error is one line for a person.
+    pub(crate) fn read_policy_file(&self) -> Result<(), String> {
+        let file = self.text(Param::PackPolicyFile);
+        if file.is_empty() {
+            return Ok(());
+        }
+        let context = |e: &dyn std::fmt::Display| format!("pack-policy-file '{file}': {e}");
+        let text = std::fs::File::open(&file).and_then(|open| {
+            let mut text = String::new();
+            open.take(POLICY_BYTES_MAX as u64 + 1).read_to_string(&mut text).map(|_| text)
+        });
+        let policy = parse_policy(&text.map_err(|e| context(&e))?).map_err(|e| context(&e))?;
+        let text = policy_text(&policy);
+        if self.text(Param::PackPolicy) == Param::PackPolicy.declaration().default {
+            self.set(Param::PackPolicy, &text).map_err(|e| context(&e))?;
+        }
+        *self.policy_of_file.write() = Some(text);
+        Ok(())
+    }
+
+    /// Whether a parameter need not stand in the configuration file: it has its
+    /// default, or what another file says.
+    fn goes_without_saying(&self, id: Param) -> bool {
+        let text = self.text(id);
+        match id {
+            Param::PackPolicy => match &*self.policy_of_file.read() {
+                Some(of_file) => text == *of_file,
+                None => text == id.declaration().default,
+            },
+            _ => text == Self::default().text(id),
+        }
     }
 
     /// Reads flags as `redis-server` takes them: an optional configuration
@@ -492,7 +559,7 @@ impl Config {
             new.push('\n');
         }
         for id in Param::all().filter(|id| !written.contains(id)) {
-            if self.text(id) != Self::default().text(id) {
+            if !self.goes_without_saying(id) {
                 new += &self.line(id);
                 new.push('\n');
             }
@@ -512,8 +579,16 @@ impl Config {
         if plain || (words && !value.is_empty()) {
             return format!("{name} {value}");
         }
-        let quoted: String = value.chars().flat_map(char::escape_default).collect();
-        format!("{name} \"{}\"", quoted.replace("\\'", "'"))
+        let mut line = format!("{name} \"");
+        for byte in value.bytes() {
+            match byte {
+                b'"' | b'\\' => line.extend(['\\', char::from(byte)]),
+                b' '..=b'~' => line.push(char::from(byte)),
+                _ => line += &format!("\\x{byte:02x}"),
+            }
+        }
+        line.push('"');
+        line
     }
 
     fn set_named(&self, name: &str, value: &str, missing: bool) -> Result<(), String> {

@@ -137,7 +137,7 @@ impl Cooler {
         let ready = self.packer.pack(&server.store, candidate, params);
         let installed = ready.is_some_and(|ready| {
             let batch = session.enter(unix_ms());
-            batch.install(candidate, &ready)
+            batch.install(candidate, &ready) && !ready.is_raw()
         });
         let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
         server.stats.add(stat, 1);

@@ -46,6 +46,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     log::begin(&config)?;
     let dir = config.text(Param::Dir);
     std::env::set_current_dir(&dir).map_err(|e| format!("can't chdir to '{dir}': {e}"))?;
+    config.read_policy_file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = match config.number(Param::Workers) as usize {
         0 => cores,
@@ -53,6 +54,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     };
     let cluster = Cluster::load(&config)?;
     let server = Server::new(config, cluster, workers);
+    server.apply_policy()?;
     let backlog = server.config.number(Param::TcpBacklog) as i32;
     let addresses = worker::addresses(&server)?;
     let listen = |shared| {

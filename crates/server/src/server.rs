@@ -4,7 +4,7 @@
 use crate::blocked::Blocked;
 use crate::client::Shared;
 use crate::cluster::Cluster;
-use crate::config::{Config, Param};
+use crate::config::{Config, Param, parse_policy};
 use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
@@ -51,6 +51,7 @@ pub(crate) struct Server {
     pub ending: AtomicBool,
     pub shutdown: Notify,
     next_client: AtomicU64,
+    applying_policy: Mutex<()>,
 }
 
 /// Tells the server what the store does by itself.
@@ -95,7 +96,23 @@ impl Server {
             ending: AtomicBool::new(false),
             shutdown: Notify::new(),
             next_client: AtomicU64::new(1),
+            applying_policy: Mutex::default(),
         })
+    }
+
+    /// Puts the policy of the configuration into force.
+    pub(crate) fn apply_policy(&self) -> Result<(), String> {
+        // So that what is in force in the end is what the configuration says.
+        let _one_at_a_time = self.applying_policy.lock();
+        let policy = parse_policy(&self.config.text(Param::PackPolicy))?;
+        self.store.families().set_policy(policy);
+        Ok(())
+    }
+
+    /// Takes a policy in JSON, as `CONFIG SET pack-policy` does.
+    pub(crate) fn set_policy(&self, json: &str) -> Result<(), String> {
+        self.config.set(Param::PackPolicy, json)?;
+        self.apply_policy()
     }
 
     /// The next client's id.

@@ -12,7 +12,7 @@ use crate::config::Param;
 use crate::cooler::Cooler;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
-use snug_codec::{Workspace, WorkspaceConfig};
+use snug_codec::{Codec, Workspace, WorkspaceConfig};
 use snug_store::Session;
 use snug_store::types::stream::PackParams;
 use std::sync::atomic::Ordering::Relaxed;
@@ -90,6 +90,7 @@ impl Sweeper {
     ) -> bool {
         let params = PackParams {
             min_saving_percent: server.config.number(Param::PackMinSaving).max(0) as u8,
+            codec: Codec::Zstd,
             level: server.config.number(Param::PackLevel) as i32,
             dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,
         };
@@ -117,6 +118,8 @@ impl Sweeper {
         db: usize,
         name: &[u8],
     ) {
+        let edition = server.store.families().policy();
+        let mut params = *params;
         let job = {
             let batch = session.enter(unix_ms());
             let key = batch.key(name);
@@ -124,15 +127,18 @@ impl Sweeper {
             let found = slot.find_untouched(&key);
             let Some(found) = found else { return };
             slot.with_stream(found, |stream| {
-                if stream.wants_dictionary() && params.dictionary_bytes > 0 {
-                    server.trainer.ask(stream, *params, db, name);
+                let choice = edition.of_stream(name, stream.memory().raw, params.level);
+                (params.codec, params.level) = (choice.codec, choice.level);
+                let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
+                if trains && stream.wants_dictionary() {
+                    server.trainer.ask(stream, params, db, name);
                 }
                 stream.pack_job()
             })
         };
         let Some(job) = job.flatten() else { return };
         // No lock is held, nor the gate: this takes a good part of a millisecond.
-        let outcome = job.run(&mut self.workspace, params, &mut self.room);
+        let outcome = job.run(&mut self.workspace, &params, &mut self.room);
         let stat = if outcome.is_packed() { Stat::packed_blocks } else { Stat::pack_rejected };
         let batch = session.enter(unix_ms());
         let key = batch.key(name);

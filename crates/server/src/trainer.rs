@@ -7,7 +7,7 @@ use crate::stats::Stat;
 use foldhash::HashSet;
 use parking_lot::Mutex;
 use snug_codec::family::TrainingJob;
-use snug_codec::{Workspace, WorkspaceConfig};
+use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 use snug_store::StringFamily;
 use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
 use std::io;
@@ -26,6 +26,7 @@ const WAITING_MAX: usize = 4;
 enum Request {
     Stream { samples: DictionarySamples, params: PackParams, db: usize, key: Vec<u8> },
     Family { family: Arc<StringFamily>, job: TrainingJob, bytes_max: usize, level: i32 },
+    Relevel { family: Arc<StringFamily>, dictionary: Arc<Dictionary>, level: i32 },
 }
 
 /// Where training is asked for.
@@ -60,11 +61,20 @@ impl Trainer {
         }
     }
 
-    /// Has a dictionary trained for a family of strings, if one is due.
+    /// Has a dictionary trained for a family of strings, or the one that it has
+    /// made ready for another level, if that is due.
     pub(crate) fn ask_family(&self, server: &Server, family: &Arc<StringFamily>) {
+        if let Some((dictionary, level)) = family.relevel_due() {
+            let request = Request::Relevel { family: Arc::clone(family), dictionary, level };
+            if self.requests.try_send(request).is_err() {
+                family.training_refused();
+            }
+            return;
+        }
         let bytes_max = server.config.number(Param::PackDictionarySize) as usize;
         let Some(job) = family.training_due(bytes_max) else { return };
         let level = server.config.number(Param::PackLevel) as i32;
+        let level = family.level().unwrap_or(level);
         let request = Request::Family { family: Arc::clone(family), job, bytes_max, level };
         if self.requests.try_send(request).is_err() {
             family.training_refused();
@@ -90,6 +100,10 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
                 }
                 Request::Family { family, job, bytes_max, level } => {
                     train_family(&server, &family, &job, bytes_max, level);
+                }
+                Request::Relevel { family, dictionary, level } => {
+                    let made = Dictionary::from_bytes(0, dictionary.bytes(), level).ok();
+                    server.store.families().relevel(&family, dictionary.id(), made);
                 }
             }
         }

@@ -18,10 +18,12 @@
 //! only until it has its dictionary, all of them together at most
 //! [`SAMPLES_MAX`] bytes.
 
+use crate::policy::{Edition, InForce};
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 use snug_codec::family::{Family, FamilyConfig, FamilyStats, TrainingJob, Verdict};
-use snug_codec::{Dictionary, DictionarySource, Registry, RegistryStats};
+use snug_codec::policy::{Choice, Policy};
+use snug_codec::{Codec, Dictionary, DictionarySource, Registry, RegistryStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -39,6 +41,10 @@ const SHAPE_MAX: usize = 64;
 
 /// After so many values in a row that were not worth packing, most are passed by.
 const MISSES: u32 = 32;
+/// When so many values in a row are wanted at another level than that of the
+/// family's dictionary, it gets the same dictionary for that level.
+const RELEVEL_AFTER: u32 = 32;
+
 /// Of which this many at most between two that are tried.
 const PASSED_BY_MAX: u32 = 4096;
 
@@ -125,6 +131,12 @@ pub struct FamilyInfo {
     pub dictionary: u32,
     /// Bytes that it holds, its dictionary aside.
     pub memory_bytes: usize,
+    /// What the policy said of its value that was looked at last.
+    pub choice: Option<Choice>,
+    /// Values that the policy left raw.
+    pub skipped: u64,
+    /// Values packed for nothing: they did not save enough.
+    pub not_worth: u64,
 }
 
 /// How a value of a family is to be packed.
@@ -154,6 +166,14 @@ struct State {
     /// Values to be passed by before one is tried, and how many the next time.
     pass_by: u32,
     pause: u32,
+    /// The edition of the policy that it was last asked under, and the answer.
+    edition: u64,
+    choice: Option<Choice>,
+    skipped: u64,
+    not_worth: u64,
+    /// A level that is not the dictionary's, and how many values in a row have
+    /// been wanted at it.
+    other_level: (i32, u32),
     /// What it had been asked when families were last tidied, and for how many
     /// turns of tidying that has been the same.
     judged: u64,
@@ -167,6 +187,11 @@ impl StringFamily {
             misses: 0,
             pass_by: 0,
             pause: 1,
+            edition: 0,
+            choice: None,
+            skipped: 0,
+            not_worth: 0,
+            other_level: (0, 0),
             judged: 0,
             idle: 0,
         };
@@ -192,18 +217,37 @@ impl StringFamily {
         self.changed_at.load(Ordering::Acquire) > generation
     }
 
-    /// How to pack a value, or `None` if it is to be left raw. A `forced` one is
+    /// How to pack a value that the policy's edition chose this for, or `None`
+    /// if it is to be left raw. A `forced` one, and one that a rule names, is
     /// packed whatever is thought of its family.
-    pub(crate) fn plan(&self, families: &Families, raw: &[u8], forced: bool) -> Option<Plan> {
+    pub(crate) fn plan(
+        &self,
+        families: &Families,
+        raw: &[u8],
+        forced: bool,
+        edition: u64,
+        choice: Choice,
+    ) -> Option<Plan> {
         let mut state = self.state.lock();
+        state.choice = Some(choice);
+        if state.edition != edition {
+            state.edition = edition;
+            (state.misses, state.pass_by, state.pause) = (0, 0, 1);
+        }
+        if choice.codec == Codec::None {
+            state.skipped += 1;
+            return None;
+        }
         let verdict = state.family.judge(raw);
-        if families.sample_bytes.load(Ordering::Relaxed) < SAMPLES_MAX {
+        if choice.codec == Codec::Zstd
+            && families.sample_bytes.load(Ordering::Relaxed) < SAMPLES_MAX
+        {
             let before = state.family.memory_bytes();
             state.family.sample(raw);
             families.count_samples(before, state.family.memory_bytes());
         }
         if !forced {
-            if verdict == Verdict::Raw {
+            if verdict == Verdict::Raw && !choice.told {
                 return None;
             }
             if state.pass_by > 0 {
@@ -211,7 +255,11 @@ impl StringFamily {
                 return None;
             }
         }
+        if choice.codec != Codec::Zstd {
+            return Some(Plan { dictionary: None, pin: None });
+        }
         let dictionary = state.family.dictionary().cloned();
+        state.want_level(choice.level);
         // Under the family's lock, so that it is not replaced just now.
         let pin = dictionary.as_ref().and_then(|d| families.dictionaries.pin(d.id()));
         Some(Plan { dictionary, pin })
@@ -225,6 +273,7 @@ impl StringFamily {
             (state.misses, state.pause) = (0, 1);
             return;
         }
+        state.not_worth += 1;
         state.misses += 1;
         if state.misses >= MISSES {
             state.pass_by = state.pause;
@@ -247,6 +296,21 @@ impl StringFamily {
         (!self.asked.swap(true, Ordering::AcqRel)).then_some(job)
     }
 
+    /// The level that its values are to be packed at, as the policy said last.
+    pub fn level(&self) -> Option<i32> {
+        self.state.lock().choice.map(|choice| choice.level)
+    }
+
+    /// A dictionary that is to be digested for another level, because its values
+    /// are wanted at that: its bytes and the level, to be given to
+    /// [`Families::relevel`]. Given once, until then.
+    pub fn relevel_due(&self) -> Option<(Arc<Dictionary>, i32)> {
+        let state = self.state.lock();
+        let (level, wanted) = state.other_level;
+        let dictionary = state.family.dictionary().filter(|_| wanted >= RELEVEL_AFTER)?;
+        (!self.asked.swap(true, Ordering::AcqRel)).then(|| (Arc::clone(dictionary), level))
+    }
+
     /// Says that a training which was due could not be begun: it is due again.
     pub fn training_refused(&self) {
         self.asked.store(false, Ordering::Release);
@@ -260,7 +324,23 @@ impl StringFamily {
             stats: state.family.stats(),
             dictionary: state.family.dictionary().map_or(0, |dictionary| dictionary.id()),
             memory_bytes: state.family.memory_bytes(),
+            choice: state.choice,
+            skipped: state.skipped,
+            not_worth: state.not_worth,
         }
+    }
+}
+
+impl State {
+    /// Takes note of the level that a value is wanted at.
+    fn want_level(&mut self, level: i32) {
+        let level = Codec::Zstd.nearest_level(level);
+        let is_other = self.family.dictionary().is_some_and(|d| d.level() != level);
+        self.other_level = match self.other_level {
+            _ if !is_other => (level, 0),
+            (other, wanted) if other == level => (level, wanted.saturating_add(1)),
+            _ => (level, 1),
+        };
     }
 }
 
@@ -271,6 +351,7 @@ pub struct Families {
     by_shape: RwLock<HashMap<Box<[u8]>, Arc<StringFamily>>>,
     rest: Arc<StringFamily>,
     sample_bytes: AtomicUsize,
+    policy: InForce,
 }
 
 impl Default for Families {
@@ -280,11 +361,23 @@ impl Default for Families {
             by_shape: RwLock::default(),
             rest: Arc::new(StringFamily::new(b"*", 0)),
             sample_bytes: AtomicUsize::new(0),
+            policy: InForce::default(),
         }
     }
 }
 
 impl Families {
+    /// The policy in force.
+    pub fn policy(&self) -> Edition {
+        self.policy.edition()
+    }
+
+    /// Puts a policy into force: what is packed from now on goes by it, what was
+    /// settled before is looked at again by the next walk ([`crate::Cooling`]).
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.replace(policy);
+    }
+
     /// The family of a key, new if its shape is.
     pub fn of(&self, key: &[u8]) -> Arc<StringFamily> {
         let mut room = [0; SHAPE_MAX];
@@ -323,6 +416,23 @@ impl Families {
             None => state.family.rejected(),
         }
         self.count_samples(before, state.family.memory_bytes());
+        family.asked.store(false, Ordering::Release);
+    }
+
+    /// Gives a family its dictionary digested for another level, made of what
+    /// [`StringFamily::relevel_due`] gave; `None` if it could not be made. Its
+    /// values are packed anew.
+    pub fn relevel(&self, family: &StringFamily, old: u32, dictionary: Option<Dictionary>) {
+        let mut state = family.state.lock();
+        state.other_level = (0, 0);
+        let same = state.family.dictionary().is_some_and(|current| current.id() == old);
+        if let Some(dictionary) = dictionary.filter(|_| same) {
+            let dictionary = self.dictionaries.add(dictionary);
+            if let Some(old) = state.family.relevel(dictionary) {
+                self.dictionaries.registry.supersede(old.id());
+            }
+            family.changed_at.store(self.dictionaries.generation(), Ordering::Release);
+        }
         family.asked.store(false, Ordering::Release);
     }
 
@@ -511,8 +621,11 @@ mod tests {
             };
             (0..500).map(|_| byte()).collect()
         };
-        assert!((0..100).all(|_| family.plan(&families, &noise(), false).is_none()));
-        assert!(family.plan(&families, &noise(), true).is_some());
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        assert!((0..100).all(|_| family.plan(&families, &noise(), false, 0, zstd).is_none()));
+        assert!(family.plan(&families, &noise(), true, 0, zstd).is_some());
+        let told = Choice { told: true, ..zstd };
+        assert!(family.plan(&families, &noise(), false, 1, told).is_some(), "a rule says so");
         assert!(family.training_due(1024).is_none());
     }
 }

@@ -27,6 +27,7 @@ mod hash;
 mod keyspace;
 pub mod memory;
 pub mod packing;
+pub mod policy;
 pub mod sharded;
 pub mod slot;
 pub mod store;

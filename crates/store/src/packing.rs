@@ -15,7 +15,7 @@
 //! under the slot's lock, packed with no lock held, and put back only if key and
 //! value are still what they were ([`Batch::install`]). What is not worth packing
 //! stays raw at 0, which costs the walk a look at its cell, until it is written
-//! or read or until its family gets a new dictionary.
+//! or read or until its family gets a new dictionary or it a new policy.
 //!
 //! A stream is packed block by block as its blocks fill up; what is left in its
 //! tail when it has cooled is sealed by the same walk ([`TAIL_MIN`]).
@@ -28,10 +28,12 @@ use crate::entry::Cell;
 use crate::families::{Dictionaries, Pin, StringFamily};
 use crate::hash::SLOTS;
 use crate::keyspace::PAGE_SLOTS;
+use crate::policy::{self, Change, Edition};
 use crate::store::{Batch, DATABASES, Session, Store};
 use crate::table::Mark;
 use foldhash::HashMap;
 use snug_codec::packed::{self, Header};
+use snug_codec::policy::{Choice, Policy};
 use snug_codec::{Codec, Dictionary, NoDictionaries, UnpackError, Workspace, WorkspaceConfig};
 use std::sync::Arc;
 
@@ -151,7 +153,7 @@ pub struct StringParams {
     /// Percent that must be saved, or a value stays raw. Below 0 a form is kept
     /// even where it is that much longer: for tests.
     pub min_saving_percent: i32,
-    /// The level of zstd; a dictionary has its own.
+    /// The level where the policy names none.
     pub level: i32,
 }
 
@@ -176,6 +178,9 @@ pub struct Candidate {
     pub(crate) _pin: Option<Pin>,
     /// To be packed whatever its age and its family.
     pub(crate) forced: bool,
+    /// What it was settled by, if it is looked at again for another policy's sake
+    /// and nothing else.
+    pub(crate) settled_by: Option<Arc<Policy>>,
 }
 
 impl Candidate {
@@ -183,12 +188,26 @@ impl Candidate {
     pub fn key(&self) -> &[u8] {
         &self.key
     }
+
+    /// The codec of the form that it has, if it is packed.
+    fn codec(&self) -> Option<Codec> {
+        packed::codec(&self.bytes).ok().filter(|_| self.is_packed)
+    }
+
+    /// Whether it is packed with this codec and this dictionary already.
+    fn is_packed_with(&self, codec: Codec, dictionary: Option<&Dictionary>) -> bool {
+        let id = dictionary.map(Dictionary::id);
+        self.codec() == Some(codec) && id.is_some_and(|id| id == dictionary_id(&self.bytes))
+    }
 }
 
-/// A packed form on its way into its slot.
+/// A packed form on its way into its slot; or the raw bytes of a value that is
+/// not to be packed any more.
 #[derive(Debug)]
 pub struct Ready {
     pub(crate) form: Vec<u8>,
+    pub(crate) is_raw: bool,
+    choice: Choice,
     /// Keeps its dictionary until the slot refers to it.
     _pin: Option<Pin>,
 }
@@ -197,6 +216,20 @@ impl Ready {
     /// Bytes of the packed form.
     pub fn packed_len(&self) -> usize {
         self.form.len()
+    }
+
+    /// Whether it is the raw bytes of what was packed before.
+    pub fn is_raw(&self) -> bool {
+        self.is_raw
+    }
+
+    /// What it was packed with.
+    pub fn choice(&self) -> Choice {
+        self.choice
+    }
+
+    fn raw(raw: &[u8], choice: Choice) -> Self {
+        Self { form: raw.to_vec(), is_raw: true, choice, _pin: None }
     }
 }
 
@@ -247,11 +280,27 @@ impl Packer {
         } else {
             &candidate.bytes
         };
+        let edition = families.policy();
+        let choice = edition.of_string(&candidate.key, raw, params.level);
+        let settled_by = candidate.settled_by.as_deref();
+        if settled_by
+            .is_some_and(|was| policy::of_string(was, &candidate.key, raw, params.level) == choice)
+        {
+            return None;
+        }
         let family = self.family.insert(families.of(&candidate.key));
-        let plan = family.plan(families, raw, candidate.forced)?;
-        let mut form = Vec::with_capacity(raw.len() / 2);
+        let Some(plan) = family.plan(families, raw, candidate.forced, edition.number, choice)
+        else {
+            let to_be_raw = candidate.is_packed && choice.codec == Codec::None;
+            return to_be_raw.then(|| Ready::raw(raw, choice));
+        };
         let dictionary = plan.dictionary.as_deref();
-        self.workspace.pack(Codec::Zstd, params.level, dictionary, raw, &mut form).ok()?;
+        if settled_by.is_some() && candidate.is_packed_with(choice.codec, dictionary) {
+            // The level is the dictionary's; with another level comes another.
+            return None;
+        }
+        let mut form = Vec::with_capacity(raw.len() / 2);
+        self.workspace.pack(choice.codec, choice.level, dictionary, raw, &mut form).ok()?;
         if params.min_saving_percent < 0 && form.len() > PACK_MAX {
             return None;
         }
@@ -259,7 +308,11 @@ impl Packer {
         let pin = plan.pin.filter(|_| dictionary_id(&form) != 0);
         let worth = params.is_worth(raw.len(), form.len());
         family.tried(raw.len(), form.len(), worth);
-        worth.then_some(Ready { form, _pin: pin })
+        if !worth {
+            let by_another = candidate.is_packed && candidate.codec() != Some(choice.codec);
+            return by_another.then(|| Ready::raw(raw, choice));
+        }
+        Some(Ready { form, is_raw: false, choice, _pin: pin })
     }
 }
 
@@ -287,6 +340,9 @@ pub struct Cooling {
     generation: u64,
     params: Option<StringParams>,
     recheck: Recheck,
+    /// The policy when the pass began, and what of it is new.
+    edition: Option<Edition>,
+    change: Option<Change>,
 }
 
 impl Cooling {
@@ -302,6 +358,8 @@ impl Cooling {
             generation: 0,
             params: None,
             recheck: Recheck::Nothing,
+            edition: None,
+            change: None,
         }
     }
 
@@ -319,6 +377,9 @@ impl Cooling {
             _ => Recheck::Nothing,
         };
         self.params = Some(*params);
+        let edition = store.families().policy();
+        self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
+        self.edition = Some(edition);
     }
 
     /// Whether the pass has come to its end.
@@ -357,7 +418,8 @@ impl Cooling {
         while self.slot < SLOTS {
             if batch.store().keys_in_slot(db, self.slot) > 0 {
                 let mut guard = batch.lock_slot(db, self.slot);
-                let rules = Rules { params, at_once, recheck: self.recheck };
+                let change = self.change.as_ref();
+                let rules = Rules { params, at_once, recheck: self.recheck, change };
                 match guard.cool(self.mark, rules, candidates) {
                     Some(mark) => self.mark = mark,
                     None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
@@ -376,6 +438,16 @@ pub(crate) struct Rules<'p> {
     pub(crate) params: &'p StringParams,
     pub(crate) at_once: bool,
     pub(crate) recheck: Recheck,
+    pub(crate) change: Option<&'p Change>,
+}
+
+/// Why a settled string is looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// What it would be packed with has changed.
+    Recheck,
+    /// Another policy came into force, and nothing else.
+    Policy,
 }
 
 impl Rules<'_> {
@@ -384,8 +456,28 @@ impl Rules<'_> {
         cell.bytes().len() >= self.params.min_size
     }
 
-    /// Whether a settled string is to be looked at again.
-    pub(crate) fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
+    /// Whether a settled string is to be looked at again, and why.
+    pub(crate) fn reason(&self, store: &Store, cell: &Cell, is_packed: bool) -> Option<Reason> {
+        if self.rechecks(store, cell, is_packed) {
+            return Some(Reason::Recheck);
+        }
+        let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
+        let concerned = (is_packed || self.fits(cell)) && self.concerns("string", cell.key(), len);
+        concerned.then_some(Reason::Policy)
+    }
+
+    /// Whether another policy may decide differently on a settled value.
+    pub(crate) fn concerns(&self, kind: &str, key: &[u8], len: usize) -> bool {
+        self.change.is_some_and(|change| change.concerns(kind, key, len, self.params.level))
+    }
+
+    /// What a value was settled by that is looked at again for this reason.
+    pub(crate) fn settled_by(&self, reason: Reason) -> Option<Arc<Policy>> {
+        let change = self.change.filter(|_| reason == Reason::Policy)?;
+        change.from.clone()
+    }
+
+    fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
         let since = match self.recheck {
             Recheck::Nothing => return false,
             Recheck::AllRaw(_) if !is_packed => return self.fits(cell),

@@ -18,7 +18,7 @@
 use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::families::Pin;
 use crate::hash::Key;
-use crate::packing::{self, Candidate, Damaged, PackedStr, Ready, Rules};
+use crate::packing::{self, Candidate, Damaged, PackedStr, Ready, Reason, Rules};
 use crate::store::{Counter, Session, Store};
 use crate::table::{Cells, Mark, Place};
 use crate::types::stream::{Growth, Shape, Stream, StreamError, StreamId};
@@ -474,10 +474,11 @@ impl<'a> SlotGuard<'a> {
         candidates: &mut Vec<Candidate>,
     ) -> Option<Mark> {
         let (session, db) = (self.session, self.db);
-        let (mut copied, mut unpacked, mut sealed) = (0, 0, false);
+        let (mut copied, mut unpacked, mut work) = (0, 0, false);
         let rest = self.cells_mut().walk_mut(mark, packing::LOOK_AT_ONCE, &mut |cell| {
             let (access, store) = (cell.access(), session.store());
-            let is_cold = match cell.kind() {
+            let newly_cold = |cold: bool| cold.then_some(Reason::Recheck);
+            let reason = match cell.kind() {
                 Kind::Packed | Kind::PackedChanged if access == ACCESS_MAX => {
                     if unpacked >= packing::UNPACK_AT_ONCE {
                         return false;
@@ -485,22 +486,23 @@ impl<'a> SlotGuard<'a> {
                     unpacked += unpack_hot(session, cell);
                     return true;
                 }
-                Kind::Packed | Kind::PackedChanged => rules.rechecks(store, cell, true),
+                Kind::Packed | Kind::PackedChanged => rules.reason(store, cell, true),
                 Kind::Str | Kind::StrChanged => match access {
-                    0 => rules.rechecks(store, cell, false),
-                    1 => rules.fits(cell),
-                    _ => rules.at_once && rules.fits(cell),
+                    0 => rules.reason(store, cell, false),
+                    1 => newly_cold(rules.fits(cell)),
+                    _ => newly_cold(rules.at_once && rules.fits(cell)),
                 },
                 Kind::Stream => {
-                    sealed |= access == 1 && seal_cold(session, cell);
-                    false
+                    work |= access == 1 && seal_cold(session, cell);
+                    work |= rules.reconsider(store, cell);
+                    None
                 }
-                Kind::Int | Kind::Large => false,
+                Kind::Int | Kind::Large => None,
             };
-            if !is_cold {
+            let Some(reason) = reason else {
                 cell.set_access(access.saturating_sub(1));
                 return true;
-            }
+            };
             if copied > 0 && copied + cell.bytes().len() > packing::COPY_AT_ONCE {
                 return false;
             }
@@ -508,10 +510,12 @@ impl<'a> SlotGuard<'a> {
             let settled = if cell.kind().is_packed() { access.saturating_sub(1) } else { 0 };
             cell.set_access(settled);
             copied += cell.bytes().len();
-            candidates.push(copy_out(store, db, cell, false));
+            let mut candidate = copy_out(store, db, cell, false);
+            candidate.settled_by = rules.settled_by(reason);
+            candidates.push(candidate);
             true
         });
-        if sealed {
+        if work {
             self.note(UNPACKED, true);
         }
         rest
@@ -529,9 +533,14 @@ impl<'a> SlotGuard<'a> {
             let changed = matches!(kind, Kind::StrChanged | Kind::PackedChanged);
             self.change(found, |cell| {
                 let (expiry, form) = (cell.expiry(), &ready.form);
-                let packed = if changed { Payload::PackedChanged } else { Payload::Packed };
-                cell.replace(expiry, packed(form));
-                if !candidate.is_packed {
+                let payload = match (ready.is_raw, changed) {
+                    (false, false) => Payload::Packed,
+                    (false, true) => Payload::PackedChanged,
+                    (true, false) => Payload::Str,
+                    (true, true) => Payload::StrChanged,
+                };
+                cell.replace(expiry, payload(form));
+                if !candidate.is_packed || ready.is_raw {
                     cell.set_access(0);
                 }
             });
@@ -793,7 +802,7 @@ impl<'a> SlotGuard<'a> {
         let cell = self.cell(found);
         let codec = match cell.kind() {
             Kind::Packed | Kind::PackedChanged => packing::codec_name(cell.bytes()),
-            Kind::Stream if cell.stream().memory().packed > 0 => "zstd",
+            Kind::Stream => cell.stream().codec().name(),
             _ => "none",
         };
         let (encoding, raw, packed) = match cell.kind() {
@@ -1176,6 +1185,21 @@ fn seal_cold(session: &Session, cell: &mut Cell) -> bool {
     sealed
 }
 
+impl Rules<'_> {
+    /// Has the blocks of a stream tried again if another policy may decide
+    /// differently on them; whether there is such work now. O(1).
+    fn reconsider(&self, store: &Store, cell: &mut Cell) -> bool {
+        if !self.concerns("stream", cell.key(), cell.stream().memory().raw) {
+            return false;
+        }
+        let before = Weight::of(cell);
+        cell.stream_mut().reconsider();
+        let after = Weight::of(cell);
+        before.becomes(after, store);
+        after.pending()
+    }
+}
+
 /// A copy of a cell's key and bytes, with a hold on the dictionary they need.
 fn copy_out(store: &Store, db: usize, cell: &Cell, forced: bool) -> Candidate {
     let is_packed = cell.kind().is_packed();
@@ -1187,6 +1211,7 @@ fn copy_out(store: &Store, db: usize, cell: &Cell, forced: bool) -> Candidate {
         is_packed,
         _pin: store.families().dictionaries.pin(id),
         forced,
+        settled_by: None,
     }
 }
 
@@ -1266,7 +1291,7 @@ mod tests {
                     prop_assert!(slot.unpack(found).is_err());
                     let params = StringParams { min_size: 1, min_saving_percent: 0, level: 1 };
                     let recheck = Recheck::AllRaw(0);
-                    let rules = Rules { params: &params, at_once: true, recheck };
+                    let rules = Rules { params: &params, at_once: true, recheck, change: None };
                     for _ in 0..4 {
                         let _ = slot.find(&key);
                     }

@@ -254,3 +254,94 @@ fn a_cold_streams_tail_is_sealed() {
     let found = slot.find(&key).unwrap();
     assert_eq!(slot.with_stream(found, |stream| stream.len()), Some(400));
 }
+
+/// The codec that a value is packed with, none if it is raw.
+fn codec(batch: &Batch<'_>, name: &[u8]) -> &'static str {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find_untouched(&key).expect("the key is there");
+    slot.anatomy(found).codec
+}
+
+#[test]
+fn a_policy_holds_for_what_comes_and_the_next_pass_applies_it_to_what_was() {
+    let policy = |json: &str| serde_json::from_str(json).unwrap();
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let families = |worker: &Worker| worker.store.families().all();
+    let text = |n: usize| document(n).repeat(4);
+    let png = [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec(), text(1)].concat();
+    for n in 0..100 {
+        set(&batch, format!("a:{n}").as_bytes(), &text(n));
+        set(&batch, format!("b:{n}").as_bytes(), &text(n));
+        set(&batch, format!("png:{n}").as_bytes(), &png);
+    }
+    worker.store.families().set_policy(policy(r#"{"rules": [{"key": "a:*", "codec": "lz4"}]}"#));
+    (0..4).for_each(|_| {
+        worker.pass(&batch, &PARAMS);
+    });
+    let codecs = |batch: &Batch<'_>| [b"a:1".as_slice(), b"b:1", b"png:1"].map(|k| codec(batch, k));
+    assert_eq!(codecs(&batch), ["lz4", "zstd", "zstd"]);
+
+    // Only what is decided differently is packed anew.
+    worker.store.families().set_policy(policy(r#"{"rules": [{"key": "b:*", "codec": "none"}]}"#));
+    assert_eq!(worker.pass(&batch, &PARAMS), 200);
+    assert_eq!(codecs(&batch), ["zstd", "none", "zstd"]);
+    assert_eq!(worker.pass(&batch, &PARAMS), 0, "and once");
+    assert_eq!(get(&batch, b"b:2"), text(2), "which makes it warm");
+    let of_b = families(&worker).into_iter().find(|family| *family.shape == *b"b:#").unwrap();
+    assert_eq!((of_b.skipped, of_b.choice.unwrap().codec), (100, snug_codec::Codec::None));
+
+    // What a MIME type decides is not known before the bytes are seen.
+    worker.store.families().set_policy(policy(r#"{"skip": ["image/"]}"#));
+    assert_eq!(worker.pass(&batch, &PARAMS), 299);
+    assert_eq!(codecs(&batch), ["zstd", "zstd", "none"]);
+
+    // Two changes between passes: each value goes by the last.
+    worker.store.families().set_policy(policy(r#"{"rules": [{"codec": "none"}]}"#));
+    worker.store.families().set_policy(policy(r#"{"rules": [{"codec": "snappy"}]}"#));
+    worker.pass(&batch, &PARAMS);
+    assert_eq!(codecs(&batch), ["snappy"; 3]);
+    (0..100).for_each(|n| assert_eq!(get(&batch, format!("a:{n}").as_bytes()), text(n)));
+
+    drop(batch.flush(0));
+    let memory = worker.store.type_memory(Type::String);
+    assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_familys_dictionary_follows_the_level_that_the_policy_names() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+    (0..3).for_each(|_| {
+        worker.pass(&batch, &PARAMS);
+    });
+    let families = worker.store.families();
+    let family = families.of(&name(0));
+    let job = family.training_due(4096).expect("enough samples");
+    let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
+    let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
+    families.adopt(&family, Some(trained.dictionary));
+    worker.pass(&batch, &PARAMS);
+    assert!(family.relevel_due().is_none());
+    let old = family.dictionary_id();
+
+    let policy = serde_json::from_str(r#"{"level": 9}"#).unwrap();
+    worker.store.families().set_policy(policy);
+    worker.pass(&batch, &PARAMS);
+    assert_eq!(family.dictionary_id(), old, "nothing is gained before it is there");
+    let families = worker.store.families();
+    let (dictionary, level) = family.relevel_due().expect("wanted at another level");
+    assert_eq!((dictionary.id(), level), (old, 9));
+    assert!(family.relevel_due().is_none(), "asked for once");
+    let made = snug_codec::Dictionary::from_bytes(0, dictionary.bytes(), level).unwrap();
+    families.relevel(&family, old, Some(made));
+    worker.pass(&batch, &PARAMS);
+    let all = worker.store.families().dictionaries();
+    assert_eq!(all.len(), 1, "the old one is freed");
+    assert_eq!((all[0].level, all[0].references), (9, DOCUMENTS as u64));
+    (0..DOCUMENTS).for_each(|n| assert_eq!(get(&batch, &name(n)), document(n)));
+}

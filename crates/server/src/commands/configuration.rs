@@ -103,6 +103,9 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         if *param == Param::Dir {
             std::env::set_current_dir(value).map_err(|e| failed(name, &e.to_string()))?;
         }
+        if *param == Param::PackPolicy {
+            cx.server.apply_policy().map_err(|why| failed(name, &why))?;
+        }
         if *param == Param::LogLevel {
             crate::log::set_level(&cx.server.config);
         }

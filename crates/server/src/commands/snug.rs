@@ -3,6 +3,7 @@
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands::container;
+use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::cooler;
 use crate::error::Error;
@@ -31,6 +32,11 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
             Command::new("dictionaries", 2, dictionaries),
             "O(N) where N is the number of dictionaries.",
             "Returns the dictionaries that strings are packed with.",
+        ),
+        subcommand(
+            Command::new("policy", -3, policy).flags(ADMIN | NOSCRIPT),
+            "O(N) where N is the length of the policy.",
+            "Returns or replaces the policy: which values are packed, and with what.",
         ),
         subcommand(
             Command::new("pack", 3, pack).flags(WRITE).key(2),
@@ -100,8 +106,13 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
             Verdict::Full => "full",
         };
         let stats = family.stats;
-        w.map(11);
-        for (field, value) in [("shape", &family.shape[..]), ("verdict", verdict.as_bytes())] {
+        w.map(15);
+        let codec = family.choice.map_or("", |choice| choice.codec.name());
+        for (field, value) in [
+            ("shape", &family.shape[..]),
+            ("verdict", verdict.as_bytes()),
+            ("codec", codec.as_bytes()),
+        ] {
             w.bulk(field.as_bytes());
             w.bulk(value);
         }
@@ -115,10 +126,14 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
             ("dictionaries-trained", stats.trained),
             ("dictionaries-rejected", stats.rejected),
             ("memory-bytes", family.memory_bytes as u64),
+            ("left-by-policy", family.skipped),
+            ("not-worth", family.not_worth),
         ] {
             w.bulk(field.as_bytes());
             w.integer(value as i64);
         }
+        w.bulk(b"level");
+        w.integer(family.choice.map_or(0, |choice| i64::from(choice.level)));
     }
     Ok(())
 }
@@ -149,6 +164,22 @@ fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), 
             w.bulk(field.as_bytes());
             w.integer(value);
         }
+    }
+    Ok(())
+}
+
+/// `SNUG POLICY GET` and `SNUG POLICY SET json`.
+fn policy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    match (args.is(2, "get"), args.is(2, "set"), args.len()) {
+        (true, _, 3) => out.w().bulk(cx.server.config.text(Param::PackPolicy).as_bytes()),
+        (_, true, 4) => {
+            let json = std::str::from_utf8(args.bytes(3));
+            let json = json.map_err(|_| Error::new("ERR invalid policy: it is not UTF-8"))?;
+            let set = cx.server.set_policy(json);
+            set.map_err(|why| Error::from(format!("ERR invalid policy: {why}")))?;
+            out.w().ok();
+        }
+        _ => return Err(Error::SYNTAX),
     }
     Ok(())
 }
@@ -193,6 +224,11 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         (
             "OBJECT <key>",
             "Show what the value of <key> is made of: encoding, codec, raw and packed bytes.",
+        ),
+        ("POLICY GET", "Show the policy: which values are packed, and with what."),
+        (
+            "POLICY SET <json>",
+            "Replace the policy; new values go by it at once, old ones as they are swept.",
         ),
         ("PACK <key>", "Pack the string at <key> now, whatever its age."),
         ("UNPACK <key>", "Unpack the string at <key>; it is packed again when it cools."),

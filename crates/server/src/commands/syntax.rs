@@ -322,6 +322,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("slowlog|get", "[count]"),
     ("snug|object", "key"),
     ("snug|pack", "key"),
+    ("snug|policy", "<GET | SET json>"),
     ("snug|unpack", "key"),
     ("spublish", "shardchannel message"),
     ("ssubscribe", "shardchannel..."),

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
-use snug_codec::{Workspace, WorkspaceConfig};
+use snug_codec::{Codec, Workspace, WorkspaceConfig};
 
 use super::*;
 
@@ -133,6 +133,11 @@ enum Step {
     /// Takes a job away, does the other step, and brings it back.
     PackAway(Box<Step>),
     Train,
+    /// Packs otherwise from now on, and what was packed too.
+    Reconsider {
+        codec: Codec,
+        level: i32,
+    },
 }
 
 fn any_pairs() -> impl Strategy<Value = Pairs> {
@@ -172,9 +177,16 @@ fn any_step_or_packing() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => any_step(),
         3 => (0usize..4000).prop_map(|budget| Step::Pack { budget }),
-        1 => any_step().prop_map(|step| Step::PackAway(Box::new(step))),
+        1 => prop_oneof![4 => any_step(), 1 => any_reconsider()]
+            .prop_map(|step| Step::PackAway(Box::new(step))),
         1 => Just(Step::Train),
+        1 => any_reconsider(),
     ]
+}
+
+fn any_reconsider() -> impl Strategy<Value = Step> {
+    let codec = prop_oneof![2 => Just(Codec::Zstd), 1 => Just(Codec::Lz4), 1 => Just(Codec::None)];
+    (codec, 1i32..4).prop_map(|(codec, level)| Step::Reconsider { codec, level })
 }
 
 fn any_shape() -> impl Strategy<Value = Shape> {
@@ -351,6 +363,10 @@ impl Pair {
                     self.stream.install(outcome);
                 }
             }
+            Step::Reconsider { codec, level } => {
+                (self.params.codec, self.params.level) = (codec, level);
+                self.stream.reconsider();
+            }
             Step::Train => {
                 // A dictionary is adopted whether or not it is worth it here.
                 if let Some(samples) = self.stream.dictionary_samples() {
@@ -399,7 +415,7 @@ proptest! {
             scratch: StreamScratch::new(),
             ids: Vec::new(),
             ws: Workspace::new(WorkspaceConfig::default()),
-            params: PackParams { min_saving_percent, level: 1, dictionary_bytes: 1024 },
+            params: PackParams { min_saving_percent, level: 1, dictionary_bytes: 1024, ..PackParams::default() },
         };
         for step in steps {
             pair.take(step);

@@ -24,6 +24,8 @@
 //! newest ones, and finding the next costs nothing. A job may also be about a
 //! block of whose entries most were deleted: it is packed anew without them, so
 //! that what deleting costs is repaid; each such job halves its block at least.
+//! And when how streams are packed has changed, each block is tried once more
+//! ([`reconsider`](Stream::reconsider)).
 //!
 //! A dictionary belongs to one stream and is trained in three steps of which
 //! only the first and last need the stream: samples are copied out
@@ -73,7 +75,10 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 pub struct PackParams {
     /// What packing must save, in percent of the raw bytes.
     pub min_saving_percent: u8,
-    /// The zstd level.
+    /// The codec. Columns are coded with zstd; with any other codec rows are
+    /// packed, and with none blocks stay raw.
+    pub codec: Codec,
+    /// The codec's level.
     pub level: i32,
     /// The most bytes of a dictionary; 0 for none.
     pub dictionary_bytes: usize,
@@ -81,7 +86,7 @@ pub struct PackParams {
 
 impl Default for PackParams {
     fn default() -> Self {
-        Self { min_saving_percent: 30, level: 3, dictionary_bytes: 16 * 1024 }
+        Self { min_saving_percent: 30, codec: Codec::Zstd, level: 3, dictionary_bytes: 16 * 1024 }
     }
 }
 
@@ -103,7 +108,7 @@ pub struct PackJob {
     data: Data,
     raw_bytes: u32,
     kept: u32,
-    /// The data's rows to leave in it, if not all.
+    /// The data's rows to leave in it, if they have to be taken out of it.
     left: Option<Vec<u32>>,
     family: Family,
 }
@@ -117,6 +122,8 @@ pub struct PackOutcome {
     result: Packed,
     /// The dictionary that it was packed with.
     dictionary_id: Option<u32>,
+    /// The stream's dictionary, digested for the level that is asked for.
+    releveled: Option<Arc<Dictionary>>,
 }
 
 #[derive(Debug)]
@@ -143,6 +150,16 @@ impl PackJob {
         }
     }
 
+    /// A job that tries all rows of a block again, whatever was made of them.
+    fn again(block: &Block, family: &Family) -> Self {
+        let all = || (0..block.kept()).collect();
+        let left = block.left_if_sparse().or_else(|| match block.data {
+            Data::Packed { .. } => Some(all()),
+            Data::Pending(_) | Data::Raw(_) => None,
+        });
+        Self { left, ..Self::new(block, family) }
+    }
+
     /// The bytes to be packed.
     pub fn raw_bytes(&self) -> usize {
         self.raw_bytes as usize
@@ -150,7 +167,9 @@ impl PackJob {
 
     /// Packs. `room` is reused memory for the codec's output.
     pub fn run(self, ws: &mut Workspace, params: &PackParams, room: &mut Vec<u8>) -> PackOutcome {
-        let dictionary = self.family.dictionary.as_deref();
+        let releveled = self.family.releveled(params);
+        let dictionary = releveled.as_ref().or(self.family.dictionary.as_ref());
+        let dictionary = dictionary.map(Arc::as_ref).filter(|_| params.codec == Codec::Zstd);
         let result = match (&self.data, &self.left) {
             (_, Some(left)) => match self.rows_left(left, ws) {
                 Ok((ids, raw)) => {
@@ -159,15 +178,17 @@ impl PackJob {
                 }
                 Err(_) => Packed::Nothing,
             },
-            (Data::Pending(raw), None) => pack_block(raw, self.first, dictionary, ws, params, room)
-                .map_or(Packed::NotWorth, Packed::Whole),
-            (Data::Raw(_) | Data::Packed { .. }, None) => Packed::Nothing,
+            (Data::Pending(raw) | Data::Raw(raw), None) => {
+                pack_block(raw, self.first, dictionary, ws, params, room)
+                    .map_or(Packed::NotWorth, Packed::Whole)
+            }
+            (Data::Packed { .. }, None) => Packed::Nothing,
         };
         let dictionary_id = match &result {
             Packed::Whole(_) | Packed::Part { packed: Some(_), .. } => dictionary_id(room),
             _ => None,
         };
-        PackOutcome { first: self.first, was: self.data, result, dictionary_id }
+        PackOutcome { first: self.first, was: self.data, result, dictionary_id, releveled }
     }
 
     /// The rows of `left`, as rows.rs writes them, and the first and last ID.
@@ -248,14 +269,15 @@ fn pack_block(
     room: &mut Vec<u8>,
 ) -> Option<PackedBytes> {
     room.clear();
-    if raw.len() > PACK_BYTES_MAX {
+    if raw.len() > PACK_BYTES_MAX || params.codec == Codec::None {
         return None;
     }
-    let columns = pack_columns(raw, first, dictionary, ws, params, room);
+    let columns =
+        params.codec == Codec::Zstd && pack_columns(raw, first, dictionary, ws, params, room);
     if !columns || room.len() > raw.len() / 2 {
         let columns_len = room.len();
         room.push(FORMAT_ROWS);
-        let packed = ws.pack(Codec::Zstd, params.level, dictionary, raw, room).is_ok();
+        let packed = ws.pack(params.codec, params.level, dictionary, raw, room).is_ok();
         if packed && (!columns || room.len() - columns_len < columns_len) {
             room.drain(..columns_len);
         } else {
@@ -345,6 +367,23 @@ impl Family {
     /// it.
     pub(super) fn heap_bytes(&self) -> usize {
         self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
+    }
+
+    /// Takes the same dictionary for another level; another one is refused.
+    fn take_releveled(&mut self, dictionary: Arc<Dictionary>) {
+        if let Some(current) = &mut self.dictionary
+            && current.bytes() == dictionary.bytes()
+        {
+            *current = dictionary;
+        }
+    }
+
+    /// The dictionary for the level that is asked for, if it is for another.
+    fn releveled(&self, params: &PackParams) -> Option<Arc<Dictionary>> {
+        let level = Codec::Zstd.nearest_level(params.level);
+        let is_other = |d: &&Arc<Dictionary>| d.level() != level && params.codec == Codec::Zstd;
+        let dictionary = self.dictionary.as_ref().filter(is_other)?;
+        Dictionary::from_bytes(dictionary.id(), dictionary.bytes(), level).ok().map(Arc::new)
     }
 }
 
@@ -492,7 +531,34 @@ impl Stream {
             return Some(PackJob::new(block, sealed.family()));
         }
         let family = sealed.family().clone();
-        sealed.take_sparse().map(|block| PackJob::new(block, &family))
+        if let Some(block) = sealed.take_sparse() {
+            return Some(PackJob::new(block, &family));
+        }
+        sealed.take_again().map(|block| PackJob::again(block, &family))
+    }
+
+    /// Has every block that packing was tried on tried once more: how streams
+    /// are to be packed has changed. O(1); the work is that of the jobs to come.
+    pub fn reconsider(&mut self) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.try_again();
+        }
+    }
+
+    /// The codec of the newest packed block; none where nothing is packed.
+    pub fn codec(&self) -> Codec {
+        let newest = self.sealed.as_ref().and_then(|sealed| {
+            sealed.index().iter().rev().take(SAMPLE_BLOCKS).find_map(|block| match &block.data {
+                Data::Packed { bytes, .. } => Some(bytes),
+                Data::Pending(_) | Data::Raw(_) => None,
+            })
+        });
+        let Some(bytes) = newest else { return Codec::None };
+        match form(bytes.joined(&mut Vec::new())) {
+            Ok(Form::Rows(packed)) => snug_codec::packed::codec(packed).unwrap_or(Codec::None),
+            Ok(Form::Columns(_)) => Codec::Zstd,
+            Err(_) => Codec::None,
+        }
     }
 
     /// Puts packed bytes in the place of a block's raw ones, if the block is
@@ -503,7 +569,10 @@ impl Stream {
         if outcome.dictionary_id.is_some_and(|id| sealed.family().dictionary(id).is_none()) {
             return false;
         }
-        let PackOutcome { first, was, result, .. } = outcome;
+        let PackOutcome { first, was, result, releveled, .. } = outcome;
+        if let Some(dictionary) = releveled {
+            sealed.family_mut().take_releveled(dictionary);
+        }
         let packed = |bytes| Data::Packed { bytes, serial: SERIAL.fetch_add(1, Relaxed) };
         sealed.change_block(first, |block| {
             if !is_same(&block.data, &was) {
@@ -519,7 +588,12 @@ impl Stream {
                 Packed::Part { left, ids, raw, packed: bytes } => {
                     let raw_bytes = raw.len() as u32;
                     let data = bytes.map_or_else(|| Data::Raw(raw.into()), packed);
-                    block.rewrite(&left, ids, data, raw_bytes);
+                    if left.len() == block.kept() as usize {
+                        // Tried again: its rows are what they were.
+                        (block.data, block.raw_bytes) = (data, raw_bytes);
+                    } else {
+                        block.rewrite(&left, ids, data, raw_bytes);
+                    }
                 }
                 Packed::Nothing => return false,
             }

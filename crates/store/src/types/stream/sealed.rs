@@ -55,6 +55,8 @@ pub(super) struct Sealed {
     /// First IDs of the blocks that are worth rewriting, ascending. Some may be
     /// gone.
     sparse: Vec<StreamId>,
+    /// Blocks to be tried again: from which ID on, and how many at most.
+    again: Option<(StreamId, usize)>,
 }
 
 impl Sealed {
@@ -116,6 +118,24 @@ impl Sealed {
         None
     }
 
+    /// Has every block that was tried tried again, oldest first.
+    pub(super) fn try_again(&mut self) {
+        let tried = self.tried_blocks();
+        self.again = (tried > 0).then_some((StreamId::MIN, tried));
+    }
+
+    /// Takes the next block that is to be tried again.
+    pub(super) fn take_again(&mut self) -> Option<&Block> {
+        let (from, left) = self.again.take()?;
+        let at = self.index.seek(|block| block.first < from);
+        let block = self.index.get(at)?;
+        if matches!(block.data, Data::Pending(_)) {
+            return None;
+        }
+        self.again = (left > 1).then(|| block.last.next()).flatten().map(|id| (id, left - 1));
+        Some(block)
+    }
+
     pub(super) fn push(&mut self, block: Block) {
         self.totals.add(&block);
         self.index.push(block);
@@ -141,6 +161,7 @@ impl Sealed {
         self.index = Index::default();
         self.totals = Totals::default();
         self.sparse = Vec::new();
+        self.again = None;
     }
 
     /// Deletes the entry of `id`; whether there was one.
@@ -209,9 +230,9 @@ impl Sealed {
         self.index.len() - self.totals.pending
     }
 
-    /// Blocks to be packed or rewritten; a few may be gone.
+    /// Blocks to be packed, rewritten or tried again; a few may be gone.
     pub(super) fn work(&self) -> usize {
-        self.totals.pending + self.sparse.len()
+        self.totals.pending + self.sparse.len() + self.again.map_or(0, |(_, left)| left)
     }
 
     pub(super) fn memory(&self) -> StreamMemory {
