@@ -88,8 +88,15 @@ impl KeyHasher {
 /// Source: the Redis Cluster specification, "Key distribution model".
 pub fn cluster_slot(key: &[u8]) -> u16 {
     // Most keys have no tag: one pass finds that out and sums at once.
-    let crc = crc16_until_brace(key).unwrap_or_else(|| crc16(hash_tag(key)));
+    let crc = crc16_until_brace(key).unwrap_or_else(|| crc16_of_tag(key));
     crc & (SLOTS as u16 - 1)
+}
+
+/// Apart, so that a key without a tag saves no registers for it.
+#[cold]
+#[inline(never)]
+fn crc16_of_tag(key: &[u8]) -> u16 {
+    crc16(hash_tag(key))
 }
 
 fn hash_tag(key: &[u8]) -> &[u8] {
@@ -114,25 +121,22 @@ fn advance(crc: u16, byte: u8) -> u16 {
 /// byte past `k` more bytes.
 #[inline]
 fn crc16_until_brace(bytes: &[u8]) -> Option<u16> {
-    const BRACES: u64 = u64::from_ne_bytes([b'{'; 8]);
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const BRACES: u64 = u64::from_le_bytes([b'{'; 8]);
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
     let mut crc = 0u16;
     let (steps, rest) = bytes.as_chunks::<8>();
     for step in steps {
+        let word = u64::from_le_bytes(*step);
         // A byte of `other` is 0 where the key has a brace; the classic test.
-        let other = u64::from_ne_bytes(*step) ^ BRACES;
+        let other = word ^ BRACES;
         if other.wrapping_sub(ONES) & !other & (ONES << 7) != 0 {
             return None;
         }
-        let [high, low] = crc.to_be_bytes();
-        crc = CRC16[7][usize::from(high ^ step[0])]
-            ^ CRC16[6][usize::from(low ^ step[1])]
-            ^ CRC16[5][usize::from(step[2])]
-            ^ CRC16[4][usize::from(step[3])]
-            ^ CRC16[3][usize::from(step[4])]
-            ^ CRC16[2][usize::from(step[5])]
-            ^ CRC16[1][usize::from(step[6])]
-            ^ CRC16[0][usize::from(step[7])];
+        // The sum so far belongs to the first two bytes, its high byte first.
+        let word = word ^ u64::from(crc.swap_bytes());
+        let ahead = |at: usize| CRC16[7 - at][(word >> (8 * at)) as usize & 0xff];
+        crc = (ahead(0) ^ ahead(1) ^ ahead(2) ^ ahead(3))
+            ^ (ahead(4) ^ ahead(5) ^ ahead(6) ^ ahead(7));
     }
     for &byte in rest {
         if byte == b'{' {
