@@ -36,6 +36,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::packed::HeaderError;
+use crate::stream::{AtOnce, Pace, Pieces};
 use crate::{Dictionary, DictionarySource, UnpackError, Workspace, rans, varint};
 
 mod bytes;
@@ -164,6 +165,19 @@ pub fn pack_rows(
     rows: &RowBlock<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), TooManyRows> {
+    let mut pieces = Pieces::new(&AtOnce, u64::MAX);
+    AtOnce::run(pack_rows_in_slices(ws, level, dictionary, rows, out, &mut pieces))
+}
+
+/// [`pack_rows`], in slices: a column is a piece of the work.
+pub async fn pack_rows_in_slices<P: Pace>(
+    ws: &mut Workspace,
+    level: i32,
+    dictionary: Option<&Dictionary>,
+    rows: &RowBlock<'_>,
+    out: &mut Vec<u8>,
+    pieces: &mut Pieces<'_, P>,
+) -> Result<(), TooManyRows> {
     if rows.len() > ROWS_MAX {
         return Err(TooManyRows);
     }
@@ -172,6 +186,7 @@ pub fn pack_rows(
     let (shapes, of_row) = shapes(rows);
     varint::push(&mut enc.meta, shapes.len() as u64);
     enc.push_ints(&of_row);
+    pieces.stepped().await;
     for shape in &shapes {
         let first = rows.fields(shape[0]);
         varint::push(&mut enc.meta, first.len() as u64);
@@ -183,7 +198,10 @@ pub fn pack_rows(
             shape.iter().map(|&row| rows.values[rows.fields(row).start + field]).collect()
         };
         let columns: Vec<Vec<&[u8]>> = (0..first.len()).map(column).collect();
-        enc.push_group(&columns, Place::TOP);
+        for member in 0..columns.len() {
+            enc.push_member(&columns, member, Place::TOP);
+            pieces.stepped().await;
+        }
     }
     let loose: Vec<Range<usize>> = of_row
         .iter()

@@ -22,6 +22,8 @@
 
 use std::future::Future;
 use std::io::{Read, Write};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 use crate::packed::Header;
 use crate::zstd_static::{MAGIC_BYTES, Parameters};
@@ -43,6 +45,29 @@ pub trait Pace {
 
     /// Told how long each slice took, for those who keep count.
     fn sliced(&self, _took_ns: u64) {}
+}
+
+/// The pace of one slice, however long it is: never pauses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AtOnce;
+
+impl Pace for AtOnce {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    async fn pause(&self) {}
+}
+
+impl AtOnce {
+    /// The output of what was begun at this pace. Panics if it waits for anything
+    /// but its pace.
+    pub fn run<T>(work: impl Future<Output = T>) -> T {
+        match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(done) => done,
+            Poll::Pending => unreachable!("work at this pace has nothing to wait for"),
+        }
+    }
 }
 
 /// Packs `raw` in slices of about `slice_ns`. No dictionary: what a dictionary
@@ -100,8 +125,10 @@ fn read_header(packed: &Segments) -> Result<(Header, usize), UnpackError> {
     Ok((header, len - rest.len()))
 }
 
-/// Keeps slices to their time.
-struct Pieces<'p, P> {
+/// Keeps slices to their time: whoever works calls [`stepped`](Self::stepped)
+/// after each piece of it.
+#[derive(Debug)]
+pub struct Pieces<'p, P> {
     pace: &'p P,
     slice_ns: u64,
     /// The next piece's size.
@@ -111,14 +138,15 @@ struct Pieces<'p, P> {
 }
 
 impl<'p, P: Pace> Pieces<'p, P> {
-    fn new(pace: &'p P, slice_ns: u64) -> Self {
+    /// Begins the first slice.
+    pub fn new(pace: &'p P, slice_ns: u64) -> Self {
         let now = pace.now_ns();
         let bytes = 4 * PIECE_BYTES_MIN;
         Self { pace, slice_ns, bytes, slice_began: now, piece_began: now }
     }
 
     /// After each piece: pauses if the next one might not fit the slice.
-    async fn stepped(&mut self) {
+    pub async fn stepped(&mut self) {
         let now = self.pace.now_ns();
         let took = now.saturating_sub(self.piece_began);
         // Half a slice a piece at most; doubled when four would fit.
@@ -136,7 +164,8 @@ impl<'p, P: Pace> Pieces<'p, P> {
         }
     }
 
-    fn finished(&self) {
+    /// Tells of the last slice.
+    pub fn finished(&self) {
         self.pace.sliced(self.pace.now_ns().saturating_sub(self.slice_began));
     }
 }

@@ -99,7 +99,7 @@ parameters! {
     ClusterConfigFile "cluster-config-file" Kind::Text, "nodes.conf", FIXED, "Where cluster state is kept.";
     ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE, "Milliseconds until a node counts as failing.";
     ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE, "How hard the sweeper looks for expired keys.";
-    SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds of work in one turn of the sweeper.";
+    SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds that one turn of the sweeper may spend on expired keys.";
     Hz "hz" Kind::Int { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
     StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries.";
     StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Kept for compatibility; blocks are sized for packing.";

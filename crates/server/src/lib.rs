@@ -30,6 +30,7 @@ mod pubsub;
 mod reclaim;
 mod serve;
 mod server;
+mod slices;
 mod stats;
 mod sweeper;
 mod trainer;

@@ -9,6 +9,7 @@ use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
+use crate::slices::Slices;
 use crate::stats::{Rates, Stat, Stats};
 use crate::trainer::Trainer;
 use crate::watch::Watches;
@@ -34,6 +35,7 @@ pub(crate) struct Server {
     pub cluster: Cluster,
     pub pause: Pause,
     pub trainer: Trainer,
+    pub slices: Arc<Slices>,
     /// Highest `used_memory` seen, and that of the start.
     pub peak_memory: AtomicUsize,
     pub startup_memory: AtomicUsize,
@@ -78,6 +80,7 @@ impl Server {
             monitor: Monitor::new(workers),
             pause: Pause::default(),
             trainer: Trainer::default(),
+            slices: Arc::default(),
             peak_memory: AtomicUsize::new(0),
             startup_memory: AtomicUsize::new(0),
             expired_base: AtomicU64::new(0),

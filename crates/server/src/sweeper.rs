@@ -2,19 +2,21 @@
 //! bounded length (`sweep-budget-us`). It removes expired keys and packs the
 //! stream blocks that have been sealed, and strings that have cooled (`cooler`).
 //!
-//! Packing takes a block out by reference, works on it with no lock held, and
-//! puts the result back only if the block is still the same: a codec never
-//! keeps a client waiting for a slot, and nobody waits for this worker longer
-//! than one block takes. Dictionaries are trained elsewhere (`trainer`).
+//! Packing takes a block out by reference, works on it with no lock held, in
+//! slices of `pack-slice-us`, and puts the result back only if the block is still
+//! the same: a codec never keeps a client waiting for a slot, and nobody waits for
+//! this worker longer than a slice takes. Dictionaries are trained elsewhere
+//! (`trainer`).
 
 use crate::blocked;
 use crate::config::Param;
 use crate::cooler::Cooler;
 use crate::server::{Server, unix_ms};
+use crate::slices::{self, InSlices, InTurns};
 use crate::stats::Stat;
 use snug_codec::{Codec, Workspace, WorkspaceConfig};
-use snug_store::Session;
-use snug_store::types::stream::PackParams;
+use snug_store::types::stream::{PackOutcome, PackParams};
+use snug_store::{Batch, Session};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -23,9 +25,38 @@ use std::time::{Duration, Instant};
 pub(crate) struct Sweeper {
     worker: usize,
     workers: usize,
+    /// What blocks are packed with, while none is.
+    tools: Option<Tools>,
+    packing: Option<Packing>,
+    cooler: Cooler,
+    /// Whose turn it is first: streams and strings alternate.
+    strings_first: bool,
+}
+
+/// What a block is packed with.
+#[derive(Debug)]
+struct Tools {
     workspace: Workspace,
     room: Vec<u8>,
-    cooler: Cooler,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self { workspace: Workspace::new(WorkspaceConfig::default()), room: Vec::new() }
+    }
+}
+
+/// A block that is being packed.
+struct Packing {
+    db: usize,
+    key: Vec<u8>,
+    work: InTurns<(PackOutcome, Tools)>,
+}
+
+impl std::fmt::Debug for Packing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Packing").field("db", &self.db).finish_non_exhaustive()
+    }
 }
 
 impl Sweeper {
@@ -33,9 +64,10 @@ impl Sweeper {
         Self {
             worker,
             workers,
-            workspace: Workspace::new(WorkspaceConfig::default()),
-            room: Vec::new(),
+            tools: None,
+            packing: None,
             cooler: Cooler::new(worker, workers),
+            strings_first: false,
         }
     }
 
@@ -47,27 +79,26 @@ impl Sweeper {
     /// One turn; whether there is more to do right now.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
         let began = Instant::now();
-        let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
-        let mut more = self.expire(server, session, began, budget);
+        let mut more = self.expire(server, session, began);
         if server.config.is_on(Param::Pack) {
-            more |= self.pack(server, session, began, budget);
-            // Streams have had this turn, if they wanted it.
-            more = more || self.cooler.turn(server, session);
+            self.strings_first = !self.strings_first;
+            more |= self.slice_of(self.strings_first, server, session)
+                || self.slice_of(!self.strings_first, server, session);
         }
         server.stats.add(Stat::sweeper_microseconds, began.elapsed().as_micros() as u64);
         more
     }
 
-    fn expire(
-        &mut self,
-        server: &Server,
-        session: &mut Session,
-        began: Instant,
-        budget: Duration,
-    ) -> bool {
+    /// Works for a slice on strings or on streams; whether there is more of them.
+    fn slice_of(&mut self, strings: bool, server: &Server, session: &mut Session) -> bool {
+        if strings { self.cooler.turn(server, session) } else { self.pack(server, session) }
+    }
+
+    fn expire(&mut self, server: &Server, session: &mut Session, began: Instant) -> bool {
         if !server.active_expire.load(Relaxed) {
             return false;
         }
+        let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
         let batch = session.enter(unix_ms());
         let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
         if self.worker == 0 {
@@ -80,72 +111,81 @@ impl Sweeper {
         more
     }
 
-    /// Packs sealed blocks until the budget is used up; one at least.
-    fn pack(
+    /// Packs sealed blocks for a slice; whether there are more.
+    fn pack(&mut self, server: &Server, session: &mut Session) -> bool {
+        let began = Instant::now();
+        let slice_ns = slices::slice_ns(server);
+        let more = loop {
+            if self.packing.is_none() {
+                let batch = session.enter(unix_ms());
+                let Some((db, key)) = batch.next_unpacked(self.worker, self.workers) else {
+                    break false;
+                };
+                self.packing = self.begin(server, &batch, db, key);
+            }
+            if let Some(packing) = &mut self.packing
+                && let Some((outcome, tools)) = slices::slice(&mut packing.work)
+            {
+                let Packing { db, key, .. } = self.packing.take().expect("it was just worked on");
+                self.tools = Some(tools);
+                install(server, session, db, &key, outcome);
+            }
+            if began.elapsed().as_nanos() as u64 >= slice_ns {
+                break true;
+            }
+        };
+        server.stats.add(Stat::pack_microseconds, began.elapsed().as_micros() as u64);
+        more
+    }
+
+    /// Takes the oldest sealed block out of a stream to pack it, and has a
+    /// dictionary trained when there is enough to train one on.
+    fn begin(
         &mut self,
         server: &Server,
-        session: &mut Session,
-        began: Instant,
-        budget: Duration,
-    ) -> bool {
-        let params = PackParams {
+        batch: &Batch<'_>,
+        db: usize,
+        name: Vec<u8>,
+    ) -> Option<Packing> {
+        let mut params = PackParams {
             min_saving_percent: server.config.number(Param::PackMinSaving).max(0) as u8,
             codec: Codec::Zstd,
             level: server.config.number(Param::PackLevel) as i32,
             dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,
         };
-        loop {
-            let Some((db, key)) = session.enter(unix_ms()).next_unpacked(self.worker, self.workers)
-            else {
-                return false;
-            };
-            let started = Instant::now();
-            self.pack_one(server, session, &params, db, &key);
-            server.stats.add(Stat::pack_microseconds, started.elapsed().as_micros() as u64);
-            if began.elapsed() > budget {
-                return true;
-            }
-        }
-    }
-
-    /// Packs the oldest sealed block of a stream, and has a dictionary trained
-    /// when there is enough to train one on.
-    fn pack_one(
-        &mut self,
-        server: &Server,
-        session: &mut Session,
-        params: &PackParams,
-        db: usize,
-        name: &[u8],
-    ) {
         let edition = server.store.families().policy();
-        let mut params = *params;
-        let job = {
-            let batch = session.enter(unix_ms());
-            let key = batch.key(name);
-            let mut slot = batch.lock(db, &key);
-            let found = slot.find_untouched(&key);
-            let Some(found) = found else { return };
-            slot.with_stream(found, |stream| {
-                let choice = edition.of_stream(name, stream.memory().raw, params.level);
-                (params.codec, params.level) = (choice.codec, choice.level);
-                let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
-                if trains && stream.wants_dictionary() {
-                    server.trainer.ask(stream, params, db, name);
-                }
-                stream.pack_job()
-            })
-        };
-        let Some(job) = job.flatten() else { return };
-        // No lock is held, nor the gate: this takes a good part of a millisecond.
-        let outcome = job.run(&mut self.workspace, &params, &mut self.room);
-        let stat = if outcome.is_packed() { Stat::packed_blocks } else { Stat::pack_rejected };
-        let batch = session.enter(unix_ms());
-        let key = batch.key(name);
+        let key = batch.key(&name);
         let mut slot = batch.lock(db, &key);
-        let Some(found) = slot.find_untouched(&key) else { return };
-        if slot.with_stream(found, |stream| stream.install(outcome)) == Some(true) {
-            server.stats.add(stat, 1);
-        }
+        let found = slot.find_untouched(&key)?;
+        let job = slot.with_stream(found, |stream| {
+            let choice = edition.of_stream(&name, stream.memory().raw, params.level);
+            (params.codec, params.level) = (choice.codec, choice.level);
+            let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
+            if trains && stream.wants_dictionary() {
+                server.trainer.ask(stream, params, db, &name);
+            }
+            stream.pack_job()
+        });
+        let job = job.flatten()?;
+        let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
+        let mut tools = self.tools.take().unwrap_or_default();
+        let work = Box::pin(async move {
+            let Tools { workspace, room } = &mut tools;
+            let outcome = job.run_in_slices(workspace, &params, room, &pace, slice_ns).await;
+            (outcome, tools)
+        });
+        Some(Packing { db, key: name, work })
+    }
+}
+
+/// Puts a packed block into its stream, if that is still there and has it.
+fn install(server: &Server, session: &mut Session, db: usize, name: &[u8], outcome: PackOutcome) {
+    let stat = if outcome.is_packed() { Stat::packed_blocks } else { Stat::pack_rejected };
+    let batch = session.enter(unix_ms());
+    let key = batch.key(name);
+    let mut slot = batch.lock(db, &key);
+    let Some(found) = slot.find_untouched(&key) else { return };
+    if slot.with_stream(found, |stream| stream.install(outcome)) == Some(true) {
+        server.stats.add(stat, 1);
     }
 }

@@ -174,7 +174,6 @@ fn times(c: &mut Criterion, sets: &[(&str, Vec<Entry>)]) {
     }
     let shape = Shape::default();
     let entries = events(100_000);
-    let ids = ids(entries.len());
 
     let mut group = c.benchmark_group("stream/append");
     group.throughput(Throughput::Elements(entries.len() as u64)).sample_size(20);

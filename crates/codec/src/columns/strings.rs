@@ -87,18 +87,24 @@ impl Encoder<'_> {
     /// Adds columns of equal height, each value for value equal to an earlier
     /// one only by reference.
     pub(super) fn push_group(&mut self, columns: &[Vec<&[u8]>], place: Place) {
-        for (i, column) in columns.iter().enumerate() {
-            let constant = column.windows(2).all(|w| same(w[0], w[1]));
-            let twin = (!constant && column.len() > 1)
-                .then(|| i.saturating_sub(TWINS_AMONG)..i)
-                .and_then(|mut near| near.find(|&other| same_values(&columns[other], column)));
-            match twin {
-                Some(twin) => {
-                    self.meta.push(SAME);
-                    varint::push(&mut self.meta, twin as u64);
-                }
-                None => self.push_column(column, place),
+        for member in 0..columns.len() {
+            self.push_member(columns, member, place);
+        }
+    }
+
+    /// Adds one column of such a group; those before it have been added.
+    pub(super) fn push_member(&mut self, columns: &[Vec<&[u8]>], member: usize, place: Place) {
+        let column = &columns[member];
+        let constant = column.windows(2).all(|w| same(w[0], w[1]));
+        let twin = (!constant && column.len() > 1)
+            .then(|| member.saturating_sub(TWINS_AMONG)..member)
+            .and_then(|mut near| near.find(|&other| same_values(&columns[other], column)));
+        match twin {
+            Some(twin) => {
+                self.meta.push(SAME);
+                varint::push(&mut self.meta, twin as u64);
             }
+            None => self.push_column(column, place),
         }
     }
 

@@ -119,6 +119,7 @@ fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
         cx.server.stats.reset(stat);
     }
     cx.server.monitor.reset();
+    cx.server.slices.reset();
     let expired = cx.store.store().expired();
     cx.server.expired_base.store(expired, std::sync::atomic::Ordering::Relaxed);
     out.w().ok();

@@ -382,6 +382,7 @@ fn keyspace(cx: &Context<'_>, text: &mut String) {
 
 fn packing(cx: &Context<'_>, text: &mut String) {
     let (config, stats) = (&cx.server.config, &cx.server.stats);
+    let (slices, longest_slice) = cx.server.slices.figures();
     fields!(text, "pack": if config.is_on(Param::Pack) { "yes" } else { "no" });
     let families = cx.store.store().families();
     let dictionaries = families.dictionary_stats();
@@ -405,6 +406,8 @@ fn packing(cx: &Context<'_>, text: &mut String) {
         "blocks_pending": cx.store.store().pending_blocks(),
         "blocks_packed": stats.get(Stat::packed_blocks),
         "blocks_left_raw": stats.get(Stat::pack_rejected),
+        "pack_slices": slices,
+        "pack_slice_longest_usec": longest_slice,
         "strings_packed": stats.get(Stat::packed_strings),
         "strings_left_raw": stats.get(Stat::strings_left_raw),
         "string_families": families.len(),

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use snug_codec::columns::{self, RowBlock};
+use snug_codec::stream::{AtOnce, Pace, Pieces};
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, WorkspaceConfig};
 
 pub use snug_codec::columns::ColumnSize;
@@ -165,25 +166,43 @@ impl PackJob {
         self.raw_bytes as usize
     }
 
-    /// Packs. `room` is reused memory for the codec's output.
+    /// Packs at once. `room` is reused memory for the codec's output.
     pub fn run(self, ws: &mut Workspace, params: &PackParams, room: &mut Vec<u8>) -> PackOutcome {
+        AtOnce::run(self.run_in_slices(ws, params, room, &AtOnce, u64::MAX))
+    }
+
+    /// Packs in slices of about `slice_ns`. The columns are pieces of the work:
+    /// one that takes longer than a slice makes that slice longer.
+    pub async fn run_in_slices(
+        self,
+        ws: &mut Workspace,
+        params: &PackParams,
+        room: &mut Vec<u8>,
+        pace: &impl Pace,
+        slice_ns: u64,
+    ) -> PackOutcome {
+        let mut pieces = Pieces::new(pace, slice_ns);
         let releveled = self.family.releveled(params);
         let dictionary = releveled.as_ref().or(self.family.dictionary.as_ref());
         let dictionary = dictionary.map(Arc::as_ref).filter(|_| params.codec == Codec::Zstd);
         let result = match (&self.data, &self.left) {
             (_, Some(left)) => match self.rows_left(left, ws) {
                 Ok((ids, raw)) => {
-                    let packed = pack_block(&raw, ids.0, dictionary, ws, params, room);
+                    pieces.stepped().await;
+                    let pack = pack_block(&raw, ids.0, dictionary, ws, params, room, &mut pieces);
+                    let packed = pack.await;
                     Packed::Part { left: left.clone(), ids, raw, packed }
                 }
                 Err(_) => Packed::Nothing,
             },
             (Data::Pending(raw) | Data::Raw(raw), None) => {
-                pack_block(raw, self.first, dictionary, ws, params, room)
+                pack_block(raw, self.first, dictionary, ws, params, room, &mut pieces)
+                    .await
                     .map_or(Packed::NotWorth, Packed::Whole)
             }
             (Data::Packed { .. }, None) => Packed::Nothing,
         };
+        pieces.finished();
         let dictionary_id = match &result {
             Packed::Whole(_) | Packed::Part { packed: Some(_), .. } => dictionary_id(room),
             _ => None,
@@ -260,20 +279,21 @@ impl PackJob {
 
 /// Packs the rows `raw`, whose first ID is `first`, if it is worth it; the
 /// packed form is left in `room` too.
-fn pack_block(
+async fn pack_block<P: Pace>(
     raw: &[u8],
     first: StreamId,
     dictionary: Option<&Dictionary>,
     ws: &mut Workspace,
     params: &PackParams,
     room: &mut Vec<u8>,
+    pieces: &mut Pieces<'_, P>,
 ) -> Option<PackedBytes> {
     room.clear();
     if raw.len() > PACK_BYTES_MAX || params.codec == Codec::None {
         return None;
     }
-    let columns =
-        params.codec == Codec::Zstd && pack_columns(raw, first, dictionary, ws, params, room);
+    let columns = params.codec == Codec::Zstd
+        && pack_columns(raw, first, dictionary, ws, params, room, pieces).await;
     if !columns || room.len() > raw.len() / 2 {
         let columns_len = room.len();
         room.push(FORMAT_ROWS);
@@ -290,17 +310,21 @@ fn pack_block(
 
 /// Appends the columns of `raw` to `room`; whether it could. Nothing is left
 /// when not.
-fn pack_columns(
+async fn pack_columns<P: Pace>(
     raw: &[u8],
     first: StreamId,
     dictionary: Option<&Dictionary>,
     ws: &mut Workspace,
     params: &PackParams,
     room: &mut Vec<u8>,
+    pieces: &mut Pieces<'_, P>,
 ) -> bool {
     let Ok(block) = row_block(raw, first) else { return false };
+    pieces.stepped().await;
     room.push(FORMAT_COLUMNS);
-    let packed = columns::pack_rows(ws, params.level, dictionary, &block, room).is_ok()
+    let level = params.level;
+    let pack = columns::pack_rows_in_slices(ws, level, dictionary, &block, room, pieces);
+    let packed = pack.await.is_ok()
         && columns::raw_len(&room[1..])
             .is_ok_and(|len| len <= columns_raw_max(raw.len(), block.len() as u32));
     if !packed {
@@ -714,6 +738,7 @@ mod tests {
     use super::*;
     use crate::types::stream::{Shape, StreamScratch};
     use proptest::prelude::*;
+    use std::cell::Cell;
     use std::ops::ControlFlow;
 
     /// A stream of packed blocks of entries with one field.
@@ -747,6 +772,44 @@ mod tests {
         assert_eq!((memory.packed_blocks, memory.packed, memory.packed_from), (0, 0, 0));
         assert_eq!(stream.pending_work(), 0);
         assert!(stream.pack_job().is_none());
+    }
+
+    /// A clock that goes on by itself: each look at it takes a microsecond.
+    #[derive(Default)]
+    struct Ticking {
+        now_us: Cell<u64>,
+        pauses: Cell<usize>,
+    }
+
+    impl Pace for Ticking {
+        fn now_ns(&self) -> u64 {
+            self.now_us.set(self.now_us.get() + 1);
+            self.now_us.get() * 1000
+        }
+
+        async fn pause(&self) {
+            self.pauses.set(self.pauses.get() + 1);
+        }
+    }
+
+    #[test]
+    fn a_block_packs_to_the_same_bytes_in_slices() {
+        let mut stream = Stream::new();
+        let names: Vec<String> = (0..10).map(|n| format!("field {n}")).collect();
+        for ms in 1..=2000 {
+            let value = |n: usize| format!("{} {n}", ms * (n as u64 + 1) % 1013);
+            let values: Vec<String> = (0..10).map(value).collect();
+            let fields = names.iter().zip(&values).map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+            stream.append(StreamId::new(ms, 0), fields, &Shape::default()).unwrap();
+        }
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let (params, mut whole, mut sliced) = (PackParams::default(), Vec::new(), Vec::new());
+        assert!(stream.pack_job().unwrap().run(&mut ws, &params, &mut whole).is_packed());
+        let (pace, job) = (Ticking::default(), stream.pack_job().unwrap());
+        let outcome = AtOnce::run(job.run_in_slices(&mut ws, &params, &mut sliced, &pace, 1));
+        assert_eq!(whole, sliced);
+        assert!(pace.pauses.get() > names.len(), "after each column");
+        assert!(outcome.is_packed() && stream.install(outcome));
     }
 
     #[test]

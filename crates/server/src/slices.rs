@@ -1,0 +1,81 @@
+//! Codec work in slices of `pack-slice-us`, between which a worker's clients have
+//! their turn.
+
+use crate::config::Param;
+use crate::server::Server;
+use snug_codec::stream::Pace;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+/// How long slices took, on all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Slices {
+    count: AtomicU64,
+    longest_us: AtomicU64,
+}
+
+impl Slices {
+    /// Takes note of one.
+    fn took(&self, ns: u64) {
+        self.count.fetch_add(1, Relaxed);
+        self.longest_us.fetch_max(ns / 1000, Relaxed);
+    }
+
+    /// How many there were, and the longest in microseconds.
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.longest_us.load(Relaxed))
+    }
+
+    /// Back to zero, as `CONFIG RESETSTAT` does.
+    pub(crate) fn reset(&self) {
+        self.count.store(0, Relaxed);
+        self.longest_us.store(0, Relaxed);
+    }
+}
+
+/// The pace of a worker: slices, then everybody else's turn.
+pub(crate) struct InSlices {
+    began: Instant,
+    slices: Arc<Slices>,
+}
+
+impl InSlices {
+    pub(crate) fn new(server: &Server) -> Self {
+        Self { began: Instant::now(), slices: Arc::clone(&server.slices) }
+    }
+}
+
+impl Pace for InSlices {
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    async fn pause(&self) {
+        tokio::task::yield_now().await;
+    }
+
+    fn sliced(&self, took_ns: u64) {
+        self.slices.took(took_ns);
+    }
+}
+
+/// How long a slice is to be, in nanoseconds.
+pub(crate) fn slice_ns(server: &Server) -> u64 {
+    server.config.number(Param::PackSliceUs) as u64 * 1000
+}
+
+/// Work that pauses after each slice.
+pub(crate) type InTurns<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Works for one slice; what came of it if that was the last. Whoever asks comes
+/// again by itself.
+pub(crate) fn slice<T>(work: &mut InTurns<T>) -> Option<T> {
+    match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
