@@ -118,7 +118,7 @@ parameters! {
     DynamicHz "dynamic-hz" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     Activerehashing "activerehashing" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     Activedefrag "activedefrag" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "What is evicted is freed as UNLINK does.";
     LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     LazyfreeLazyServerDel "lazyfree-lazy-server-del" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     ReplicaLazyFlush "replica-lazy-flush" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
@@ -153,10 +153,10 @@ parameters! {
     SetMaxListpackValue "set-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
     ZsetMaxListpackEntries "zset-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
     ZsetMaxListpackValue "zset-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
-    MaxmemorySamples "maxmemory-samples" Kind::Int { min: i64::MIN, max: i64::MAX }, "5", MUTABLE, "Accepted for compatibility, without effect.";
-    MaxmemoryEvictionTenacity "maxmemory-eviction-tenacity" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    LfuLogFactor "lfu-log-factor" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    LfuDecayTime "lfu-decay-time" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    MaxmemorySamples "maxmemory-samples" Kind::Int { min: 1, max: i32::MAX as i64 }, "5", MUTABLE, "Keys looked at for each that is evicted.";
+    MaxmemoryEvictionTenacity "maxmemory-eviction-tenacity" Kind::Int { min: 0, max: 100 }, "10", MUTABLE, "How long one command may evict: 50 microseconds each up to 10, each above 15 % longer, 100 without end.";
+    LfuLogFactor "lfu-log-factor" Kind::Int { min: 0, max: i32::MAX as i64 }, "10", MUTABLE, "How much less likely each read of a key is counted than the one before, with an LFU policy.";
+    LfuDecayTime "lfu-decay-time" Kind::Int { min: 0, max: i32::MAX as i64 }, "1", MUTABLE, "Accepted for compatibility, without effect.";
     AutoAofRewritePercentage "auto-aof-rewrite-percentage" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
     TrackingTableMaxKeys "tracking-table-max-keys" Kind::Int { min: i64::MIN, max: i64::MAX }, "1000000", MUTABLE, "Accepted for compatibility, without effect.";
     AcllogMaxLen "acllog-max-len" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";

@@ -6,6 +6,11 @@
 //! `pack-slice-us`, between which clients have their turn, and takes at most
 //! `pack-cpu-percent` of the time while there are clients to serve. What the
 //! limit leaves undone makes the pass longer.
+//!
+//! Near `maxmemory` it works ahead of need: the closer the limit
+//! ([`Server::pressure`]), the shorter the passes and the larger the share of time,
+//! and what is packed stays so however often it is read. What is read between two
+//! of the shorter passes stays raw, and writes wait for none of it.
 
 use crate::config::Param;
 use crate::server::{Server, unix_ms};
@@ -18,6 +23,10 @@ pub(crate) const PASSES: u32 = 3;
 
 /// Below so many commands a second nobody is kept waiting.
 const IDLE_COMMANDS: f64 = 1000.0;
+
+/// The percent of the time that packing takes when memory is shortest, unless
+/// `pack-cpu-percent` grants more.
+const HARDEST_PERCENT: f64 = 50.0;
 
 /// Families are tidied no more often than this, between passes ...
 const TIDY_EVERY: Duration = Duration::from_secs(30);
@@ -40,14 +49,17 @@ pub(crate) struct Cooler {
     cooling: Cooling,
     packer: Packer,
     waiting: Vec<Candidate>,
-    /// When this pass began.
+    /// When this pass began, and the time that its walk alone has taken.
     began: Instant,
+    walked: Duration,
     tidied: Instant,
     /// When the clock last ticked, and what had been served by then.
     ticked: Instant,
     commands: u64,
     /// What may be worked until the clock ticks again.
     allowance: Duration,
+    /// How short memory was then, 0 to 1.
+    pressure: f64,
 }
 
 impl Cooler {
@@ -58,16 +70,19 @@ impl Cooler {
             packer: Packer::default(),
             waiting: Vec::new(),
             began: Instant::now(),
+            walked: Duration::ZERO,
             tidied: Instant::now(),
             ticked: Instant::now(),
             commands: 0,
             allowance: Duration::ZERO,
+            pressure: 0.0,
         }
     }
 
-    /// The length of a pass.
-    fn period(server: &Server) -> Duration {
-        Duration::from_secs(server.config.number(Param::PackColdAfter) as u64) / PASSES
+    /// The length of a pass: of no length when memory is shortest.
+    fn period(&self, server: &Server) -> Duration {
+        let cold_after = Duration::from_secs(server.config.number(Param::PackColdAfter) as u64);
+        (cold_after / PASSES).mul_f64((1.0 - self.pressure).powi(3))
     }
 
     /// The clock ticks: there is more to be worked with, and a pass may be due.
@@ -78,10 +93,17 @@ impl Cooler {
         let served = commands.saturating_sub(self.commands);
         self.commands = commands;
         let is_idle = (served as f64) < IDLE_COMMANDS * since.as_secs_f64();
-        let percent = if is_idle { 100 } else { server.config.number(Param::PackCpuPercent) };
-        self.allowance = since * percent as u32 / 100;
-        if self.cooling.is_done() && self.began.elapsed() >= Self::period(server) {
-            self.began = Instant::now();
+        self.pressure = server.pressure();
+        let ahead = (self.pressure * HARDEST_PERCENT) as u32;
+        let share = (server.config.number(Param::PackCpuPercent) as u32).max(ahead);
+        self.allowance = since * if is_idle { 100 } else { share } / 100;
+        self.cooling.keep_packed(self.pressure > 0.0);
+        // However short memory is: a walk that finds nothing is not to take more of
+        // the time than packing usually does.
+        let percent = server.config.number(Param::PackCpuPercent).max(1) as u32;
+        let shortest = self.walked * 100 / percent;
+        if self.cooling.is_done() && self.began.elapsed() >= self.period(server).max(shortest) {
+            (self.began, self.walked) = (Instant::now(), Duration::ZERO);
             self.cooling.begin(session, &params(server));
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {
                 self.tidied = Instant::now();
@@ -94,7 +116,8 @@ impl Cooler {
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
         let began = Instant::now();
         let slice = Duration::from_micros(server.config.number(Param::PackSliceUs) as u64);
-        let (params, period) = (params(server), Self::period(server));
+        let (params, period) = (params(server), self.period(server));
+        let at_once = server.config.number(Param::PackColdAfter) == 0;
         let mut packed_for = Duration::ZERO;
         let more = loop {
             if let Some(candidate) = self.waiting.pop() {
@@ -102,8 +125,10 @@ impl Cooler {
                 self.pack(server, session, &candidate, &params);
                 packed_for += started.elapsed();
             } else if !self.cooling.is_done() && self.is_behind(period) {
+                let started = Instant::now();
                 let batch = session.enter(unix_ms());
-                self.cooling.step(&batch, &params, period.is_zero(), &mut self.waiting);
+                self.cooling.step(&batch, &params, at_once, &mut self.waiting);
+                self.walked += started.elapsed();
             } else {
                 break false;
             }
@@ -137,7 +162,13 @@ impl Cooler {
         let ready = self.packer.pack(&server.store, candidate, params);
         let installed = ready.is_some_and(|ready| {
             let batch = session.enter(unix_ms());
-            batch.install(candidate, &ready) && !ready.is_raw()
+            let installed = batch.install(candidate, &ready) && !ready.is_raw();
+            if installed && self.pressure > 0.0 {
+                let saved = candidate.held_len().saturating_sub(ready.packed_len());
+                server.stats.add(Stat::strings_packed_ahead, 1);
+                server.stats.add(Stat::bytes_saved_ahead, saved as u64);
+            }
+            installed
         });
         let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
         server.stats.add(stat, 1);

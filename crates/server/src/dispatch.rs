@@ -7,6 +7,7 @@ use crate::commands;
 use crate::config::Param;
 use crate::context::{Args, Context, OwnedArgs};
 use crate::error::Error;
+use crate::eviction::Room;
 use crate::out::Out;
 use crate::pubsub::{self, Caller};
 use crate::stats::Stat;
@@ -131,11 +132,10 @@ fn may_call(cx: &Context<'_>, command: &Command, args: Args<'_>) -> Result<(), R
     Ok(())
 }
 
-/// Whether there is memory for the command; while a transaction is queued,
-/// for anything that would make the queue longer.
+/// Whether there is memory for the command, made if need be; while a transaction
+/// is queued, for anything that would make the queue longer.
 fn has_room(cx: &Context<'_>, command: &Command) -> Result<(), Error> {
-    let limit = cx.server.config.number(Param::MaxMemory) as usize;
-    if limit == 0 || snug_store::memory::used() <= limit {
+    if cx.server.make_room(cx.store) != Room::None {
         return Ok(());
     }
     let needs_room = match (&cx.client.multi, command.name) {

@@ -17,6 +17,7 @@ mod context;
 mod cooler;
 mod dispatch;
 mod error;
+mod eviction;
 mod float;
 mod glob;
 mod latency;

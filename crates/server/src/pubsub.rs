@@ -66,20 +66,27 @@ thread_local! {
 
 /// Says whose command this thread executes, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Caller(());
+pub(crate) struct Caller {
+    /// Whose it was before.
+    before: u64,
+}
 
 impl Caller {
     #[inline]
     pub(crate) fn enter(client: &Client) -> Self {
-        CALLER.set(client.id());
-        Self(())
+        Self { before: CALLER.replace(client.id()) }
+    }
+
+    /// It is nobody's command: what is published goes to mailboxes alone.
+    pub(crate) fn nobody() -> Self {
+        Self { before: CALLER.replace(0) }
     }
 }
 
 impl Drop for Caller {
     #[inline]
     fn drop(&mut self) {
-        CALLER.set(0);
+        CALLER.set(self.before);
     }
 }
 

@@ -55,6 +55,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     let cluster = Cluster::load(&config)?;
     let server = Server::new(config, cluster, workers);
     server.apply_policy()?;
+    server.eviction_configured();
     let backlog = server.config.number(Param::TcpBacklog) as i32;
     let addresses = worker::addresses(&server)?;
     let listen = |shared| {

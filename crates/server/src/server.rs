@@ -5,6 +5,7 @@ use crate::blocked::Blocked;
 use crate::client::Shared;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
+use crate::eviction::Exceeded;
 use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
@@ -36,6 +37,7 @@ pub(crate) struct Server {
     pub pause: Pause,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
+    pub exceeded: Exceeded,
     /// Highest `used_memory` seen, and that of the start.
     pub peak_memory: AtomicUsize,
     pub startup_memory: AtomicUsize,
@@ -81,6 +83,7 @@ impl Server {
             pause: Pause::default(),
             trainer: Trainer::default(),
             slices: Arc::default(),
+            exceeded: Exceeded::default(),
             peak_memory: AtomicUsize::new(0),
             startup_memory: AtomicUsize::new(0),
             expired_base: AtomicU64::new(0),

@@ -80,6 +80,9 @@ counters! {
     packed_blocks,
     packed_strings,
     strings_left_raw,
+    /// Packed while memory was short, and the bytes that saved.
+    strings_packed_ahead,
+    bytes_saved_ahead,
     pack_microseconds,
     pack_rejected,
     dictionaries_trained,

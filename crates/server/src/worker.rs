@@ -6,6 +6,7 @@ use crate::ahead::Ahead;
 use crate::client::Shared;
 use crate::config::Param;
 use crate::connection::{Connection, End};
+use crate::eviction::evict_in_background;
 use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
@@ -110,6 +111,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> i
             tokio::spawn(accept(Arc::clone(&server), listener));
         }
         tokio::spawn(clock(Arc::clone(&server), worker));
+        tokio::spawn(evict_in_background(Arc::clone(&server)));
         while !server.ending.load(Relaxed) {
             let ended = server.shutdown.notified();
             if !server.ending.load(Relaxed) {

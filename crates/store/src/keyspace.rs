@@ -2,7 +2,7 @@
 //! used and let go of whole when the database is flushed.
 //!
 //! ```text
-//!  Keyspace, 1 KiB
+//!  Keyspace, 1 KiB and the number of keys of the fullest slot drawn
 //!  | page 0 | page 1 | ... | page 127 |      null until one of its slots is used
 //!      |
 //!      v
@@ -16,27 +16,34 @@
 use crate::hash::SLOTS;
 use crate::slot::Slot;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 pub(crate) const PAGE_SLOTS: usize = 128;
 const PAGES: usize = SLOTS / PAGE_SLOTS;
+
+/// Slots drawn in vain before they are counted instead.
+const DRAWS_MAX: usize = 256;
 
 /// Some of the slots of a keyspace, next to each other.
 pub(crate) type Page = [Slot; PAGE_SLOTS];
 
 #[derive(Debug)]
-pub(crate) struct Keyspace([AtomicPtr<Page>; PAGES]);
+pub(crate) struct Keyspace {
+    pages: [AtomicPtr<Page>; PAGES],
+    /// What the heaviest slot weighed that was drawn: see [`draw`](Self::draw).
+    heaviest: AtomicUsize,
+}
 
 impl Keyspace {
     pub(crate) fn new() -> Self {
-        Self([const { AtomicPtr::new(null_mut()) }; PAGES])
+        Self { pages: [const { AtomicPtr::new(null_mut()) }; PAGES], heaviest: AtomicUsize::new(1) }
     }
 
     #[inline]
     fn page(&self, number: usize) -> Option<&Page> {
         // SAFETY: the pointer came from a box and is freed only by `take`,
         // whose caller keeps everybody else out, and by `drop`.
-        unsafe { self.0[number].load(Ordering::Acquire).as_ref() }
+        unsafe { self.pages[number].load(Ordering::Acquire).as_ref() }
     }
 
     /// A slot, if it or one of its neighbours has been used.
@@ -82,6 +89,48 @@ impl Keyspace {
         })
     }
 
+    /// The number of a random slot, each as likely as `weight` says it is heavy;
+    /// `None` if none weighs anything. `below` gives random numbers below its
+    /// argument.
+    ///
+    /// Any slot is drawn, and kept with a chance of its weight by that of the
+    /// heaviest met so far, so the cost is that of a few draws whatever the number
+    /// of keys: 1.6 where slots have some sixty, more where many have none. After
+    /// [`DRAWS_MAX`] in vain all are weighed, and the heaviest is thought to have
+    /// become lighter.
+    pub(crate) fn draw(
+        &self,
+        below: &dyn Fn(u64) -> u64,
+        weight: impl Fn(&Slot) -> usize + Copy,
+    ) -> Option<usize> {
+        let heaviest = self.heaviest.load(Ordering::Relaxed);
+        for _ in 0..DRAWS_MAX {
+            let number = below(SLOTS as u64) as usize;
+            let weight = self.get(number).map_or(0, weight);
+            if weight > heaviest {
+                self.heaviest.store(weight, Ordering::Relaxed);
+            }
+            if weight > 0 && below(weight.max(heaviest) as u64) < weight as u64 {
+                return Some(number);
+            }
+        }
+        self.heaviest.store((heaviest / 2).max(1), Ordering::Relaxed);
+        self.weigh(below, weight)
+    }
+
+    /// The same, by weighing all slots. O(slots).
+    fn weigh(&self, below: &dyn Fn(u64) -> u64, weight: impl Fn(&Slot) -> usize) -> Option<usize> {
+        let weights = || self.made(0).map(|(number, slot)| (number, weight(slot) as u64));
+        let total: u64 = weights().map(|(_, weight)| weight).sum();
+        let mut rest = if total == 0 { return None } else { below(total) };
+        let drawn = weights().find(|&(_, weight)| {
+            let here = rest < weight;
+            rest = rest.saturating_sub(weight);
+            here
+        });
+        drawn.map(|(number, _)| number)
+    }
+
     /// Bytes allocated for slots.
     pub(crate) fn allocated(&self) -> usize {
         self.pages(0, 1).count() * crate::memory::usable(size_of::<Page>())
@@ -92,7 +141,7 @@ impl Keyspace {
         let page: Box<Page> = Box::new(std::array::from_fn(|_| Slot::default()));
         let new = Box::into_raw(page);
         let order = Ordering::AcqRel;
-        match self.0[number].compare_exchange(null_mut(), new, order, Ordering::Acquire) {
+        match self.pages[number].compare_exchange(null_mut(), new, order, Ordering::Acquire) {
             // SAFETY: just stored; see `page`.
             Ok(_) => unsafe { &*new },
             Err(theirs) => {
@@ -111,7 +160,7 @@ impl Keyspace {
     /// No reference into this keyspace exists: the caller holds every gate and
     /// has no guard out.
     pub(crate) unsafe fn take(&self) -> Vec<Box<Page>> {
-        let pages = self.0.iter().map(|page| page.swap(null_mut(), Ordering::AcqRel));
+        let pages = self.pages.iter().map(|page| page.swap(null_mut(), Ordering::AcqRel));
         // SAFETY: each from a box, and nobody else can hold it, by the contract.
         pages.filter(|page| !page.is_null()).map(|page| unsafe { Box::from_raw(page) }).collect()
     }

@@ -22,6 +22,7 @@
 //! and its value in one allocation). [`memory`] is the allocator beneath.
 
 mod entry;
+pub mod eviction;
 pub mod families;
 mod hash;
 mod keyspace;
@@ -35,11 +36,12 @@ mod table;
 pub mod types;
 
 pub use entry::ACCESS_MAX;
+pub use eviction::{Eviction, Order};
 pub use families::{Families, StringFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use packing::{Candidate, Cooling, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{
-    Anatomy, Detached, Found, Interest, NewStr, Packed, SetExpiry, SlotGuard, Str, Type,
+    Anatomy, Detached, Found, Interest, NEW_READS, NewStr, Packed, SetExpiry, SlotGuard, Str, Type,
     canonical_int,
 };
 pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};

@@ -199,6 +199,11 @@ impl Candidate {
         let id = dictionary.map(Dictionary::id);
         self.codec() == Some(codec) && id.is_some_and(|id| id == dictionary_id(&self.bytes))
     }
+
+    /// Bytes of the value as it was held: raw, or its packed form.
+    pub fn held_len(&self) -> usize {
+        self.bytes.len()
+    }
 }
 
 /// A packed form on its way into its slot; or the raw bytes of a value that is
@@ -339,6 +344,7 @@ pub struct Cooling {
     /// The generation of dictionaries when the pass before began.
     generation: u64,
     params: Option<StringParams>,
+    keep_packed: bool,
     recheck: Recheck,
     /// The policy when the pass began, and what of it is new.
     edition: Option<Edition>,
@@ -357,6 +363,7 @@ impl Cooling {
             mark: Mark::default(),
             generation: 0,
             params: None,
+            keep_packed: false,
             recheck: Recheck::Nothing,
             edition: None,
             change: None,
@@ -380,6 +387,11 @@ impl Cooling {
         let edition = store.families().policy();
         self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
         self.edition = Some(edition);
+    }
+
+    /// Whether values stay packed however often they are read: memory is short.
+    pub fn keep_packed(&mut self, keep: bool) {
+        self.keep_packed = keep;
     }
 
     /// Whether the pass has come to its end.
@@ -418,8 +430,9 @@ impl Cooling {
         while self.slot < SLOTS {
             if batch.store().keys_in_slot(db, self.slot) > 0 {
                 let mut guard = batch.lock_slot(db, self.slot);
+                let (keep_packed, recheck) = (self.keep_packed, self.recheck);
                 let change = self.change.as_ref();
-                let rules = Rules { params, at_once, recheck: self.recheck, change };
+                let rules = Rules { params, at_once, keep_packed, recheck, change };
                 match guard.cool(self.mark, rules, candidates) {
                     Some(mark) => self.mark = mark,
                     None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
@@ -432,11 +445,20 @@ impl Cooling {
     }
 }
 
+/// How lately a value was used, 0 to 3: a packed one that a read has added to was
+/// read since about the last pass.
+#[inline]
+pub(crate) fn recency(cell: &Cell) -> u64 {
+    let access = cell.access();
+    u64::from(if cell.kind().is_packed() && access > 0 { access.max(2) } else { access })
+}
+
 /// What one look at a slot goes by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'p> {
     pub(crate) params: &'p StringParams,
     pub(crate) at_once: bool,
+    pub(crate) keep_packed: bool,
     pub(crate) recheck: Recheck,
     pub(crate) change: Option<&'p Change>,
 }

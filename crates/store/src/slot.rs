@@ -16,6 +16,7 @@
 #![allow(unsafe_code)]
 
 use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
+use crate::eviction::{self, Eviction, Sampled};
 use crate::families::Pin;
 use crate::hash::Key;
 use crate::packing::{self, Candidate, Damaged, PackedStr, Ready, Reason, Rules};
@@ -134,6 +135,11 @@ pub struct Detached {
 }
 
 impl Detached {
+    /// The key that it had.
+    pub fn key(&self) -> &[u8] {
+        self.cell.key()
+    }
+
     /// The expiry it carries, in Unix milliseconds.
     pub fn expiry(&self) -> Option<u64> {
         self.cell.expiry()
@@ -382,11 +388,10 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub fn find(&mut self, key: &Key<'_>) -> Option<Found> {
         let found = self.find_untouched(key)?;
+        let session = self.session;
         let cell = self.cells_mut().get_mut(found.0);
-        let access = cell.access();
-        if access != ACCESS_MAX {
-            // One read does not make a packed value hot.
-            cell.set_access(if cell.kind().is_packed() { access + 1 } else { ACCESS_MAX });
+        if cell.access() != ACCESS_MAX {
+            cell.set_access(after_read(session, cell));
         }
         Some(found)
     }
@@ -479,7 +484,9 @@ impl<'a> SlotGuard<'a> {
             let (access, store) = (cell.access(), session.store());
             let newly_cold = |cold: bool| cold.then_some(Reason::Recheck);
             let reason = match cell.kind() {
-                Kind::Packed | Kind::PackedChanged if access == ACCESS_MAX => {
+                Kind::Packed | Kind::PackedChanged
+                    if access == ACCESS_MAX && !rules.keep_packed =>
+                {
                     if unpacked >= packing::UNPACK_AT_ONCE {
                         return false;
                     }
@@ -582,7 +589,7 @@ impl<'a> SlotGuard<'a> {
                 SetExpiry::Clear | SetExpiry::Keep => None,
             };
             let mut cell = Cell::new(key.tag(), key.bytes, expiry, payload);
-            cell.set_access(ACCESS_MAX);
+            cell.set_access(after_write(self.session, 0));
             return self.insert(key, cell);
         };
         let expiry = match expiry {
@@ -590,9 +597,10 @@ impl<'a> SlotGuard<'a> {
             SetExpiry::Clear => None,
             SetExpiry::Keep => self.expiry(found),
         };
+        let session = self.session;
         self.change(found, |cell| {
             cell.replace(expiry, payload);
-            cell.set_access(ACCESS_MAX);
+            cell.set_access(after_write(session, cell.access()));
         });
         found
     }
@@ -658,8 +666,9 @@ impl<'a> SlotGuard<'a> {
     ) -> Result<usize, Damaged> {
         self.unpack(found)?;
         let len = self.string_len(found).max(offset + total);
+        let session = self.session;
         self.change(found, |cell| {
-            cell.set_access(ACCESS_MAX);
+            cell.set_access(after_write(session, cell.access()));
             if cell.kind() == Kind::Int {
                 let (expiry, digits) = (cell.expiry(), cell.int().to_string());
                 cell.replace(expiry, Payload::StrChanged(digits.as_bytes()));
@@ -793,7 +802,7 @@ impl<'a> SlotGuard<'a> {
     pub fn insert_stream(&mut self, key: &Key<'_>) -> Found {
         let payload = Payload::Stream(Box::new(Stream::new()));
         let mut cell = Cell::new(key.tag(), key.bytes, None, payload);
-        cell.set_access(ACCESS_MAX);
+        cell.set_access(after_write(self.session, 0));
         self.insert(key, cell)
     }
 
@@ -868,6 +877,39 @@ impl<'a> SlotGuard<'a> {
             let live = cell.expiry().is_none_or(|expiry| expiry > now);
             visit(cell.key(), cell.kind().into(), live);
         })
+    }
+
+    /// Looks at keys that may be evicted, at most `count`, from a random one on, and
+    /// ages them; the least wanted, or `None` if there is none that may go. Adds to
+    /// `looks` for every cell that it looks at.
+    pub(crate) fn sample(
+        &mut self,
+        how: &Eviction,
+        count: usize,
+        looks: &mut usize,
+    ) -> Option<Sampled> {
+        let session = self.session;
+        let first = session.below(self.keys() as u64) as usize;
+        let (mut best, mut seen, mut looked) = (None, 0, 0);
+        let all = self.cells_mut().round_mut(first, &mut |place, cell| {
+            looked += 1;
+            if how.may_evict(cell) {
+                seen += 1;
+                let worth = how.worth(cell);
+                if best.is_none_or(|(_, least)| worth < least) {
+                    best = Some((place, worth));
+                }
+                how.age(cell, session);
+            }
+            let enough = seen == count || best.is_some_and(|(_, least)| least == 0);
+            !enough && looked < eviction::LOOKS_AT_ONCE
+        });
+        *looks += looked;
+        if all && best.is_none() && how.volatile {
+            // What expired here has been persisted or removed since.
+            self.slot.next_expiry.store(u64::MAX, Relaxed);
+        }
+        best.map(|(place, worth)| Sampled { found: Found(place), worth, seen })
     }
 
     /// Visits the first `count` live keys of the slot.
@@ -1147,6 +1189,30 @@ impl<'a> Str<'a> {
     }
 }
 
+/// What a new key's access bits begin with where they count reads.
+pub const NEW_READS: u8 = 2;
+
+/// The access bits after a read of a value that has not all of them.
+#[inline]
+fn after_read(session: &Session, cell: &Cell) -> u8 {
+    let access = cell.access();
+    match session.store().log_factor() {
+        // One read does not make a packed value hot.
+        None if cell.kind().is_packed() => access + 1,
+        None => ACCESS_MAX,
+        Some(factor) => access + u8::from(session.below(u64::from(access) * factor + 1) == 0),
+    }
+}
+
+/// The access bits after a write.
+#[inline]
+fn after_write(session: &Session, access: u8) -> u8 {
+    match session.store().log_factor() {
+        None => ACCESS_MAX,
+        Some(_) => access.max(NEW_READS),
+    }
+}
+
 /// The longest decimal form of an `i64`.
 const INT_LEN_MAX: usize = 20;
 
@@ -1291,7 +1357,13 @@ mod tests {
                     prop_assert!(slot.unpack(found).is_err());
                     let params = StringParams { min_size: 1, min_saving_percent: 0, level: 1 };
                     let recheck = Recheck::AllRaw(0);
-                    let rules = Rules { params: &params, at_once: true, recheck, change: None };
+                    let rules = Rules {
+                        params: &params,
+                        at_once: true,
+                        keep_packed: false,
+                        recheck,
+                        change: None,
+                    };
                     for _ in 0..4 {
                         let _ = slot.find(&key);
                     }

@@ -37,11 +37,15 @@ use crate::table::Mark;
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
 use std::cell::{Cell, RefCell, RefMut};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
+
+/// In the place of a factor: access bits tell how lately a key was used.
+const RECENCY: u64 = u64::MAX;
 
 /// Logical databases.
 pub const DATABASES: usize = 16;
@@ -121,6 +125,8 @@ pub struct Store {
     keyspaces: [Keyspace; DATABASES],
     counters: Sharded<COUNTERS>,
     gates: Mutex<Vec<Arc<Gate>>>,
+    /// How reads are counted: see [`count_reads`](Self::count_reads).
+    log_factor: AtomicU64,
     families: Families,
     observer: Box<dyn Observer>,
 }
@@ -141,6 +147,7 @@ impl Store {
             keyspaces: std::array::from_fn(|_| Keyspace::new()),
             counters: Sharded::new(),
             gates: Mutex::default(),
+            log_factor: AtomicU64::new(RECENCY),
             families: Families::default(),
             observer,
         })
@@ -164,12 +171,26 @@ impl Store {
             guards: Cell::new(0),
             held: RefCell::default(),
             unpacker: RefCell::default(),
+            random: Cell::new(RandomState::new().build_hasher().finish() | 1),
         }
     }
 
     /// The families of its strings, and their dictionaries.
     pub fn families(&self) -> &Families {
         &self.families
+    }
+
+    /// Has access bits tell how often a key is read, or with `None`, as they do
+    /// at first, how lately. A read of a key with `n` of at most 3 then adds one
+    /// with a chance of 1 in `n * factor + 1`, as Redis's `lfu-log-factor` does
+    /// (Morris, 1978); a new key begins with [`NEW_READS`](crate::NEW_READS).
+    pub fn count_reads(&self, factor: Option<u32>) {
+        self.log_factor.store(factor.map_or(RECENCY, u64::from), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn log_factor(&self) -> Option<u64> {
+        Some(self.log_factor.load(Ordering::Relaxed)).filter(|&factor| factor != RECENCY)
     }
 
     /// A key's hash and slot.
@@ -278,6 +299,8 @@ pub struct Session {
     held: RefCell<Vec<(usize, usize)>>,
     /// What it unpacks strings with.
     unpacker: RefCell<Unpacker>,
+    /// The state of its random numbers; never 0.
+    random: Cell<u64>,
 }
 
 impl std::fmt::Debug for Session {
@@ -318,6 +341,19 @@ impl Session {
         self.unpacker.borrow_mut()
     }
 
+    /// A random number below `n`, fit for sampling and nothing else: xorshift64*
+    /// (Vigna, 2016). 0 when `n` is.
+    #[inline]
+    pub(crate) fn below(&self, n: u64) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        let x = x.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(x) * u128::from(n)) >> 64) as u64
+    }
+
     #[inline]
     pub(crate) fn guard_made(&self) {
         self.guards.set(self.guards.get() + 1);
@@ -349,6 +385,11 @@ impl<'s> Batch<'s> {
     /// The store.
     pub fn store(&self) -> &'s Store {
         &self.session.store
+    }
+
+    #[inline]
+    pub(crate) fn session(&self) -> &'s Session {
+        self.session
     }
 
     /// A key's hash and slot.
@@ -580,22 +621,16 @@ impl<'s> Batch<'s> {
     }
 
     /// A random key of a database, each about as likely; `None` when it has
-    /// no live key. `random` gives numbers below its argument. O(slots).
-    pub fn random_key(&self, db: usize, mut random: impl FnMut(u64) -> u64) -> Option<Vec<u8>> {
+    /// no live key. A few reads of memory; O(slots) where most slots have none.
+    pub fn random_key(&self, db: usize) -> Option<Vec<u8>> {
         // Expired keys may be drawn: a hundred times at most, as Redis does,
         // then the first live one will do.
         for _ in 0..100 {
-            let slots = || self.store().keyspace(db).made(0);
-            let total: u64 = slots().map(|(_, slot)| slot.keys() as u64).sum();
-            let mut rest = if total == 0 { return None } else { random(total) };
-            let drawn = slots().find(|(_, slot)| {
-                let here = slot.keys() as u64;
-                let found = rest < here;
-                rest -= if found { 0 } else { here };
-                found
-            });
-            let Some((slot, _)) = drawn else { continue };
-            if let Some(key) = self.lock_slot(db, slot).nth_key(rest as usize) {
+            let keyspace = self.store().keyspace(db);
+            let slot = keyspace.draw(&|n| self.session.below(n), Slot::keys)?;
+            let guard = self.lock_slot(db, slot);
+            let n = self.session.below(guard.keys() as u64);
+            if let Some(key) = guard.nth_key(n as usize) {
                 return Some(key.to_vec());
             }
         }

@@ -358,6 +358,34 @@ impl Cells {
         None
     }
 
+    /// Visits cells from the `first`-th on, going round, until `visit` has seen
+    /// enough or all were visited; whether they were.
+    pub(crate) fn round_mut(
+        &mut self,
+        first: usize,
+        visit: &mut dyn FnMut(Place, &mut Cell) -> bool,
+    ) -> bool {
+        let Some(mut place) = self.nth(first) else { return true };
+        for _ in 0..self.len {
+            if !visit(place, self.get_mut(place)) {
+                return false;
+            }
+            place = self.next_round(place);
+        }
+        true
+    }
+
+    /// The place behind this one, and behind the last the first. There must be
+    /// a cell.
+    fn next_round(&self, place: Place) -> Place {
+        let tables = 1 + self.directory.as_ref().map_or(0, |d| d.more.len() as u32);
+        let mut next = Place { at: place.at + 1, ..place };
+        while next.at as usize >= self.table(next.table).cells.len() {
+            next = Place { table: (next.table + 1) % tables, at: 0 };
+        }
+        next
+    }
+
     /// Bytes allocated for tables and directory, entries not counted.
     pub(crate) fn allocated(&self) -> usize {
         let directory = self.directory.as_ref().map_or(0, |d| {

@@ -109,6 +109,10 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         if *param == Param::LogLevel {
             crate::log::set_level(&cx.server.config);
         }
+        let eviction = [Param::MaxMemory, Param::MaxMemoryPolicy, Param::LfuLogFactor];
+        if eviction.contains(param) {
+            cx.server.eviction_configured();
+        }
     }
     out.w().ok();
     Ok(())
@@ -120,6 +124,7 @@ fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
     }
     cx.server.monitor.reset();
     cx.server.slices.reset();
+    cx.server.exceeded.reset();
     let expired = cx.store.store().expired();
     cx.server.expired_base.store(expired, std::sync::atomic::Ordering::Relaxed);
     out.w().ok();

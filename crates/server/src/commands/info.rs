@@ -243,6 +243,7 @@ fn persistence(cx: &Context<'_>, text: &mut String) {
 fn stats(cx: &Context<'_>, text: &mut String) {
     let stats = &cx.server.stats;
     let rates = cx.server.rates.lock();
+    let (exceeded_us, exceeding_us) = cx.server.exceeded.times_us(cx.server.uptime_us());
     fields!(text,
         "total_connections_received": stats.get(Stat::total_connections_received),
         "total_commands_processed": stats.get(Stat::total_commands_processed),
@@ -261,8 +262,8 @@ fn stats(cx: &Context<'_>, text: &mut String) {
         "expire_cycle_cpu_milliseconds": stats.get(Stat::sweeper_microseconds) / 1000,
         "evicted_keys": stats.get(Stat::evicted_keys),
         "evicted_clients": 0,
-        "total_eviction_exceeded_time": 0,
-        "current_eviction_exceeded_time": 0,
+        "total_eviction_exceeded_time": exceeded_us / 1000,
+        "current_eviction_exceeded_time": exceeding_us / 1000,
         "keyspace_hits": stats.get(Stat::keyspace_hits),
         "keyspace_misses": stats.get(Stat::keyspace_misses),
         "pubsub_channels": cx.server.pubsub.names(false, |_| true).len(),
@@ -410,6 +411,9 @@ fn packing(cx: &Context<'_>, text: &mut String) {
         "pack_slice_longest_usec": longest_slice,
         "strings_packed": stats.get(Stat::packed_strings),
         "strings_left_raw": stats.get(Stat::strings_left_raw),
+        "memory_pressure": format_args!("{:.2}", cx.server.pressure()),
+        "strings_packed_ahead": stats.get(Stat::strings_packed_ahead),
+        "saved_bytes_ahead": stats.get(Stat::bytes_saved_ahead),
         "string_families": families.len(),
         "string_dictionaries": dictionaries.live,
         "string_dictionaries_retired": dictionaries.superseded,

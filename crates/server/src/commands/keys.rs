@@ -338,7 +338,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
 }
 
 fn randomkey(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    match cx.store.random_key(cx.db(), |below| rand::random_range(0..below)) {
+    match cx.store.random_key(cx.db()) {
         Some(key) => out.w().bulk(&key),
         None => out.w().null(),
     }

@@ -7,7 +7,7 @@ use crate::context::{Args, Context};
 use crate::cooler::PASSES;
 use crate::error::Error;
 use crate::out::Out;
-use snug_store::{ACCESS_MAX, Anatomy, Str};
+use snug_store::{ACCESS_MAX, Anatomy, NEW_READS, Str};
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("object", -2, super::container)
     .subcommands(SUBCOMMANDS)
@@ -106,7 +106,10 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         // Each pass of the sweeper since the access took one off: the first may
         // have come at once, those after it were a pass's time apart.
         Some(anatomy) => {
+            let is_packed = anatomy.codec != "none" && anatomy.encoding != "stream";
             let passes = i64::from(ACCESS_MAX.saturating_sub(anatomy.access + 1));
+            // What is packed gains one with each read, and had none before it.
+            let passes = if is_packed && anatomy.access > 0 { 0 } else { passes };
             let seconds = cx.server.config.number(Param::PackColdAfter);
             out.w().integer(passes * seconds / i64::from(PASSES));
         }
@@ -115,8 +118,10 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     Ok(())
 }
 
-/// Redis's counter of a new key, from which the access bits count on.
+/// Redis's counter of a new key.
 const FREQUENCY_OF_NEW: i64 = 5;
+/// What it is counted on from: access bits of 0.
+const FREQUENCY_OF_NONE: i64 = FREQUENCY_OF_NEW - NEW_READS as i64;
 
 fn freq(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let found = anatomy(cx, args);
@@ -126,7 +131,7 @@ fn freq(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         ));
     }
     match found {
-        Some(anatomy) => out.w().integer(FREQUENCY_OF_NEW + i64::from(anatomy.access)),
+        Some(anatomy) => out.w().integer(FREQUENCY_OF_NONE + i64::from(anatomy.access)),
         None => out.w().null(),
     }
     Ok(())
