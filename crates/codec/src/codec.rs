@@ -24,16 +24,24 @@ pub enum Codec {
     Zlib = 5,
     /// Brotli (RFC 7932), levels 0 to 11.
     Brotli = 6,
+    /// Phrases of a family's table. Not one to choose: it is what a dictionary
+    /// of that kind packs with, and in a packed form has the number of `None`,
+    /// told from it by naming a dictionary.
+    #[serde(skip)]
+    Phrases = 8,
 }
 
 impl Codec {
-    /// Every codec, by number.
+    /// Every codec that packs by itself, by number.
     pub const ALL: [Self; 7] =
         [Self::None, Self::Zstd, Self::Lz4, Self::Snappy, Self::Gzip, Self::Zlib, Self::Brotli];
 
     /// The codec's number in a packed form.
     pub const fn number(self) -> u8 {
-        self as u8
+        match self {
+            Self::Phrases => Self::None as u8,
+            other => other as u8,
+        }
     }
 
     /// The codec of a number in a packed form.
@@ -51,6 +59,7 @@ impl Codec {
             Self::Gzip => "gzip",
             Self::Zlib => "zlib",
             Self::Brotli => "brotli",
+            Self::Phrases => "phrases",
         }
     }
 
@@ -63,7 +72,7 @@ impl Codec {
     /// levels. (zstd's own 0 means its default, 3.)
     pub fn nearest_level(self, level: i32) -> i32 {
         match self {
-            Self::None | Self::Lz4 | Self::Snappy => 0,
+            Self::None | Self::Lz4 | Self::Snappy | Self::Phrases => 0,
             Self::Zstd if level == 0 => 3,
             Self::Zstd => level.clamp(-131_072, 22),
             Self::Gzip | Self::Zlib => level.clamp(1, 9),
@@ -76,7 +85,8 @@ impl Codec {
     ///
     /// zstd: an RLE block is 4 bytes for 128 KiB. deflate: 258 bytes by two
     /// one-bit codes. lz4: a length byte counts 255. snappy: a 3-byte copy
-    /// gives 64. brotli has no such bound below its 16 MiB metablock.
+    /// gives 64. brotli has no such bound below its 16 MiB metablock. A phrase of
+    /// 255 bytes takes a bit at least.
     pub(crate) fn raw_len_possible(self, body: usize) -> usize {
         let (factor, extra) = match self {
             Self::None => (1, 0),
@@ -85,6 +95,7 @@ impl Codec {
             Self::Snappy => (64, 64),
             Self::Gzip | Self::Zlib => (1032, 1032),
             Self::Brotli => (1 << 22, 1 << 24),
+            Self::Phrases => (8 * 255, 0),
         };
         body.saturating_mul(factor).saturating_add(extra)
     }

@@ -5,14 +5,17 @@
 //!  Dictionary ── bytes (4 to 110 KiB, zstd's dictionary format)
 //!             ├─ digest for packing   (hash tables over the bytes, one level)
 //!             └─ digest for unpacking (entropy tables, about 27 KiB)
+//!         or ── bytes (a table of phrases, see `phrases.rs`)
+//!             └─ the table
 //! ```
 //!
-//! The digests refer to the bytes and copy nothing. Immutable, hence one `Arc`
+//! zstd's digests refer to the bytes and copy nothing. Immutable, hence one `Arc`
 //! serves all: what it weighs ([`Dictionary::memory_bytes`]) is paid once per
 //! process, not once per thread. It is freed when the last reference goes.
 
 use std::sync::Arc;
 
+use crate::phrases::{self, PhraseTable};
 use crate::zstd_static::{self, PackDigest, UnpackDigest, ZstdError};
 
 /// The smallest and largest dictionary worth having, in bytes.
@@ -24,13 +27,37 @@ const RAW_LEN_TYPICAL: usize = 4096;
 /// The candidates for the segment length that training tries.
 const TRAIN_STEPS: u32 = 4;
 
-/// A zstd dictionary, digested for packing at one level and for unpacking.
+/// A dictionary, digested for packing (zstd's at one level) and for unpacking.
 pub struct Dictionary {
     id: u32,
     level: i32,
     content: Arc<[u8]>,
-    pack: PackDigest,
-    unpack: UnpackDigest,
+    digest: Digest,
+}
+
+/// What a dictionary's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DictionaryKind {
+    /// Text that zstd finds repetitions in.
+    Zstd,
+    /// Phrases that values are put together from.
+    Phrases,
+}
+
+impl DictionaryKind {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Phrases => "phrases",
+        }
+    }
+}
+
+/// A dictionary's bytes as they are worked with.
+enum Digest {
+    Zstd { pack: PackDigest, unpack: UnpackDigest },
+    Phrases(Box<PhraseTable>),
 }
 
 /// A dictionary could not be made.
@@ -42,14 +69,15 @@ pub enum DictionaryError {
     /// Training needs some samples.
     #[error("no samples to train a dictionary from")]
     NoSamples,
-    /// The bytes are not a dictionary in zstd's format.
-    #[error("not a zstd dictionary")]
+    /// The bytes are neither a dictionary in zstd's format nor a table of phrases.
+    #[error("not a dictionary")]
     Malformed,
 }
 
 impl std::fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Dictionary(id {}, {} bytes, level {})", self.id, self.content.len(), self.level)
+        let (id, kind, bytes) = (self.id, self.kind().name(), self.content.len());
+        write!(f, "Dictionary(id {id}, {kind}, {bytes} bytes, level {})", self.level)
     }
 }
 
@@ -83,14 +111,32 @@ impl Dictionary {
         Self::from_bytes(0, &trained, level)
     }
 
-    /// Digests `bytes`, a dictionary in zstd's format, for packing at `level`.
+    /// Trains a table of phrases that weighs about as much as a zstd dictionary
+    /// of `bytes_max` bytes does: a phrase for each 4 of them. It has id 0 until
+    /// [`Self::with_id`] gives it one.
+    ///
+    /// Costs half a second per megabyte of samples; reads at most 4 MiB of them.
+    pub fn train_phrases(samples: &[&[u8]], bytes_max: usize) -> Result<Self, DictionaryError> {
+        let bytes_max = bytes_max.clamp(*DICTIONARY_BYTES.start(), *DICTIONARY_BYTES.end());
+        let trained = phrases::train(samples, bytes_max / 4 + 256, 4 * bytes_max);
+        Self::from_bytes(0, &trained.ok_or(DictionaryError::NoSamples)?, 0)
+    }
+
+    /// Digests `bytes`, a dictionary in zstd's format for packing at `level`, or
+    /// a table of phrases, which knows no levels.
     pub fn from_bytes(id: u32, bytes: &[u8], level: i32) -> Result<Self, DictionaryError> {
         let content: Arc<[u8]> = bytes.into();
+        if PhraseTable::is_meant_by(bytes) {
+            let table = PhraseTable::from_bytes(bytes).ok_or(DictionaryError::Malformed)?;
+            return Ok(Self { id, level: 0, content, digest: Digest::Phrases(Box::new(table)) });
+        }
         let level = crate::Codec::Zstd.nearest_level(level);
         let pack = PackDigest::new(&content, level, RAW_LEN_TYPICAL);
         let unpack = UnpackDigest::new(&content);
         match (pack, unpack) {
-            (Some(pack), Some(unpack)) => Ok(Self { id, level, content, pack, unpack }),
+            (Some(pack), Some(unpack)) => {
+                Ok(Self { id, level, content, digest: Digest::Zstd { pack, unpack } })
+            }
             _ => Err(DictionaryError::Malformed),
         }
     }
@@ -106,27 +152,55 @@ impl Dictionary {
         self.id
     }
 
-    /// The level it packs at.
+    /// What its bytes are.
+    pub fn kind(&self) -> DictionaryKind {
+        match self.digest {
+            Digest::Zstd { .. } => DictionaryKind::Zstd,
+            Digest::Phrases(_) => DictionaryKind::Phrases,
+        }
+    }
+
+    /// The level it packs at; 0 for phrases.
     pub fn level(&self) -> i32 {
         self.level
     }
 
-    /// The dictionary in zstd's format, as [`Self::from_bytes`] takes it.
+    /// The dictionary as [`Self::from_bytes`] takes it.
     pub fn bytes(&self) -> &[u8] {
         &self.content
     }
 
-    /// Everything it holds: bytes and both digests.
+    /// Everything it holds: bytes and digests.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.content.len() + self.pack.bytes() + self.unpack.bytes()
+        let digest = match &self.digest {
+            Digest::Zstd { pack, unpack } => pack.bytes() + unpack.bytes(),
+            Digest::Phrases(table) => size_of::<PhraseTable>() + table.memory_bytes(),
+        };
+        size_of::<Self>() + self.content.len() + digest
     }
 
-    pub(crate) fn pack_digest(&self) -> &PackDigest {
-        &self.pack
+    /// For zstd to pack with; `None` for phrases.
+    pub(crate) fn pack_digest(&self) -> Option<&PackDigest> {
+        match &self.digest {
+            Digest::Zstd { pack, .. } => Some(pack),
+            Digest::Phrases(_) => None,
+        }
     }
 
-    pub(crate) fn unpack_digest(&self) -> &UnpackDigest {
-        &self.unpack
+    /// For zstd to unpack with; `None` for phrases.
+    pub(crate) fn unpack_digest(&self) -> Option<&UnpackDigest> {
+        match &self.digest {
+            Digest::Zstd { unpack, .. } => Some(unpack),
+            Digest::Phrases(_) => None,
+        }
+    }
+
+    /// The phrases, if it is of them.
+    pub(crate) fn phrases(&self) -> Option<&PhraseTable> {
+        match &self.digest {
+            Digest::Zstd { .. } => None,
+            Digest::Phrases(table) => Some(table),
+        }
     }
 }
 

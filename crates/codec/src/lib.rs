@@ -10,6 +10,7 @@ pub mod estimate;
 pub mod family;
 pub mod mime;
 pub mod packed;
+mod phrases;
 pub mod policy;
 pub mod pool;
 mod rans;
@@ -24,7 +25,7 @@ mod zstd_static;
 
 pub use codec::Codec;
 pub use dictionary::{
-    DICTIONARY_BYTES, Dictionary, DictionaryError, DictionarySource, NoDictionaries,
+    DICTIONARY_BYTES, Dictionary, DictionaryError, DictionaryKind, DictionarySource, NoDictionaries,
 };
 pub use registry::{Registry, RegistryStats};
 pub use runs::decode_runs;

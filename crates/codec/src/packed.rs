@@ -18,6 +18,9 @@
 //!                              3: varint raw length; shape 0 is a block of
 //!                              columns (see `columns.rs`) and not a header
 //!
+//!  codec 0, phrases:           in shapes 1 and 2, codes for the phrases of the
+//!                              dictionary (see `phrases.rs`)
+//!
 //!  [byte 0][shape][4 bytes CRC-32 of the raw bytes, if checksum][body ...]
 //! ```
 //!
@@ -119,7 +122,10 @@ impl Header {
         let shape = first >> 3 & 3;
         let recognised = first & 7 == RECOGNISED && shape != 0;
         let codec = if recognised { Some(Codec::Zstd) } else { Codec::from_number(first & 7) };
-        let codec = codec.ok_or(HeaderError::Codec(first & 7))?;
+        let codec = match codec.ok_or(HeaderError::Codec(first & 7))? {
+            Codec::None if shape == 1 || shape == 2 => Codec::Phrases,
+            codec => codec,
+        };
         let (dictionary_id, raw_len) = match shape {
             1 => {
                 let (three, after) = rest.split_first_chunk::<3>().ok_or(HeaderError::Truncated)?;
@@ -134,7 +140,8 @@ impl Header {
             }
             _ => (None, varint::take_len(&mut rest).ok_or(HeaderError::Truncated)?),
         };
-        if dictionary_id == Some(0) || (dictionary_id.is_some() && codec != Codec::Zstd) {
+        let takes_dictionary = matches!(codec, Codec::Zstd | Codec::Phrases);
+        if dictionary_id == Some(0) || (dictionary_id.is_some() && !takes_dictionary) {
             return Err(HeaderError::Malformed);
         }
         let checksum = match first & CHECKSUM {
@@ -182,7 +189,9 @@ mod tests {
         fn a_header_comes_back(number in 0u8..7, id in prop::option::of(1u32..), raw_len in any::<usize>(), shift in 0u32..64, sum in prop::option::of(any::<u32>()), how in 0u8..3) {
             let (streamed, recognised) = (how == 1, how == 2);
             let codec = Codec::from_number(if recognised { 1 } else { number }).unwrap();
-            let dictionary_id = id.map(|id| id >> (shift % 32).min(id.ilog2())).filter(|_| codec == Codec::Zstd && !streamed);
+            let takes_dictionary = matches!(codec, Codec::Zstd | Codec::None) && !streamed;
+            let dictionary_id = id.map(|id| id >> (shift % 32).min(id.ilog2())).filter(|_| takes_dictionary);
+            let codec = if codec == Codec::None && dictionary_id.is_some() { Codec::Phrases } else { codec };
             let header = Header { codec, dictionary_id, raw_len: raw_len >> shift, checksum: sum, streamed, recognised };
             let mut bytes = Vec::new();
             header.push(&mut bytes);

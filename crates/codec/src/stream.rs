@@ -80,6 +80,9 @@ pub async fn pack(
     pace: &impl Pace,
     slice_ns: u64,
 ) -> Result<Segments, PackError> {
+    if codec == Codec::Phrases {
+        return Err(PackError::Dictionary);
+    }
     let mut stream = PackStream::new(ws, codec, level, raw)?;
     let mut pieces = Pieces::new(pace, slice_ns);
     while stream.step(pieces.bytes)? {
@@ -198,7 +201,7 @@ impl Made {
         let level = codec.nearest_level(level);
         let deflate = flate2::Compression::new(level.clamp(0, 9) as u32);
         match codec {
-            Codec::None | Codec::Zstd => Self::Workspace(scratch),
+            Codec::None | Codec::Zstd | Codec::Phrases => Self::Workspace(scratch),
             Codec::Lz4 => Self::Lz4(Box::new(lz4_flex::frame::FrameEncoder::new(scratch))),
             Codec::Snappy => Self::Snappy(Box::new(snap::write::FrameEncoder::new(scratch))),
             Codec::Gzip => Self::Gzip(flate2::write::GzEncoder::new(scratch, deflate)),
@@ -357,6 +360,7 @@ impl<'a> UnpackStream<'a> {
                 From::Zstd { ws, packed }
             }
             Codec::None => From::None(packed),
+            Codec::Phrases => return Err(UnpackError::Corrupt(codec)),
             Codec::Lz4 => From::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(packed))),
             Codec::Snappy => From::Snappy(Box::new(snap::read::FrameDecoder::new(packed))),
             Codec::Gzip => From::Gzip(Box::new(flate2::read::GzDecoder::new(packed))),

@@ -4,7 +4,8 @@
 //! ```text
 //!  Workspace ── zstd packing context   (pack_bytes, static)
 //!            ├─ zstd unpacking context (about 157 KiB, static)
-//!            └─ lz4, snappy, deflate, inflate states, made on first use, kept
+//!            └─ lz4, snappy, deflate, inflate, phrase states, made on first
+//!               use, kept
 //! ```
 //!
 //! Memory: a packed form that claims more than `raw_len_max`, or more than its
@@ -15,6 +16,7 @@
 use std::io::Read;
 
 use crate::packed::{self, Header, HeaderError};
+use crate::phrases;
 use crate::zstd_static::{Compressor, Decompressor, Parameters, ZstdError};
 use crate::{Codec, Dictionary, DictionarySource, runs};
 
@@ -92,6 +94,7 @@ pub struct Workspace {
     snappy: Option<snap::raw::Encoder>,
     deflate: Option<(u32, bool, flate2::Compress)>,
     inflate: Option<flate2::Decompress>,
+    phrases: Option<phrases::Scratch>,
 }
 
 /// One class per power of two up to the window.
@@ -116,6 +119,7 @@ impl Workspace {
             snappy: None,
             deflate: None,
             inflate: None,
+            phrases: None,
         }
     }
 
@@ -128,8 +132,9 @@ impl Workspace {
     /// `raw`: whether it is worth keeping is the caller's to judge.
     ///
     /// `level` is brought to the nearest that the codec has; with a dictionary,
-    /// the dictionary's own level counts, and a dictionary whose tables do not
-    /// fit this workspace is not used. On an error `out` is as it was.
+    /// for which `codec` must be zstd, the dictionary's own kind and level count,
+    /// and one whose tables do not fit this workspace is not used. On an error
+    /// `out` is as it was.
     pub fn pack(
         &mut self,
         codec: Codec,
@@ -138,8 +143,14 @@ impl Workspace {
         raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), PackError> {
-        if dictionary.is_some_and(|d| d.id() == 0 || codec != Codec::Zstd) {
+        let cannot = dictionary.is_some_and(|d| d.id() == 0 || codec != Codec::Zstd);
+        if cannot || codec == Codec::Phrases {
             return Err(PackError::Dictionary);
+        }
+        if let Some((dictionary, table)) = dictionary.and_then(|d| Some((d, d.phrases()?))) {
+            self.header(Codec::Phrases, Some(dictionary), raw).push(out);
+            table.pack(self.phrases.get_or_insert_default(), raw, out);
+            return Ok(());
         }
         let before = out.len();
         self.header(codec, dictionary, raw).push(out);
@@ -187,7 +198,8 @@ impl Workspace {
         let before = out.len();
         self.pack(Codec::Zstd, level, dictionary, raw, out)?;
         let plain_len = out.len() - before;
-        if runs::decode_runs(raw, &mut decoded) {
+        let zstd = dictionary.is_none_or(|d| d.phrases().is_none());
+        if zstd && runs::decode_runs(raw, &mut decoded) {
             let middle = out.len();
             let header = self.header(Codec::Zstd, dictionary, raw);
             Header { recognised: true, ..header }.push(out);
@@ -214,7 +226,7 @@ impl Workspace {
         decoded.clear();
         let len_max = raw_len.saturating_add(runs::OVERHEAD_MAX);
         let len_max = len_max.min(Codec::Zstd.raw_len_possible(frame.len()));
-        let digest = dictionary.map(Dictionary::unpack_digest);
+        let digest = dictionary.and_then(Dictionary::unpack_digest);
         let unpacked = self.decompressor.unpack(digest, frame, len_max, &mut decoded).ok();
         let whole = unpacked.and_then(|_| runs::encode(&decoded, raw_len, out));
         self.scratch = decoded;
@@ -234,7 +246,7 @@ impl Workspace {
             Some(d) => self.fit(d.level(), raw.len() + d.bytes().len()),
             None => self.fit(level, raw.len()),
         };
-        let digest = dictionary.map(Dictionary::pack_digest);
+        let digest = dictionary.and_then(Dictionary::pack_digest);
         self.compressor.pack(&parameters, digest, raw, out)
     }
 
@@ -247,7 +259,7 @@ impl Workspace {
         out: &mut Vec<u8>,
     ) -> Result<(), UnpackError> {
         let before = out.len();
-        let digest = dictionary.map(Dictionary::unpack_digest);
+        let digest = dictionary.and_then(Dictionary::unpack_digest);
         match self.decompressor.unpack(digest, frame, raw_len, out) {
             Ok(len) if len == raw_len => Ok(()),
             _ => {
@@ -281,7 +293,7 @@ impl Workspace {
     ) -> Option<()> {
         let level = codec.nearest_level(level);
         match codec {
-            Codec::None | Codec::Zstd => out.extend_from_slice(raw),
+            Codec::None | Codec::Zstd | Codec::Phrases => out.extend_from_slice(raw),
             Codec::Lz4 => {
                 use lz4_flex::block::{
                     CompressTable, compress_into_with_table, get_maximum_output_size,
@@ -357,7 +369,7 @@ impl Workspace {
         }
         let before = out.len();
         let unpacked = match header.codec {
-            Codec::Zstd => {
+            Codec::Zstd | Codec::Phrases => {
                 let dictionary = match header.dictionary_id {
                     Some(id) => Some(
                         dictionaries.dictionary(id).ok_or(UnpackError::MissingDictionary(id))?,
@@ -365,7 +377,11 @@ impl Workspace {
                     None => None,
                 };
                 let dictionary = dictionary.as_deref();
-                if header.recognised {
+                if header.codec == Codec::Phrases {
+                    let table = dictionary.and_then(Dictionary::phrases);
+                    let unpacked = table.and_then(|table| table.unpack(body, raw_len, out));
+                    unpacked.ok_or(UnpackError::Corrupt(Codec::Phrases))
+                } else if header.recognised {
                     self.unpack_recognised(dictionary, body, raw_len, out)
                 } else {
                     self.unpack_zstd(dictionary, body, raw_len, out)
@@ -395,7 +411,7 @@ impl Workspace {
         out: &mut Vec<u8>,
     ) -> Option<()> {
         match codec {
-            Codec::None | Codec::Zstd => out.extend_from_slice(body),
+            Codec::None | Codec::Zstd | Codec::Phrases => out.extend_from_slice(body),
             Codec::Lz4 if streamed => {
                 read_exactly(lz4_flex::frame::FrameDecoder::new(body), raw_len, out)?;
             }
@@ -477,7 +493,7 @@ fn read_exactly(mut reader: impl Read, len: usize, out: &mut Vec<u8>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::NoDictionaries;
+    use crate::{DictionaryKind, NoDictionaries};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -641,6 +657,40 @@ mod tests {
                 Err(UnpackError::MissingDictionary(7))
             );
         }
+    }
+
+    #[test]
+    fn phrases_save_more_than_zstd_can_and_come_back_or_fail() {
+        let texts = greetings();
+        let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+        let trained = Dictionary::train_phrases(&samples, 4096).unwrap();
+        let again = Dictionary::from_bytes(5, trained.bytes(), 3).unwrap();
+        assert_eq!(again.kind(), DictionaryKind::Phrases);
+        let phrases = Arc::new(again);
+        let zstd = Arc::new(Dictionary::train(&samples, 4096, 3).unwrap().with_id(5));
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        for raw in &samples[..100] {
+            let (mut packed, mut other, mut out) = (Vec::new(), Vec::new(), Vec::new());
+            ws.pack(Codec::Zstd, 3, Some(&phrases), raw, &mut packed).unwrap();
+            ws.pack_recognised(3, Some(&phrases), raw, &mut other).unwrap();
+            assert_eq!(packed, other);
+            other.clear();
+            ws.pack(Codec::Zstd, 3, Some(&zstd), raw, &mut other).unwrap();
+            assert!(packed.len() < other.len(), "{} {}", packed.len(), other.len());
+            assert_eq!(packed::codec(&packed), Ok(Codec::Phrases));
+            assert_eq!(packed::dictionary_id(&packed), Ok(Some(5)));
+            ws.unpack(&packed, &phrases, &mut out, MAX).unwrap();
+            assert_eq!(out, *raw);
+            let missing = ws.unpack(&packed, &NoDictionaries, &mut out, MAX);
+            assert_eq!(missing, Err(UnpackError::MissingDictionary(5)));
+            // Under that id another kind of dictionary.
+            let wrong = ws.unpack(&packed, &zstd, &mut out, MAX);
+            assert_eq!(wrong, Err(UnpackError::Corrupt(Codec::Phrases)));
+            assert!(ws.unpack(&other, &phrases, &mut out, MAX).is_err());
+            assert_eq!(out, *raw);
+        }
+        let nothing = ws.pack(Codec::Phrases, 3, None, b"raw", &mut Vec::new());
+        assert_eq!(nothing, Err(PackError::Dictionary));
     }
 
     #[test]

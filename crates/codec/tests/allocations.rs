@@ -10,7 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use snug_codec::family::{Family, FamilyConfig, Verdict};
 use snug_codec::stream::{self, Pace};
-use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, Workspace, WorkspaceConfig};
+use snug_codec::{
+    Codec, Dictionary, NoDictionaries, SEGMENT_BYTES, Segments, Workspace, WorkspaceConfig,
+};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
@@ -89,6 +91,7 @@ fn nothing_but_output_is_allocated_once_warm() {
         stream_twice(&mut ws, &raw);
     }
     values(&mut ws, &text[..20_000]);
+    phrases(&mut ws, &text[..20_000]);
     judging();
 }
 
@@ -125,6 +128,23 @@ fn values(ws: &mut Workspace, raw: &[u8]) {
             assert!(out == raw);
             assert!(!warm || allocations == 0, "{codec}: {allocations}");
         }
+    }
+}
+
+fn phrases(ws: &mut Workspace, raw: &[u8]) {
+    let samples: Vec<&[u8]> = raw.chunks(500).collect();
+    let table = Dictionary::train_phrases(&samples, 4096).expect("trains").with_id(1);
+    let table = std::sync::Arc::new(table);
+    let (mut packed, mut out) = (Vec::with_capacity(1 << 16), Vec::with_capacity(1 << 16));
+    for warm in [false, true] {
+        packed.clear();
+        out.clear();
+        let ((), allocations) = counted(|| {
+            ws.pack(Codec::Zstd, 3, Some(&table), raw, &mut packed).expect("packs");
+            ws.unpack(&packed, &table, &mut out, raw.len()).expect("unpacks");
+        });
+        assert!(out == raw);
+        assert!(!warm || allocations == 0, "{allocations}");
     }
 }
 

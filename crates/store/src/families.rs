@@ -23,7 +23,7 @@ use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 use snug_codec::family::{Family, FamilyConfig, FamilyStats, TrainingJob, Verdict};
 use snug_codec::policy::{Choice, Policy};
-use snug_codec::{Codec, Dictionary, DictionarySource, Registry, RegistryStats};
+use snug_codec::{Codec, Dictionary, DictionaryKind, DictionarySource, Registry, RegistryStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -108,7 +108,9 @@ impl Drop for Pin {
 pub struct DictionaryInfo {
     /// The id that packed forms refer to it by.
     pub id: u32,
-    /// Its bytes, in zstd's format.
+    /// What it is.
+    pub kind: DictionaryKind,
+    /// Its bytes, as it would be stored.
     pub bytes: usize,
     /// Everything that is held for it.
     pub memory_bytes: usize,
@@ -129,6 +131,8 @@ pub struct FamilyInfo {
     pub stats: FamilyStats,
     /// Its current dictionary, 0 for none.
     pub dictionary: u32,
+    /// What that is.
+    pub dictionary_kind: Option<DictionaryKind>,
     /// Bytes that it holds, its dictionary aside.
     pub memory_bytes: usize,
     /// What the policy said of its value that was looked at last.
@@ -323,6 +327,7 @@ impl StringFamily {
             verdict: state.family.verdict(),
             stats: state.family.stats(),
             dictionary: state.family.dictionary().map_or(0, |dictionary| dictionary.id()),
+            dictionary_kind: state.family.dictionary().map(|dictionary| dictionary.kind()),
             memory_bytes: state.family.memory_bytes(),
             choice: state.choice,
             skipped: state.skipped,
@@ -478,6 +483,7 @@ impl Families {
         let registry = &self.dictionaries.registry;
         let info = |dictionary: Arc<Dictionary>| DictionaryInfo {
             id: dictionary.id(),
+            kind: dictionary.kind(),
             bytes: dictionary.bytes().len(),
             memory_bytes: dictionary.memory_bytes(),
             level: dictionary.level(),

@@ -8,6 +8,7 @@ use crate::context::{Args, Context};
 use crate::cooler;
 use crate::error::Error;
 use crate::out::Out;
+use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
 use snug_store::{Packer, Type};
 
@@ -106,12 +107,14 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
             Verdict::Full => "full",
         };
         let stats = family.stats;
-        w.map(15);
         let codec = family.choice.map_or("", |choice| choice.codec.name());
+        let kind = family.dictionary_kind.map_or("", DictionaryKind::name);
+        w.map(16);
         for (field, value) in [
             ("shape", &family.shape[..]),
             ("verdict", verdict.as_bytes()),
             ("codec", codec.as_bytes()),
+            ("dictionary-kind", kind.as_bytes()),
         ] {
             w.bulk(field.as_bytes());
             w.bulk(value);
@@ -146,9 +149,11 @@ fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), 
     w.array(dictionaries.len());
     for dictionary in dictionaries {
         let family = current.iter().find(|family| family.dictionary == dictionary.id);
-        w.map(6);
+        w.map(7);
         w.bulk(b"id");
         w.integer(i64::from(dictionary.id));
+        w.bulk(b"kind");
+        w.bulk(dictionary.kind.name().as_bytes());
         w.bulk(b"family");
         match family {
             Some(family) => w.bulk(&family.shape),

@@ -1,0 +1,213 @@
+//! Prefix codes of at most 15 bits: Huffman's lengths, canonical codes, and
+//! decoding without a table of codes.
+//!
+//! Codes of one length are consecutive numbers, shorter ones before longer. So
+//! the next 15 bits, read as a number, tell the length of the code at their
+//! front by how many of 15 bounds they reach, and its place among all codes by
+//! one addition. A book for decoding thus takes 120 bytes whatever it holds,
+//! which keeps those of all contexts in the nearest cache.
+
+/// The longest code, in bits.
+pub(super) const BITS_MAX: u32 = 15;
+
+/// How many lengths there are.
+const LENGTHS: usize = BITS_MAX as usize;
+
+/// The most symbols that codes of [`BITS_MAX`] are made for here.
+pub(super) const SYMBOLS_MAX: usize = 1 << BITS_MAX;
+
+/// A code: its bits, and how many they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Code(u32);
+
+impl Code {
+    fn new(bits: u32, len: u32) -> Self {
+        Self(bits << 8 | len)
+    }
+
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        self.0 >> 8
+    }
+
+    #[inline]
+    pub(super) fn len(self) -> u32 {
+        self.0 & 0xff
+    }
+}
+
+/// What codes are decoded by.
+#[derive(Clone, Debug)]
+pub(super) struct Book {
+    /// For each length, the end of the codes up to it, in units of the longest.
+    ends: [i32; LENGTHS],
+    /// For each length from 1, what to add to a code to get its place.
+    places: [u32; LENGTHS],
+}
+
+impl Book {
+    /// The length and the place of the code at the front of `bits` (15 of
+    /// them); `None` if there is no such code.
+    #[inline(always)]
+    pub(super) fn find(&self, bits: u32) -> Option<(u32, usize)> {
+        let reached: i32 = self.ends.iter().map(|&end| i32::from(bits as i32 >= end)).sum();
+        let reached = reached as u32;
+        let place = *self.places.get(reached as usize)?;
+        let code = bits >> (BITS_MAX - 1 - reached);
+        Some((reached + 1, code.wrapping_add(place) as usize))
+    }
+}
+
+/// The canonical codes for these lengths.
+pub(super) struct Canonical {
+    /// By symbol.
+    pub(super) codes: Vec<Code>,
+    /// The symbols by their place.
+    pub(super) order: Vec<u16>,
+    /// Finds the place, counted from `first`.
+    pub(super) book: Book,
+}
+
+impl Canonical {
+    /// `None` unless each length is 1 to 15 and there are enough codes.
+    pub(super) fn new(lengths: &[u8], first: usize) -> Option<Self> {
+        if lengths.len() > SYMBOLS_MAX {
+            return None;
+        }
+        let mut counts = [0u32; LENGTHS];
+        for &len in lengths {
+            *counts.get_mut(usize::from(len).wrapping_sub(1))? += 1;
+        }
+        let (mut next, mut places_next) = ([0u32; LENGTHS], [0u32; LENGTHS]);
+        let mut book = Book { ends: [0; LENGTHS], places: [0; LENGTHS] };
+        let (mut code, mut place) = (0u32, first as u32);
+        for (i, &count) in counts.iter().enumerate() {
+            let unused = BITS_MAX - 1 - i as u32;
+            (next[i], places_next[i]) = (code, place - first as u32);
+            book.places[i] = place.wrapping_sub(code);
+            code += count;
+            place += count;
+            book.ends[i] = (code << unused) as i32;
+            if code > 2 << i {
+                return None;
+            }
+            code <<= 1;
+        }
+        let mut order = vec![0; lengths.len()];
+        let codes = lengths.iter().enumerate().map(|(symbol, &len)| {
+            let i = usize::from(len) - 1;
+            order[places_next[i] as usize] = symbol as u16;
+            places_next[i] += 1;
+            next[i] += 1;
+            Code::new(next[i] - 1, u32::from(len))
+        });
+        Some(Self { codes: codes.collect(), order, book })
+    }
+}
+
+/// The lengths of the best codes for symbols that occur so often (0 counts as
+/// 1), held to [`BITS_MAX`] by flattening the counts. O(n log n).
+pub(super) fn lengths(counts: &[u32]) -> Vec<u8> {
+    assert!(counts.len() <= SYMBOLS_MAX, "more symbols than codes");
+    if counts.len() == 1 {
+        return vec![1];
+    }
+    let mut counts: Vec<u64> = counts.iter().map(|&count| u64::from(count.max(1))).collect();
+    loop {
+        let lengths = huffman(&counts);
+        if lengths.iter().all(|&len| u32::from(len) <= BITS_MAX) {
+            return lengths;
+        }
+        for count in &mut counts {
+            *count = *count / 2 + 1;
+        }
+    }
+}
+
+/// Huffman's lengths, from two queues: the symbols by count, and the inner
+/// nodes, which come about by weight.
+fn huffman(counts: &[u64]) -> Vec<u8> {
+    let mut leaves: Vec<usize> = (0..counts.len()).collect();
+    leaves.sort_by_key(|&symbol| counts[symbol]);
+    let inner = counts.len().saturating_sub(1);
+    let mut weights: Vec<u64> = Vec::with_capacity(inner);
+    // Children by number: leaves in order of their count, then inner nodes.
+    let mut parents = vec![0; leaves.len() + inner];
+    let (mut leaf, mut node) = (0, 0);
+    for made in 0..inner {
+        let mut weight = 0;
+        for _ in 0..2 {
+            let light = leaves.get(leaf).map_or(u64::MAX, |&symbol| counts[symbol]);
+            let child = if weights.get(node).is_none_or(|&weight| light <= weight) {
+                leaf += 1;
+                weight += light;
+                leaf - 1
+            } else {
+                node += 1;
+                weight += weights[node - 1];
+                leaves.len() + node - 1
+            };
+            parents[child] = made;
+        }
+        weights.push(weight);
+    }
+    let mut depths = vec![0u8; inner];
+    for node in (0..inner.saturating_sub(1)).rev() {
+        depths[node] = depths[parents[leaves.len() + node]].saturating_add(1);
+    }
+    let mut lengths = vec![0; counts.len()];
+    for (i, &symbol) in leaves.iter().enumerate() {
+        lengths[symbol] = depths.get(parents[i]).map_or(0, |depth| depth.saturating_add(1));
+    }
+    lengths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_code_is_found_by_its_bits_whatever_follows(
+            counts in prop::collection::vec(prop_oneof![0u32..4, any::<u32>()], 1..400),
+            behind: u32, first in 0usize..1000,
+        ) {
+            let lengths = lengths(&counts);
+            let codes = Canonical::new(&lengths, first).unwrap();
+            for (symbol, code) in codes.codes.iter().enumerate() {
+                let free = BITS_MAX - code.len();
+                let bits = code.bits() << free | behind & ((1 << free) - 1);
+                let (len, place) = codes.book.find(bits).unwrap();
+                prop_assert_eq!(len, code.len());
+                prop_assert_eq!(usize::from(codes.order[place - first]), symbol);
+            }
+        }
+
+        #[test]
+        fn lengths_are_within_a_bit_of_the_entropy(counts in prop::collection::vec(1u32..1000, 2..300)) {
+            let total: f64 = counts.iter().map(|&c| f64::from(c)).sum();
+            let entropy: f64 = counts.iter().map(|&c| f64::from(c) * (total / f64::from(c)).log2()).sum();
+            let coded: f64 = counts.iter().zip(lengths(&counts)).map(|(&c, l)| f64::from(c) * f64::from(l)).sum();
+            prop_assert!(coded + 1e-6 >= entropy && coded <= entropy + total);
+        }
+
+        #[test]
+        fn any_lengths_make_codes_or_none(lengths in prop::collection::vec(0u8..20, 0..200)) {
+            let shares: f64 = lengths.iter().map(|&len| 0.5f64.powi(i32::from(len))).sum();
+            let fits = lengths.iter().all(|len| (1..=15).contains(len)) && shares <= 1.0;
+            prop_assert_eq!(Canonical::new(&lengths, 0).is_some(), fits);
+        }
+    }
+
+    #[test]
+    fn the_most_symbols_of_the_steepest_counts_have_codes() {
+        let counts: Vec<u32> = (0..SYMBOLS_MAX).map(|i| 1 << (i % 32)).collect();
+        assert!(Canonical::new(&lengths(&counts), 0).is_some());
+        let fibonacci = [
+            1u32, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610, 987, 1597, 2584, 4181,
+            6765,
+        ];
+        assert!(Canonical::new(&lengths(&fibonacci), 0).is_some());
+    }
+}
