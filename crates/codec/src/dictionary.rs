@@ -113,24 +113,29 @@ impl Dictionary {
 
     /// Trains a table of phrases that weighs about as much as a zstd dictionary
     /// of `bytes_max` bytes does: a phrase for each 4 of them. It has id 0 until
-    /// [`Self::with_id`] gives it one.
+    /// [`Self::with_id`] gives it one. Phrases pack alike at every level; it is
+    /// remembered as one for `level`.
     ///
     /// Costs half a second per megabyte of samples; reads at most 4 MiB of them.
-    pub fn train_phrases(samples: &[&[u8]], bytes_max: usize) -> Result<Self, DictionaryError> {
+    pub fn train_phrases(
+        samples: &[&[u8]],
+        bytes_max: usize,
+        level: i32,
+    ) -> Result<Self, DictionaryError> {
         let bytes_max = bytes_max.clamp(*DICTIONARY_BYTES.start(), *DICTIONARY_BYTES.end());
         let trained = phrases::train(samples, bytes_max / 4 + 256, 4 * bytes_max);
-        Self::from_bytes(0, &trained.ok_or(DictionaryError::NoSamples)?, 0)
+        Self::from_bytes(0, &trained.ok_or(DictionaryError::NoSamples)?, level)
     }
 
-    /// Digests `bytes`, a dictionary in zstd's format for packing at `level`, or
-    /// a table of phrases, which knows no levels.
+    /// Digests `bytes`, a dictionary in zstd's format or a table of phrases, for
+    /// packing at `level`.
     pub fn from_bytes(id: u32, bytes: &[u8], level: i32) -> Result<Self, DictionaryError> {
         let content: Arc<[u8]> = bytes.into();
+        let level = crate::Codec::Zstd.nearest_level(level);
         if PhraseTable::is_meant_by(bytes) {
             let table = PhraseTable::from_bytes(bytes).ok_or(DictionaryError::Malformed)?;
-            return Ok(Self { id, level: 0, content, digest: Digest::Phrases(Box::new(table)) });
+            return Ok(Self { id, level, content, digest: Digest::Phrases(Box::new(table)) });
         }
-        let level = crate::Codec::Zstd.nearest_level(level);
         let pack = PackDigest::new(&content, level, RAW_LEN_TYPICAL);
         let unpack = UnpackDigest::new(&content);
         match (pack, unpack) {
@@ -160,7 +165,7 @@ impl Dictionary {
         }
     }
 
-    /// The level it packs at; 0 for phrases.
+    /// The level it packs at, or was trained for if it knows none.
     pub fn level(&self) -> i32 {
         self.level
     }

@@ -407,7 +407,7 @@ impl TrainingJob {
             Some((packed_len(Some(&dictionary))?, dictionary))
         };
         let zstd = tried(Dictionary::train_with(&train, bytes_max, level, steps));
-        let phrases = tried(Dictionary::train_phrases(&train, bytes_max));
+        let phrases = tried(Dictionary::train_phrases(&train, bytes_max, level));
         let (with_bytes, dictionary) = match (zstd, phrases) {
             (Some(zstd), Some(phrases)) => {
                 let least = zstd.0 as f32 * (1.0 - PHRASES_GAIN_MIN);

@@ -663,7 +663,7 @@ mod tests {
     fn phrases_save_more_than_zstd_can_and_come_back_or_fail() {
         let texts = greetings();
         let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
-        let trained = Dictionary::train_phrases(&samples, 4096).unwrap();
+        let trained = Dictionary::train_phrases(&samples, 4096, 3).unwrap();
         let again = Dictionary::from_bytes(5, trained.bytes(), 3).unwrap();
         assert_eq!(again.kind(), DictionaryKind::Phrases);
         let phrases = Arc::new(again);

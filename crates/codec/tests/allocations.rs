@@ -133,7 +133,7 @@ fn values(ws: &mut Workspace, raw: &[u8]) {
 
 fn phrases(ws: &mut Workspace, raw: &[u8]) {
     let samples: Vec<&[u8]> = raw.chunks(500).collect();
-    let table = Dictionary::train_phrases(&samples, 4096).expect("trains").with_id(1);
+    let table = Dictionary::train_phrases(&samples, 4096, 3).expect("trains").with_id(1);
     let table = std::sync::Arc::new(table);
     let (mut packed, mut out) = (Vec::with_capacity(1 << 16), Vec::with_capacity(1 << 16));
     for warm in [false, true] {

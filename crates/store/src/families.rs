@@ -340,7 +340,10 @@ impl State {
     /// Takes note of the level that a value is wanted at.
     fn want_level(&mut self, level: i32) {
         let level = Codec::Zstd.nearest_level(level);
-        let is_other = self.family.dictionary().is_some_and(|d| d.level() != level);
+        let dictionary = self.family.dictionary();
+        // Phrases pack alike at every level.
+        let is_other =
+            dictionary.is_some_and(|d| d.kind() == DictionaryKind::Zstd && d.level() != level);
         self.other_level = match self.other_level {
             _ if !is_other => (level, 0),
             (other, wanted) if other == level => (level, wanted.saturating_add(1)),

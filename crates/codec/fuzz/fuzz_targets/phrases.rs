@@ -13,7 +13,7 @@ thread_local! {
     static KEPT: RefCell<(Workspace, Arc<Dictionary>)> = RefCell::new({
         let texts: Vec<String> = (0..500).map(|i| format!("{{\"user\":{i},\"ok\":{}}}", i % 3)).collect();
         let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
-        let dictionary = Dictionary::train_phrases(&samples, 4096).expect("trains").with_id(1);
+        let dictionary = Dictionary::train_phrases(&samples, 4096, 3).expect("trains").with_id(1);
         (Workspace::new(WorkspaceConfig::default()), Arc::new(dictionary))
     });
 }
