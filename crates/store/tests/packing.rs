@@ -321,10 +321,11 @@ fn a_familys_dictionary_follows_the_level_that_the_policy_names() {
     });
     let families = worker.store.families();
     let family = families.of(&name(0));
-    let job = family.training_due(4096).expect("enough samples");
-    let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
-    let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
-    families.adopt(&family, Some(trained.dictionary));
+    // Of the kind that knows levels, whatever these documents would be given.
+    let documents: Vec<Vec<u8>> = (0..DOCUMENTS).map(document).collect();
+    let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
+    let trained = snug_codec::Dictionary::train_with(&samples, 4096, 3, 1).unwrap();
+    families.adopt(&family, Some(trained));
     worker.pass(&batch, &PARAMS);
     assert!(family.relevel_due().is_none());
     let old = family.dictionary_id();
