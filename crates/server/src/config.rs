@@ -77,6 +77,10 @@ parameters! {
     TcpBacklog "tcp-backlog" Kind::Int { min: 0, max: 65_535 }, "511", FIXED, "Length of the queue of connections to be accepted.";
     TcpKeepalive "tcp-keepalive" Kind::Int { min: 0, max: i32::MAX as i64 }, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
     Timeout "timeout" Kind::Int { min: 0, max: i32::MAX as i64 }, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
+    AdminPort "admin-port" Kind::Int { min: 0, max: 65_535 }, "0", FIXED, "TCP port of metrics, health and policy over HTTP; 0 for none.";
+    AdminBind "admin-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the admin port listens on.";
+    AdminToken "admin-token" Kind::Text, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
+    AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
     MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
     Databases "databases" Kind::Int { min: 1, max: 16 }, "16", FIXED, "Logical databases.";
     RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";
@@ -244,7 +248,7 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
 impl Param {
     /// Whether its value is a secret, to be kept out of logs.
     pub(crate) fn is_secret(self) -> bool {
-        matches!(self, Self::RequirePass | Self::Masterauth)
+        matches!(self, Self::RequirePass | Self::Masterauth | Self::AdminToken)
     }
 
     pub(crate) fn declaration(self) -> &'static Declaration {
@@ -573,7 +577,7 @@ impl Config {
     fn line(&self, id: Param) -> String {
         let (name, value) = (id.declaration().name, self.text(id));
         let words = matches!(id.declaration().kind, Kind::OutputLimits | Kind::Percentiles)
-            || id == Param::Bind;
+            || matches!(id, Param::Bind | Param::AdminBind);
         let plain = !value.is_empty()
             && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(&b));
         if plain || (words && !value.is_empty()) {

@@ -15,7 +15,8 @@
 use crate::config::Param;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
-use snug_store::{Candidate, Cooling, Packer, Session, StringParams};
+use crate::timings::mime_group;
+use snug_store::{Candidate, Cooling, Packer, Ready, Session, StringParams, Type};
 use std::time::{Duration, Instant};
 
 /// Passes that a value must stay unused to be cold.
@@ -159,14 +160,15 @@ impl Cooler {
         params: &StringParams,
     ) {
         // No lock is held, nor the gate.
+        let began = Instant::now();
         let ready = self.packer.pack(&server.store, candidate, params);
+        server.timings.of(self.worker).strings.record(began.elapsed());
         let installed = ready.is_some_and(|ready| {
             let batch = session.enter(unix_ms());
             let installed = batch.install(candidate, &ready) && !ready.is_raw();
-            if installed && self.pressure > 0.0 {
-                let saved = candidate.held_len().saturating_sub(ready.packed_len());
-                server.stats.add(Stat::strings_packed_ahead, 1);
-                server.stats.add(Stat::bytes_saved_ahead, saved as u64);
+            drop(batch);
+            if installed {
+                self.count(server, candidate, &ready);
             }
             installed
         });
@@ -174,6 +176,18 @@ impl Cooler {
         server.stats.add(stat, 1);
         if let Some(family) = self.packer.family() {
             server.trainer.ask_family(server, family);
+        }
+    }
+
+    /// Counts a string that was packed.
+    fn count(&self, server: &Server, candidate: &Candidate, ready: &Ready) {
+        let (raw, choice) = (self.packer.raw(candidate), ready.choice());
+        let (group, to) = (mime_group(raw), ready.packed_len());
+        server.timings.packed(Type::String, choice.codec, choice.level, group, raw.len(), to);
+        if self.pressure > 0.0 {
+            let saved = candidate.held_len().saturating_sub(ready.packed_len());
+            server.stats.add(Stat::strings_packed_ahead, 1);
+            server.stats.add(Stat::bytes_saved_ahead, saved as u64);
         }
     }
 }

@@ -100,6 +100,23 @@ impl Times {
         found.map_or(0.0, |bucket| end(bucket) as f64 / 1000.0)
     }
 
+    /// How many took so long, by doublings from 1,024 ns on: the end of each step
+    /// in seconds, the last one infinite, and the calls within it.
+    pub(crate) fn by_doubling(&self) -> Vec<(f64, u64)> {
+        let mut steps = Vec::new();
+        let mut within = 0;
+        for (bucket, count) in self.0.iter().enumerate() {
+            within += count;
+            let end = end(bucket);
+            if bucket == BUCKETS - 1 {
+                steps.push((f64::INFINITY, within));
+            } else if end >= 1024 && end.is_power_of_two() {
+                steps.push((end as f64 / 1e9, std::mem::take(&mut within)));
+            }
+        }
+        steps
+    }
+
     /// Calls that took less than 1, 2, 4 ... times 1,024 ns: the limit in
     /// microseconds and the calls below it, where there are more of them than
     /// below the limit before.
@@ -197,6 +214,15 @@ mod tests {
             let told = sum.percentile(percent) * 1000.0;
             prop_assert!(told > exact as f64 - 1.0);
             prop_assert!(told <= (exact as f64 * 1.26).max(256.0) + 1.0);
+            let mut from = 0.0;
+            for (end, within) in sum.by_doubling() {
+                let counted = times.iter().map(|&time| time as f64 / 1e9);
+                let counted = counted.filter(|&time| time >= from && time < end).count() as u64;
+                // The last bucket begins a quarter before its doubling ends.
+                prop_assert!(within == counted || from > 0.9 || end > 1.0);
+                from = end;
+            }
+            prop_assert_eq!(sum.by_doubling().iter().map(|(_, n)| n).sum::<u64>(), sum.calls());
             for (limit, below) in sum.cumulative() {
                 let limit = (limit * 1000).next_power_of_two();
                 let counted = times.iter().filter(|&&time| time < limit).count() as u64;

@@ -3,8 +3,9 @@
 //! The way of a request: `connection` (bytes in) -> `dispatch` (which command,
 //! may it run) -> `commands` (one file per group) -> the store -> `out` ->
 //! `connection` (bytes out). `server` is what all workers share; `worker` is
-//! the thread around it all.
+//! the thread around it all, `admin` the HTTP port beside it.
 
+mod admin;
 mod ahead;
 mod blocked;
 mod client;
@@ -23,6 +24,7 @@ mod glob;
 mod latency;
 mod lcs;
 mod log;
+mod metrics;
 mod monitor;
 mod notify;
 mod out;
@@ -34,6 +36,7 @@ mod server;
 mod slices;
 mod stats;
 mod sweeper;
+mod timings;
 mod trainer;
 mod watch;
 mod worker;

@@ -7,6 +7,7 @@ use crate::server::Server;
 use crate::worker;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use socket2::Socket;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -57,7 +58,8 @@ fn start(flags: &[String]) -> Result<(), String> {
     server.apply_policy()?;
     server.eviction_configured();
     let backlog = server.config.number(Param::TcpBacklog) as i32;
-    let addresses = worker::addresses(&server)?;
+    let addresses = worker::addresses(&server.config, Param::Bind, Param::Port)?;
+    let admin = listen_for_admin(&server)?;
     let listen = |shared| {
         let sockets = addresses.iter().map(|&address| {
             let socket = worker::listen(address, backlog, shared);
@@ -83,6 +85,10 @@ fn start(flags: &[String]) -> Result<(), String> {
         });
         threads.push(thread.map_err(|e| format!("could not start a worker: {e}"))?);
     }
+    if !admin.is_empty() {
+        crate::admin::start(&server, admin)
+            .map_err(|e| format!("could not start the admin port: {e}"))?;
+    }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
     wait_for_end(&server)?;
@@ -91,6 +97,20 @@ fn start(flags: &[String]) -> Result<(), String> {
         drop(thread.join());
     }
     Ok(())
+}
+
+/// The admin port's sockets, if it is wanted, and its token.
+fn listen_for_admin(server: &Server) -> Result<Vec<Socket>, String> {
+    let config = &server.config;
+    let addresses = worker::addresses(config, Param::AdminBind, Param::AdminPort)?;
+    if !addresses.is_empty() && config.text(Param::AdminToken).is_empty() {
+        let _ = server.admin_token.set(crate::admin::token(config)?);
+    }
+    let sockets = addresses.iter().map(|&address| {
+        let socket = worker::listen(address, 128, false);
+        socket.map_err(|e| format!("admin-port: can't bind to {address}: {e}"))
+    });
+    sockets.collect()
 }
 
 /// Waits for a signal or `SHUTDOWN`. A second signal ends the process at once,

@@ -12,13 +12,14 @@ use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::slices::Slices;
 use crate::stats::{Rates, Stat, Stats};
+use crate::timings::Timings;
 use crate::trainer::Trainer;
 use crate::watch::Watches;
 use parking_lot::{Mutex, RwLock};
 use snug_store::{Interest, Observer, SlotGuard, Store, StoreConfig};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
@@ -38,6 +39,9 @@ pub(crate) struct Server {
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
     pub exceeded: Exceeded,
+    pub timings: Timings,
+    /// The token of the admin port's token file, if it was needed.
+    pub admin_token: OnceLock<String>,
     /// Highest `used_memory` seen, and that of the start.
     pub peak_memory: AtomicUsize,
     pub startup_memory: AtomicUsize,
@@ -84,6 +88,8 @@ impl Server {
             trainer: Trainer::default(),
             slices: Arc::default(),
             exceeded: Exceeded::default(),
+            timings: Timings::new(workers),
+            admin_token: OnceLock::new(),
             peak_memory: AtomicUsize::new(0),
             startup_memory: AtomicUsize::new(0),
             expired_base: AtomicU64::new(0),

@@ -16,7 +16,7 @@ use crate::slices::{self, InSlices, InTurns};
 use crate::stats::Stat;
 use snug_codec::{Codec, Workspace, WorkspaceConfig};
 use snug_store::types::stream::{PackOutcome, PackParams};
-use snug_store::{Batch, Session};
+use snug_store::{Batch, Session, Type};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,10 @@ impl Default for Tools {
 struct Packing {
     db: usize,
     key: Vec<u8>,
+    raw_bytes: usize,
+    params: PackParams,
+    /// Worked on it so far.
+    took: Duration,
     work: InTurns<(PackOutcome, Tools)>,
 }
 
@@ -85,7 +89,9 @@ impl Sweeper {
             more |= self.slice_of(self.strings_first, server, session)
                 || self.slice_of(!self.strings_first, server, session);
         }
-        server.stats.add(Stat::sweeper_microseconds, began.elapsed().as_micros() as u64);
+        let took = began.elapsed();
+        server.timings.of(self.worker).turns.record(took);
+        server.stats.add(Stat::sweeper_microseconds, took.as_micros() as u64);
         more
     }
 
@@ -123,12 +129,16 @@ impl Sweeper {
                 };
                 self.packing = self.begin(server, &batch, db, key);
             }
-            if let Some(packing) = &mut self.packing
-                && let Some((outcome, tools)) = slices::slice(&mut packing.work)
-            {
-                let Packing { db, key, .. } = self.packing.take().expect("it was just worked on");
-                self.tools = Some(tools);
-                install(server, session, db, &key, outcome);
+            if let Some(packing) = &mut self.packing {
+                let started = Instant::now();
+                let done = slices::slice(&mut packing.work);
+                packing.took += started.elapsed();
+                if let Some((outcome, tools)) = done {
+                    server.timings.of(self.worker).blocks.record(packing.took);
+                    self.tools = Some(tools);
+                    install(server, session, packing, outcome);
+                    self.packing = None;
+                }
             }
             if began.elapsed().as_nanos() as u64 >= slice_ns {
                 break true;
@@ -167,6 +177,7 @@ impl Sweeper {
             stream.pack_job()
         });
         let job = job.flatten()?;
+        let raw_bytes = job.raw_bytes();
         let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
         let mut tools = self.tools.take().unwrap_or_default();
         let work = Box::pin(async move {
@@ -174,18 +185,24 @@ impl Sweeper {
             let outcome = job.run_in_slices(workspace, &params, room, &pace, slice_ns).await;
             (outcome, tools)
         });
-        Some(Packing { db, key: name, work })
+        Some(Packing { db, key: name, raw_bytes, params, took: Duration::ZERO, work })
     }
 }
 
 /// Puts a packed block into its stream, if that is still there and has it.
-fn install(server: &Server, session: &mut Session, db: usize, name: &[u8], outcome: PackOutcome) {
-    let stat = if outcome.is_packed() { Stat::packed_blocks } else { Stat::pack_rejected };
+fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: PackOutcome) {
+    let packed_bytes = outcome.packed_bytes();
+    let stat = if packed_bytes.is_some() { Stat::packed_blocks } else { Stat::pack_rejected };
     let batch = session.enter(unix_ms());
-    let key = batch.key(name);
-    let mut slot = batch.lock(db, &key);
+    let key = batch.key(&packing.key);
+    let mut slot = batch.lock(packing.db, &key);
     let Some(found) = slot.find_untouched(&key) else { return };
     if slot.with_stream(found, |stream| stream.install(outcome)) == Some(true) {
         server.stats.add(stat, 1);
+        if let Some(packed) = packed_bytes {
+            let (codec, level) = (packing.params.codec, packing.params.level);
+            let raw = packing.raw_bytes;
+            server.timings.packed(Type::Stream, codec, level, "unknown", raw, packed);
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::ahead::Ahead;
 use crate::client::Shared;
-use crate::config::Param;
+use crate::config::{Config, Param};
 use crate::connection::{Connection, End};
 use crate::eviction::evict_in_background;
 use crate::out::Out;
@@ -69,11 +69,14 @@ pub(crate) fn listen(address: SocketAddr, backlog: i32, shared: bool) -> io::Res
     Ok(socket)
 }
 
-/// The addresses that the configuration names. A name with `-` before it may
-/// be unavailable.
-pub(crate) fn addresses(server: &Server) -> Result<Vec<SocketAddr>, String> {
-    let port = server.config.number(Param::Port) as u16;
-    let bind = server.config.text(Param::Bind);
+/// The addresses that the configuration names, for clients or for the admin
+/// port. A name with `-` before it may be unavailable.
+pub(crate) fn addresses(
+    config: &Config,
+    bind: Param,
+    port: Param,
+) -> Result<Vec<SocketAddr>, String> {
+    let (bind, port) = (config.text(bind), config.number(port) as u16);
     let mut addresses = Vec::new();
     for name in bind.split_ascii_whitespace().filter(|_| port != 0) {
         let optional = name.starts_with('-');

@@ -19,6 +19,7 @@
 //! [`SAMPLES_MAX`] bytes.
 
 use crate::policy::{Edition, InForce};
+use crate::timing::UnpackTimes;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 use snug_codec::family::{Family, FamilyConfig, FamilyStats, TrainingJob, Verdict};
@@ -360,6 +361,7 @@ pub struct Families {
     rest: Arc<StringFamily>,
     sample_bytes: AtomicUsize,
     policy: InForce,
+    pub(crate) unpack_times: UnpackTimes,
 }
 
 impl Default for Families {
@@ -370,11 +372,18 @@ impl Default for Families {
             rest: Arc::new(StringFamily::new(b"*", 0)),
             sample_bytes: AtomicUsize::new(0),
             policy: InForce::default(),
+            unpack_times: UnpackTimes::default(),
         }
     }
 }
 
 impl Families {
+    /// How long unpacking strings took: the ends of the buckets in seconds and
+    /// how many are in each; and the sum in seconds. One in sixteen is timed.
+    pub fn unpack_times(&self) -> (Vec<(f64, u64)>, f64) {
+        self.unpack_times.read()
+    }
+
     /// The policy in force.
     pub fn policy(&self) -> Edition {
         self.policy.edition()

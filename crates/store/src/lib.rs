@@ -33,6 +33,7 @@ pub mod sharded;
 pub mod slot;
 pub mod store;
 mod table;
+mod timing;
 pub mod types;
 
 pub use entry::ACCESS_MAX;

@@ -31,11 +31,13 @@ use crate::keyspace::PAGE_SLOTS;
 use crate::policy::{self, Change, Edition};
 use crate::store::{Batch, DATABASES, Session, Store};
 use crate::table::Mark;
+use crate::timing;
 use foldhash::HashMap;
 use snug_codec::packed::{self, Header};
 use snug_codec::policy::{Choice, Policy};
 use snug_codec::{Codec, Dictionary, NoDictionaries, UnpackError, Workspace, WorkspaceConfig};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The longest string that is packed inside its entry.
 pub(crate) const PACK_MAX: usize = crate::entry::INLINE_MAX;
@@ -76,8 +78,14 @@ impl PackedStr<'_> {
 
     /// Unpacks to the end of `out`, which is as it was if that fails.
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Damaged> {
-        let dictionaries = &self.session.store().families().dictionaries;
-        self.session.unpacker().unpack(dictionaries, self.form, out)
+        let families = self.session.store().families();
+        let mut unpacker = self.session.unpacker();
+        let began = unpacker.is_timed().then(Instant::now);
+        let unpacked = unpacker.unpack(&families.dictionaries, self.form, out);
+        if let Some(began) = began {
+            families.unpack_times.record(began.elapsed());
+        }
+        unpacked
     }
 }
 
@@ -100,9 +108,17 @@ pub(crate) struct Unpacker {
     workspace: Option<Box<Workspace>>,
     dictionaries: HashMap<u32, Arc<Dictionary>>,
     generation: u64,
+    /// How many it was asked for.
+    asked: u32,
 }
 
 impl Unpacker {
+    /// Whether the next one is to be timed.
+    fn is_timed(&mut self) -> bool {
+        self.asked = self.asked.wrapping_add(1);
+        self.asked.is_multiple_of(timing::ONE_IN)
+    }
+
     fn unpack(
         &mut self,
         dictionaries: &Dictionaries,
@@ -257,6 +273,11 @@ impl Default for Packer {
 }
 
 impl Packer {
+    /// The raw bytes of the candidate packed last.
+    pub fn raw<'p>(&'p self, candidate: &'p Candidate) -> &'p [u8] {
+        if candidate.is_packed { &self.raw } else { &candidate.bytes }
+    }
+
     /// The family of the candidate packed last.
     pub fn family(&self) -> Option<&Arc<StringFamily>> {
         self.family.as_ref()

@@ -8,8 +8,9 @@ use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
+use crate::server::Server;
 use crate::stats::Stat;
-use snug_store::{DATABASES, Type, memory};
+use snug_store::{Batch, DATABASES, Type, memory};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +18,13 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("info", -1, info)
     .flags(LOADING | STALE)
     .about(Group::Server, "1.0.0", "O(1)", "Returns figures and facts about the server.")];
 
-type Section = (&'static str, fn(&Context<'_>, &mut String));
+/// What the sections are written from.
+pub(crate) struct View<'v> {
+    pub server: &'v Server,
+    pub store: &'v Batch<'v>,
+}
+
+type Section = (&'static str, fn(&View<'_>, &mut String));
 
 /// The sections in Redis's order; those before `commandstats` are the default.
 const SECTIONS: &[Section] = &[
@@ -44,20 +51,30 @@ fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let asked = |name: &str| args.iter_from(1).any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     let everything = asked("all") || asked("everything");
     let default = args.len() == 1 || asked("default");
-    let mut text = String::with_capacity(4096);
-    for &(name, write) in SECTIONS {
+    let view = View { server: cx.server, store: cx.store };
+    let text = sections(&view, |name| {
         let by_default = default && !ASKED_FOR.contains(&name);
-        if !(everything || by_default || asked(name)) {
-            continue;
-        }
+        everything || by_default || asked(name)
+    });
+    out.w().verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+/// The sections that are shown without being asked for.
+pub(crate) fn text(view: &View<'_>) -> String {
+    sections(view, |name| !ASKED_FOR.contains(&name))
+}
+
+fn sections(view: &View<'_>, wanted: impl Fn(&str) -> bool) -> String {
+    let mut text = String::with_capacity(4096);
+    for &(name, write) in SECTIONS.iter().filter(|(name, _)| wanted(name)) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
         line(&mut text, format_args!("# {name}"));
-        write(cx, &mut text);
+        write(view, &mut text);
     }
-    out.w().verbatim("txt", text.as_bytes());
-    Ok(())
+    text
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
@@ -72,7 +89,7 @@ macro_rules! fields {
     };
 }
 
-fn server(cx: &Context<'_>, text: &mut String) {
+fn server(cx: &View<'_>, text: &mut String) {
     let server = cx.server;
     let uptime = server.uptime_ms() / 1000;
     let mode = if server.cluster.enabled { "cluster" } else { "standalone" };
@@ -109,7 +126,7 @@ fn server(cx: &Context<'_>, text: &mut String) {
     );
 }
 
-fn clients(cx: &Context<'_>, text: &mut String) {
+fn clients(cx: &View<'_>, text: &mut String) {
     let clients = cx.server.clients.read();
     let pubsub = clients.values().filter(|client| {
         let figures = &client.figures;
@@ -160,7 +177,7 @@ fn system_memory() -> usize {
     kib.unwrap_or(0) * 1024
 }
 
-fn memory_section(cx: &Context<'_>, text: &mut String) {
+fn memory_section(cx: &View<'_>, text: &mut String) {
     let used = memory::used();
     let resident = resident();
     let peak = cx.server.peak_memory.fetch_max(used, Relaxed).max(used);
@@ -220,7 +237,7 @@ fn memory_section(cx: &Context<'_>, text: &mut String) {
     }
 }
 
-fn persistence(cx: &Context<'_>, text: &mut String) {
+fn persistence(cx: &View<'_>, text: &mut String) {
     fields!(text,
         "loading": 0,
         "async_loading": 0,
@@ -240,7 +257,7 @@ fn persistence(cx: &Context<'_>, text: &mut String) {
     );
 }
 
-fn stats(cx: &Context<'_>, text: &mut String) {
+fn stats(cx: &View<'_>, text: &mut String) {
     let stats = &cx.server.stats;
     let rates = cx.server.rates.lock();
     let (exceeded_us, exceeding_us) = cx.server.exceeded.times_us(cx.server.uptime_us());
@@ -281,7 +298,7 @@ fn stats(cx: &Context<'_>, text: &mut String) {
     );
 }
 
-fn replication(cx: &Context<'_>, text: &mut String) {
+fn replication(cx: &View<'_>, text: &mut String) {
     fields!(text,
         "role": "master",
         "connected_slaves": 0,
@@ -310,7 +327,7 @@ fn cpu_seconds() -> (f64, f64) {
     }
 }
 
-fn cpu(_: &Context<'_>, text: &mut String) {
+fn cpu(_: &View<'_>, text: &mut String) {
     let (system, user) = cpu_seconds();
     fields!(text,
         "used_cpu_sys": format_args!("{system:.6}"),
@@ -320,7 +337,7 @@ fn cpu(_: &Context<'_>, text: &mut String) {
     );
 }
 
-fn command_stats(cx: &Context<'_>, text: &mut String) {
+fn command_stats(cx: &View<'_>, text: &mut String) {
     for command in commands::all() {
         let figures = cx.server.monitor.figures(command);
         if figures.calls + figures.rejected == 0 {
@@ -338,14 +355,14 @@ fn command_stats(cx: &Context<'_>, text: &mut String) {
     }
 }
 
-fn error_stats(cx: &Context<'_>, text: &mut String) {
+fn error_stats(cx: &View<'_>, text: &mut String) {
     for (code, count) in cx.server.monitor.errors() {
         line(text, format_args!("errorstat_{code}:count={count}"));
     }
 }
 
 /// Percentiles by command, over the buckets of its histogram.
-fn latency_stats(cx: &Context<'_>, text: &mut String) {
+fn latency_stats(cx: &View<'_>, text: &mut String) {
     let percentiles = cx.server.config.text(Param::LatencyTrackingInfoPercentiles);
     for command in commands::all() {
         let times = cx.server.monitor.times(command);
@@ -362,11 +379,11 @@ fn latency_stats(cx: &Context<'_>, text: &mut String) {
     }
 }
 
-fn cluster(cx: &Context<'_>, text: &mut String) {
+fn cluster(cx: &View<'_>, text: &mut String) {
     fields!(text, "cluster_enabled": i32::from(cx.server.cluster.enabled));
 }
 
-fn keyspace(cx: &Context<'_>, text: &mut String) {
+fn keyspace(cx: &View<'_>, text: &mut String) {
     let store = cx.store.store();
     for db in (0..DATABASES).filter(|&db| store.keys(db) > 0) {
         line(
@@ -381,7 +398,7 @@ fn keyspace(cx: &Context<'_>, text: &mut String) {
     }
 }
 
-fn packing(cx: &Context<'_>, text: &mut String) {
+fn packing(cx: &View<'_>, text: &mut String) {
     let (config, stats) = (&cx.server.config, &cx.server.stats);
     let (slices, longest_slice) = cx.server.slices.figures();
     fields!(text, "pack": if config.is_on(Param::Pack) { "yes" } else { "no" });

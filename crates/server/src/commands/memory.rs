@@ -4,9 +4,14 @@ use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands::info::resident;
 use crate::commands::{self, container};
+use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
+use crate::server::Server;
+use snug_codec::Codec;
+use snug_codec::family::Verdict;
+use snug_store::families::FamilyInfo;
 use snug_store::{DATABASES, Type};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
@@ -208,7 +213,8 @@ fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
     let usage = measure(cx);
     let mut text = String::new();
     if usage.used < LITTLE {
-        text.push_str("There is too little data to say anything about its memory.\n");
+        text.push_str("Hi Sam, this instance is empty or is using very little memory: ");
+        text.push_str("there is nothing to be said about it yet.\n");
         out.w().verbatim("txt", text.as_bytes());
         return Ok(());
     }
@@ -235,12 +241,95 @@ fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
         format!("Clients: each takes {} bytes of buffers on average.", usage.clients / clients),
     );
     if text.is_empty() {
-        text.push_str("Nothing is unusual about the memory in use.\n");
+        text.push_str("Hi Sam, I can't find any memory issue in your instance.\n");
     } else {
-        text.insert_str(0, "This is unusual about the memory in use:\n\n");
+        let opening = "Sam, I detected a few issues in this Redis instance memory implants:\n\n";
+        text.insert_str(0, opening);
     }
+    text.push_str("\nAbout packing:\n\n");
+    about_packing(cx.server, &mut text);
     out.w().verbatim("txt", text.as_bytes());
     Ok(())
+}
+
+/// Blocks that wait to be packed, from which on that is told.
+const BACKLOG_LONG: u64 = 1024;
+/// Families that are named, and the values one must have had to be.
+const FAMILIES_NAMED: usize = 5;
+const FAMILY_VALUES_MIN: u64 = 100;
+
+/// What packing saves; what keeps it from saving more, and what to do about it.
+fn about_packing(server: &Server, text: &mut String) {
+    let store = &server.store;
+    let (mut all, mut from, mut into) = (0, 0, 0);
+    for kind in Type::ALL {
+        let memory = store.type_memory(kind);
+        all += memory.raw;
+        from += memory.packed_from;
+        into += memory.packed;
+    }
+    let mut say = |what: String| {
+        let _ = writeln!(text, " * {what}");
+    };
+    let saved = from.saturating_sub(into);
+    let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+    say(format!(
+        "{from} of {all} bytes of values are packed, into {into}: {:.0} % of all is saved.",
+        percent(saved, all)
+    ));
+    if !server.config.is_on(Param::Pack) {
+        say("Packing is off: CONFIG SET pack yes packs what has cooled.".into());
+        return;
+    }
+    let pending = store.pending_blocks();
+    if pending > BACKLOG_LONG {
+        say(format!(
+            "Backlog: {pending} blocks of streams wait to be packed; there is too little time for it while clients keep the workers busy."
+        ));
+    }
+    let families = store.families();
+    let mut idle: Vec<(u64, String)> = families.all().iter().filter_map(why_raw).collect();
+    idle.sort_by(|a, b| b.cmp(a));
+    let more = idle.len().saturating_sub(FAMILIES_NAMED);
+    for (_, why) in idle.into_iter().take(FAMILIES_NAMED) {
+        say(why);
+    }
+    if more > 0 {
+        say(format!("{more} more families are left raw or save little: see SNUG FAMILIES."));
+    }
+    let dictionaries = families.dictionary_stats();
+    if dictionaries.memory_bytes as u64 > saved / 4 && dictionaries.live > 0 {
+        say(format!(
+            "Dictionaries: {} of them weigh {} bytes, much beside the {saved} that are saved; a smaller pack-dictionary-size may do.",
+            dictionaries.live, dictionaries.memory_bytes
+        ));
+    }
+    if dictionaries.superseded * 2 > dictionaries.live {
+        say(format!(
+            "Dictionaries: {} of {} were replaced and wait for the values that need them to be packed anew.",
+            dictionaries.superseded, dictionaries.live
+        ));
+    }
+}
+
+/// Why the values of a family are not packed, if they are not; and how many
+/// there were.
+fn why_raw(family: &FamilyInfo) -> Option<(u64, String)> {
+    let (stats, shape) = (family.stats, String::from_utf8_lossy(&family.shape));
+    let looked_at = stats.judged + family.skipped;
+    if looked_at < FAMILY_VALUES_MIN {
+        return None;
+    }
+    let why = if family.choice.is_some_and(|choice| choice.codec == Codec::None) {
+        "the policy leaves them raw".to_owned()
+    } else if family.verdict == Verdict::Raw {
+        "they are random, or compressed already".to_owned()
+    } else if family.not_worth * 2 > stats.packed {
+        format!("{} of {} would not save pack-min-saving percent", family.not_worth, stats.packed)
+    } else {
+        return None;
+    };
+    Some((looked_at, format!("Family {shape}: {looked_at} values looked at; {why}.")))
 }
 
 fn purge(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {

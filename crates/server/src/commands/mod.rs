@@ -16,7 +16,7 @@ mod command;
 mod configuration;
 mod connection;
 mod debug;
-mod info;
+pub(crate) mod info;
 mod keys;
 mod latency;
 mod memory;

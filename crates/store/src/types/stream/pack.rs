@@ -365,7 +365,15 @@ fn saves(raw: usize, packed: usize, percent: u8) -> bool {
 impl PackOutcome {
     /// Whether the block was worth packing.
     pub fn is_packed(&self) -> bool {
-        matches!(self.result, Packed::Whole(_) | Packed::Part { packed: Some(_), .. })
+        self.packed_bytes().is_some()
+    }
+
+    /// What it was packed into, if it was worth packing.
+    pub fn packed_bytes(&self) -> Option<usize> {
+        match &self.result {
+            Packed::Whole(bytes) | Packed::Part { packed: Some(bytes), .. } => Some(bytes.len()),
+            Packed::NotWorth | Packed::Part { packed: None, .. } | Packed::Nothing => None,
+        }
     }
 }
 

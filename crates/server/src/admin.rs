@@ -1,0 +1,299 @@
+//! The admin port: HTTP for those who watch and run the server.
+//!
+//! | path | method | answers | token |
+//! | --- | --- | --- | --- |
+//! | `/healthz` | GET | 200 while the process serves | no |
+//! | `/readyz` | GET | 200 while it takes clients, 503 once it ends | no |
+//! | `/metrics` | GET | everything counted, in Prometheus's or OpenMetrics's text | yes |
+//! | `/content/config` | GET, PUT | the packing policy; 400 with the reason for what cannot be | yes |
+//!
+//! Off unless `admin-port` is set. Runs in a thread of its own, so that a scrape
+//! takes nothing from a worker but the moments in which it holds a slot's lock.
+//!
+//! Whatever a peer does costs a bounded amount: at most [`CONNECTIONS_MAX`] at
+//! once, each for one request, [`CONNECTION_TIME`], [`HEAD_BYTES_MAX`] of head
+//! and a policy's length of body.
+
+use crate::config::{Config, POLICY_BYTES_MAX, Param};
+use crate::metrics;
+use crate::server::{Server, random_hex};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::Socket;
+use std::convert::Infallible;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Connections served at once; others wait to be accepted.
+const CONNECTIONS_MAX: usize = 32;
+/// From the first byte to the last, both ways.
+const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// For the request's head to arrive.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// The request's line and headers.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+const HEADERS_MAX: usize = 64;
+
+/// The longest token that is read from a file.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+/// The token that requests need if `admin-token` is empty: that of the token
+/// file, made with a new one if it is not there. The error is one line.
+pub(crate) fn token(config: &Config) -> Result<String, String> {
+    let path = config.text(Param::AdminTokenFile);
+    let context = |e: &dyn std::fmt::Display| format!("admin-token-file '{path}': {e}");
+    let mut text = String::new();
+    match std::fs::File::open(&path) {
+        Ok(file) => {
+            let read = file.take(TOKEN_BYTES_MAX as u64 + 1).read_to_string(&mut text);
+            read.map_err(|e| context(&e))?;
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            text = random_hex();
+            let mut options = std::fs::OpenOptions::new();
+            let made = options.write(true).create_new(true).mode(0o600).open(&path);
+            made.and_then(|mut file| writeln!(file, "{text}")).map_err(|e| context(&e))?;
+            tracing::info!(file = path, "a token for the admin port was generated");
+        }
+        Err(e) => return Err(context(&e)),
+    }
+    let token = text.trim();
+    if token.is_empty()
+        || token.len() > TOKEN_BYTES_MAX
+        || !token.bytes().all(|b| b.is_ascii_graphic())
+    {
+        return Err(context(&"it holds no token (1 to 1024 visible ASCII characters)"));
+    }
+    Ok(token.to_owned())
+}
+
+/// Starts the admin port's thread. It ends with the server.
+pub(crate) fn start(server: &Arc<Server>, sockets: Vec<Socket>) -> io::Result<()> {
+    let server = Arc::clone(server);
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let served = runtime.and_then(|runtime| runtime.block_on(serve(&server, sockets)));
+        if let Err(error) = served {
+            tracing::error!(%error, "the admin port failed");
+        }
+    };
+    std::thread::Builder::new().name("admin".into()).spawn(run).map(drop)
+}
+
+async fn serve(server: &Arc<Server>, sockets: Vec<Socket>) -> io::Result<()> {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    for socket in sockets {
+        let listener = TcpListener::from_std(socket.into())?;
+        tokio::spawn(accept(Arc::clone(server), listener, Arc::clone(&room)));
+    }
+    while !server.ending.load(Relaxed) {
+        let ended = server.shutdown.notified();
+        if !server.ending.load(Relaxed) {
+            ended.await;
+        }
+    }
+    Ok(())
+}
+
+async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Semaphore>) {
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let server = Arc::clone(&server);
+                tokio::spawn(async move {
+                    let served = tokio::time::timeout(CONNECTION_TIME, converse(server, stream));
+                    match served.await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tracing::debug!(%peer, %error, "admin connection lost"),
+                        Err(_) => tracing::debug!(%peer, "admin connection took too long"),
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an admin connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// One request and its answer.
+async fn converse(server: Arc<Server>, stream: TcpStream) -> hyper::Result<()> {
+    let service = service_fn(move |request| {
+        let server = Arc::clone(&server);
+        async move { Ok::<_, Infallible>(answer(&server, request).await) }
+    });
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+type Answer = Response<Full<Bytes>>;
+
+fn reply(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Answer {
+    reply(status, "text/plain; charset=utf-8", text)
+}
+
+/// An error, as a JSON object of one field.
+fn refuse(status: StatusCode, why: &str) -> Answer {
+    let body = serde_json::json!({ "error": why }).to_string();
+    reply(status, "application/json", body)
+}
+
+fn not_allowed(methods: &'static str) -> Answer {
+    let mut answer = refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("allowed: {methods}"));
+    answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    answer
+}
+
+async fn answer(server: &Server, request: Request<Incoming>) -> Answer {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = request.uri().path().to_owned();
+    match (&path[..], reads) {
+        ("/healthz", true) => plain(StatusCode::OK, "ok\n"),
+        ("/readyz", true) if server.ending.load(Relaxed) => {
+            plain(StatusCode::SERVICE_UNAVAILABLE, "ending\n")
+        }
+        ("/readyz", true) => plain(StatusCode::OK, "ready\n"),
+        ("/healthz" | "/readyz", false) => not_allowed("GET, HEAD"),
+        _ if !is_authorized(server, &request) => {
+            let mut answer = refuse(StatusCode::UNAUTHORIZED, "a bearer token is needed");
+            let asks = HeaderValue::from_static("Bearer realm=\"snug\"");
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, asks);
+            answer
+        }
+        ("/metrics", true) => scrape(server, &request),
+        ("/metrics", false) => not_allowed("GET, HEAD"),
+        ("/content/config", true) => {
+            let policy = server.config.text(Param::PackPolicy);
+            reply(StatusCode::OK, "application/json", policy + "\n")
+        }
+        ("/content/config", false) if *request.method() == Method::PUT => {
+            put_policy(server, request).await
+        }
+        ("/content/config", false) => not_allowed("GET, HEAD, PUT"),
+        _ => refuse(StatusCode::NOT_FOUND, "there is no such path"),
+    }
+}
+
+/// Whether the request has the token: compared in a time that tells nothing of
+/// where the two differ.
+fn is_authorized(server: &Server, request: &Request<Incoming>) -> bool {
+    let given = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+    let given = given.and_then(|given| {
+        let (scheme, token) = given.split_at_checked("Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+    });
+    let set = server.config.text(Param::AdminToken);
+    let wanted = if set.is_empty() { server.admin_token.get() } else { Some(&set) };
+    match (given, wanted) {
+        (Some(given), Some(wanted)) => given.ct_eq(wanted.as_bytes()).into(),
+        _ => false,
+    }
+}
+
+fn scrape(server: &Server, request: &Request<Incoming>) -> Answer {
+    let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let open = accept.is_some_and(wants_open_metrics);
+    match metrics::text(server, open) {
+        Ok(text) if open => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            reply(StatusCode::OK, kind, text)
+        }
+        Ok(text) => reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}
+
+/// Whether an `Accept` header prefers OpenMetrics to plain text, by its weights;
+/// of two that weigh the same the first.
+fn wants_open_metrics(accept: &str) -> bool {
+    let weight = |kind: &str| {
+        let ranges = accept.split(',').enumerate().filter_map(|(at, range)| {
+            let mut parts = range.split(';').map(str::trim);
+            let named = parts.next()?;
+            let q = parts.find_map(|part| part.strip_prefix("q="));
+            let q = q.map_or(Some(1.0), |q| q.parse::<f64>().ok())?;
+            (named.eq_ignore_ascii_case(kind) && q > 0.0).then_some((q, at))
+        });
+        ranges.max_by(|(a, i), (b, j)| a.total_cmp(b).then(j.cmp(i)))
+    };
+    match (weight("application/openmetrics-text"), weight("text/plain")) {
+        (Some((open, i)), Some((plain, j))) => {
+            open > plain || (open.total_cmp(&plain).is_eq() && i < j)
+        }
+        (open, _) => open.is_some(),
+    }
+}
+
+async fn put_policy(server: &Server, request: Request<Incoming>) -> Answer {
+    let body = match Limited::new(request.into_body(), POLICY_BYTES_MAX).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let why = format!("the policy is longer than {POLICY_BYTES_MAX} bytes");
+            return refuse(StatusCode::PAYLOAD_TOO_LARGE, &why);
+        }
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
+    };
+    let Ok(json) = std::str::from_utf8(&body) else {
+        return refuse(StatusCode::BAD_REQUEST, "the policy is not UTF-8");
+    };
+    if json.trim().is_empty() {
+        return refuse(StatusCode::BAD_REQUEST, "there is no policy in the request's body");
+    }
+    match server.set_policy(json) {
+        Ok(()) => {
+            tracing::info!("the packing policy was replaced through the admin port");
+            let policy = server.config.text(Param::PackPolicy);
+            reply(StatusCode::OK, "application/json", policy + "\n")
+        }
+        Err(why) => refuse(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_accept_header_is_weighed() {
+        for (accept, open) in [
+            ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", true),
+            ("text/plain;q=0.9,application/openmetrics-text;q=0.5", false),
+            ("application/openmetrics-text", true),
+            ("application/openmetrics-text;q=0", false),
+            ("text/plain, application/openmetrics-text", false),
+            ("*/*", false),
+            ("", false),
+            ("application/openmetrics-text;q=nonsense,,;", false),
+        ] {
+            assert_eq!(wants_open_metrics(accept), open, "{accept}");
+        }
+    }
+}

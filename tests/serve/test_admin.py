@@ -1,0 +1,380 @@
+"""The admin port: who is let in, what hostile and slow peers get, the policy over
+HTTP, and metrics that parse in both formats and say what INFO says."""
+
+import http.client
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from harness import servers
+from test_policy import AT_ONCE, BAD, NEVER, PNG, VALUE, about, policy, until
+
+pytestmark = pytest.mark.snug_only
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+TOKEN = "s3cret-token"
+OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+
+
+class Admin:
+    """A server with an admin port."""
+
+    def __init__(self, server):
+        self.server, self.port = server, int(server.command[server.command.index("--admin-port") + 1])
+
+    def ask(self, path, method="GET", token=TOKEN, body=None, headers=()):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        headers = dict(headers)
+        if token is not None:
+            headers.setdefault("Authorization", f"Bearer {token}")
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(), answer.headers
+        finally:
+            connection.close()
+
+    def raw(self, *pieces, pause=0):
+        """Sends bytes and reads until the server closes; what it said."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as peer:
+            try:
+                for piece in pieces:
+                    peer.sendall(piece)
+                    time.sleep(pause)
+                said = b""
+                while more := peer.recv(65536):
+                    said += more
+                return said
+            except (ConnectionResetError, BrokenPipeError):
+                return b""
+
+    def metrics(self, accept=""):
+        status, text, headers = self.ask("/metrics", headers={"Accept": accept})
+        assert status == 200
+        is_open = headers["Content-Type"].startswith("application/openmetrics-text")
+        return list((parse_open if is_open else parse_plain)(text)), headers["Content-Type"], text
+
+    def value(self, name, **labels):
+        found = [s.value for family in self.metrics()[0] for s in family.samples if s.name == name and labels.items() <= s.labels.items()]
+        assert len(found) <= 1, found
+        return found[0] if found else None
+
+
+def admin_server(target, *flags):
+    return target.server("--admin-port", str(servers.free_port()), "--enable-debug-command", "local", *flags)
+
+
+@pytest.fixture
+def admin(target, request):
+    server = admin_server(target, "--admin-token", TOKEN, *getattr(request, "param", NEVER)).start()
+    yield Admin(server)
+    print(server.log())
+    assert server.stop() == 0
+
+
+def threads(server):
+    return {path.read_text().strip() for path in pathlib.Path(f"/proc/{server.pid}/task").glob("*/comm")}
+
+
+def test_it_is_off_unless_it_is_asked_for(target, admin):
+    server = target.start()
+    try:
+        assert "admin" not in threads(server) and "admin" in threads(admin.server)
+        assert not (server.directory / "snug-admin.token").exists()
+    finally:
+        server.stop()
+    assert not (admin.server.directory / "snug-admin.token").exists(), "a token was given"
+
+
+def test_a_token_is_made_and_kept(target):
+    server = admin_server(target)
+    path = server.directory / "snug-admin.token"
+    server.start()
+    try:
+        token = path.read_text().strip()
+        assert path.stat().st_mode & 0o777 == 0o600 and len(token) == 40
+        assert "snug-admin.token" in server.log() and token not in server.log()
+        assert Admin(server).ask("/metrics", token=token)[0] == 200
+        assert Admin(server).ask("/metrics", token="")[0] == 401
+        server.process.terminate()
+        server.process.wait(30)
+        server.start()
+        assert Admin(server).ask("/metrics", token=token)[0] == 200, "the same after a restart"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("content", ["", "two words", "x" * 2000])
+def test_a_bad_token_file_refuses_to_start(target, content):
+    server = admin_server(target)
+    (server.directory / "snug-admin.token").write_text(content)
+    done = subprocess.run(server.command, cwd=server.directory, capture_output=True, text=True, timeout=30)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    assert done.returncode == 1 and len(said) == 1 and "admin-token-file" in said[0], said
+
+
+def test_a_port_that_is_taken_refuses_to_start(target, admin):
+    server = target.server("--admin-port", str(admin.port), "--admin-token", "x")
+    done = subprocess.run(server.command, capture_output=True, text=True, timeout=30)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    assert done.returncode == 1 and len(said) == 1 and "admin-port" in said[0], said
+
+
+def test_who_is_let_in(admin):
+    for path in ("/healthz", "/readyz"):
+        status, text, _ = admin.ask(path, token=None)
+        assert (status, text) == (200, {"/healthz": "ok\n", "/readyz": "ready\n"}[path])
+        assert admin.ask(path, "HEAD", token=None)[:2] == (200, "")
+    for token in (None, "", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), " "):
+        for path, method in [("/metrics", "GET"), ("/content/config", "GET"), ("/content/config", "PUT"), ("/nosuch", "GET")]:
+            status, text, headers = admin.ask(path, method, token=token)
+            assert status == 401 and "error" in json.loads(text), (path, token)
+            assert headers["WWW-Authenticate"].startswith("Bearer")
+    for header in (TOKEN, f"Basic {TOKEN}", "Bearer", "bearer", "B"):
+        assert admin.ask("/metrics", token=None, headers={"Authorization": header})[0] == 401
+    assert admin.ask("/metrics", token=None, headers={"Authorization": f"bearer {TOKEN}"})[0] == 200
+    with admin.server.connect() as c:
+        c.call("CONFIG", "SET", "admin-token", "another", "slowlog-log-slower-than", "0")
+        assert admin.ask("/metrics")[0] == 401
+        assert admin.ask("/metrics", token="another")[0] == 200
+        c.call("CONFIG", "SET", "admin-token", "hidden-now")
+        assert b"hidden-now" not in repr(c.call("SLOWLOG", "GET")).encode()
+
+
+def test_paths_and_methods_that_are_not_there(admin):
+    for path in ("/", "/nosuch", "/metrics/", "/content", "/../metrics"):
+        status, text, _ = admin.ask(path)
+        assert status == 404 and "error" in json.loads(text), path
+    for path, allowed in [("/metrics", "GET, HEAD"), ("/content/config", "GET, HEAD, PUT"), ("/healthz", "GET, HEAD")]:
+        for method in ("POST", "DELETE", "OPTIONS"):
+            status, _, headers = admin.ask(path, method)
+            assert (status, headers["Allow"]) == (405, allowed)
+    assert admin.ask("/metrics?name=x")[0] == 200
+
+
+def test_requests_that_are_none_or_too_large(admin):
+    head = f"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+    assert b" 200 " in admin.raw(head + b"\r\n")[:20]
+    assert admin.raw(head + b"X: " + b"x" * 100_000 + b"\r\n\r\n")[:12] in (b"HTTP/1.1 431", b"")
+    assert admin.raw(head + b"".join(b"X%d: y\r\n" % n for n in range(500)) + b"\r\n")[:12] in (b"HTTP/1.1 431", b"")
+    assert admin.raw(b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n")[:12] in (b"HTTP/1.1 414", b"HTTP/1.1 431", b"")
+    for nonsense in (b"*1\r\n$4\r\nPING\r\n", b"\0" * 5000, b"GET\r\n\r\n"):
+        assert admin.raw(nonsense)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431", b"")
+    assert admin.ask("/healthz", token=None)[0] == 200
+
+
+def test_slow_peers_are_cut_off_and_keep_nobody_out(admin):
+    head = f"PUT /content/config HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 1000\r\n\r\n".encode()
+    idle = [socket.create_connection(("127.0.0.1", admin.port)) for _ in range(100)]
+    # A hundred that say nothing fill every place; each is given up in its time.
+    assert admin.ask("/healthz", token=None)[0] == 200
+    for peer in idle:
+        peer.close()
+    said = []
+    slow = [lambda: said.append(admin.raw(b"GET /metrics HTTP/1.1\r\n")), lambda: said.append(admin.raw(head + b"{"))]
+    waiting = [threading.Thread(target=one) for one in slow]
+    for one in waiting:
+        one.start()
+    for one in waiting:
+        one.join()
+    assert all(b" 200 " not in text[:20] for text in said), said
+    assert policy_over_http(admin) == "{}\n"
+    with admin.server.connect() as c:
+        assert c.call("PING") == ("+", b"PONG")
+
+
+def policy_over_http(admin):
+    status, text, headers = admin.ask("/content/config")
+    assert status == 200 and headers["Content-Type"] == "application/json"
+    return text
+
+
+@pytest.mark.parametrize("admin", [AT_ONCE], indirect=True)
+def test_the_policy_over_http(admin):
+    with admin.server.connect() as c:
+        c.call("SET", "doc:1", VALUE)
+        until(lambda: about(c, "doc:1")[b"codec"] == b"zstd")
+        rules = {"level": 5, "rules": [{"key": "doc:*", "codec": "lz4"}]}
+        status, text, _ = admin.ask("/content/config", "PUT", body=json.dumps(rules))
+        assert status == 200 and json.loads(text) == rules
+        assert json.loads(policy(c)) == json.loads(policy_over_http(admin)) == rules
+        until(lambda: about(c, "doc:1")[b"codec"] == b"lz4")
+        for body, why in [*BAD, (b"\xff", "not UTF-8"), ("", "no policy"), (" \n", "no policy")]:
+            status, text, _ = admin.ask("/content/config", "PUT", body=body)
+            assert status == (413 if "262144" in why else 400), (status, why)
+            assert why in json.loads(text)["error"]
+        assert json.loads(policy(c)) == rules, "what cannot be leaves what is"
+
+
+def test_metrics_in_both_formats(admin):
+    with admin.server.connect() as c:
+        c.call("SET", "k", "v")
+        c.call("XADD", "s", "*", "f", "v")
+        c.call("NOSUCH")
+    plain, kind, text = admin.metrics("text/plain")
+    assert kind.startswith("text/plain; version=0.0.4") and "# EOF" not in text
+    opened, kind, text = admin.metrics(OPEN_METRICS)
+    assert kind.startswith("application/openmetrics-text; version=1.0.0") and text.endswith("# EOF\n")
+    names = lambda families: {sample.name for family in families for sample in family.samples}
+    assert names(plain) == names(opened)
+    assert {f.name: (f.type, f.documentation) for f in opened} == {f.name.removesuffix("_total"): (f.type, f.documentation) for f in plain}
+    for family in opened:
+        assert family.documentation and family.samples, family.name
+        assert family.type in ("gauge", "counter", "histogram"), family.name
+
+
+def test_metrics_say_what_info_says(admin):
+    with admin.server.connect() as c:
+        for n in range(50):
+            c.call("SET", f"key:{n}", n)
+            c.call("GET", f"key:{n}")
+        c.call("GET", "nosuch")
+        c.call("EXPIRE", "key:1", 1000)
+        c.call("INCR", "key:1", "x")
+        c.call("SELECT", 3)
+        c.call("SET", "other", "x")
+    info = admin.server.info()
+    assert info["db0"].startswith("keys=50,expires=1,")
+    samples = {(s.name, *sorted(s.labels.items())): s.value for f in admin.metrics()[0] for s in f.samples}
+    rows = re.findall(r'^ *\("(\w+)", "(redis_\w+)", (\w+), "', (DOCS.parent / "crates/server/src/metrics.rs").read_text(), re.MULTILINE)
+    rows += re.findall(r'^ +\(\n +"(\w+)",\n +"(redis_\w+)",\n +(\w+),', (DOCS.parent / "crates/server/src/metrics.rs").read_text(), re.MULTILINE)
+    assert len(rows) > 80
+    moving = re.compile(r"memory|allocator|fragmentation|cpu|uptime|instantaneous|net_|rss|frag|commands_processed|connections_received|reads_|writes_|clients$|clients_normal|expire_cycle|max_.*put_buffer")
+    for field, name, kind in rows:
+        value = samples[(name + ("_total" if kind == "Counter" else ""),)]
+        if not moving.search(name):
+            wanted = float(info[field] == "ok") if kind == "Status" else float(info[field])
+            assert value == wanted, (field, value, info[field])
+    assert samples[("redis_keyspace_hits_total",)] == 50 and samples[("redis_keyspace_misses_total",)] == 1
+    assert samples[("redis_db_keys", ("db", "db0"))] == 50 and samples[("redis_db_keys", ("db", "db3"))] == 1
+    assert samples[("redis_db_keys_expiring", ("db", "db0"))] == 1
+    assert samples[("redis_commands_total", ("cmd", "get"))] == 51
+    assert samples[("redis_commands_rejected_calls_total", ("cmd", "incr"))] == 1
+    assert samples[("redis_errors_total", ("err", "ERR"))] == 1
+    assert samples[("snug_command_seconds_count", ("cmd", "set"))] == 51
+    assert samples[("snug_command_seconds_bucket", ("cmd", "set"), ("le", "+Inf"))] == 51
+    assert abs(samples[("redis_memory_used_bytes",)] - float(info["used_memory"])) < 4e6
+    assert samples[("redis_up",)] == 1
+
+
+@pytest.mark.parametrize("admin", [AT_ONCE], indirect=True)
+def test_metrics_of_packing(admin):
+    with admin.server.connect() as c:
+        c.call("SNUG", "POLICY", "SET", '{"rules": [{"key": "l:*", "codec": "lz4"}, {"key": "n:*", "codec": "none"}], "level": 5}')
+        for n in range(300):
+            c.call("SET", f"l:{n}", VALUE)
+            c.call("SET", f"n:{n}", VALUE)
+            c.call("SET", f"png:{n}", PNG)
+            c.call("XADD", "s", "*", "field", f"value {n}" * 10)
+        for n in range(300):
+            until(lambda: about(c, f"l:{n}")[b"codec"] == b"lz4")
+            until(lambda: about(c, f"png:{n}")[b"codec"] == b"zstd")
+            assert c.call("GET", f"png:{n}") == ("$", PNG)
+        until(lambda: about(c, "s")[b"codec"] == b"zstd")
+    info = admin.server.info()
+    for codec, level, mime in [("lz4", "0", "unknown"), ("zstd", "5", "image")]:
+        labels = {"type": "string", "codec": codec, "level": level, "mime": mime}
+        assert admin.value("snug_packing_values_total", **labels) >= 300
+        assert admin.value("snug_packing_raw_bytes_total", **labels) > 2 * admin.value("snug_packing_packed_bytes_total", **labels) > 0
+    assert admin.value("snug_packing_values_total", type="stream", codec="zstd") >= 1
+    assert admin.value("snug_packed_bytes", type="string") > 0
+    assert admin.value("snug_value_bytes", type="stream") == float(info["raw_bytes_stream"])
+    assert admin.value("snug_packed_ratio") > 2
+    assert admin.value("snug_family_left_by_policy", family="n:#") >= 300
+    assert admin.value("snug_family_raw_bytes", family="l:#") > 2 * admin.value("snug_family_packed_bytes", family="l:#")
+    assert admin.value("snug_pack_seconds_count", type="string") >= 600
+    assert admin.value("snug_pack_seconds_count", type="stream") >= 1
+    assert admin.value("snug_unpack_seconds_count", type="string") >= 300 // 16
+    assert 0 < admin.value("snug_sweeper_turn_longest_seconds") and 0 < admin.value("snug_sweeper_share") <= 1
+
+
+@pytest.mark.parametrize("admin", [AT_ONCE], indirect=True)
+def test_labels_are_bounded(admin):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    with admin.server.connect() as c:
+        for a in letters:
+            for b in letters[:6]:
+                c.call("SET", f'{a}{b}"\\\n:1', VALUE)
+        until(lambda: int(admin.server.info()["strings_packed"]) >= 26 * 6)
+    families, _, _ = admin.metrics(OPEN_METRICS)
+    rows = {s.labels["family"]: s.value for f in families if f.name == "snug_family_values" for s in f.samples}
+    assert len(rows) == 65 and rows["(others)"] >= 26 * 6 - 64
+    assert 'aa"\\\n:#' in rows
+
+
+def metrics_of_the_page():
+    return {name: kind for name, kind in re.findall(r"^\| `(\w+)` \| (\w+) \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)}
+
+
+@pytest.mark.parametrize("admin", [AT_ONCE], indirect=True)
+def test_every_metric_is_documented(admin):
+    with admin.server.connect() as c:
+        c.call("SET", "k", VALUE, "EX", "1000")
+        c.call("NOSUCH")
+        c.call("CONFIG", "SET", "slowlog-log-slower-than", "0")
+        c.call("PING")
+        until(lambda: about(c, "k")[b"codec"] == b"zstd")
+    found = {f.name + ("_total" if f.type == "counter" else ""): f.type for f in admin.metrics(OPEN_METRICS)[0]}
+    assert metrics_of_the_page() == found
+
+
+def test_the_dashboard_asks_for_what_there_is():
+    board = json.loads((DOCS / "grafana-dashboard.json").read_text())
+    documented = metrics_of_the_page()
+    known = set(documented) | {f"{n}{s}" for n, kind in documented.items() if kind == "histogram" for s in ("_bucket", "_sum", "_count")}
+    asked = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    assert len(asked) >= 15
+    for expr in asked:
+        names = set(re.findall(r"\b(?:snug|redis)_\w+", expr))
+        assert names and names <= known, expr
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_prometheus_takes_the_example(tmp_path, admin):
+    promtool = shutil.which("promtool")
+    if not promtool:
+        pytest.skip("promtool is not installed (apt-get install prometheus)")
+    example = (DOCS / "prometheus.yml").read_text()
+    (tmp_path / "snug-admin.token").write_text(TOKEN)
+    config = tmp_path / "prometheus.yml"
+    config.write_text(example.replace("/var/lib/snug", str(tmp_path)))
+    done = subprocess.run([promtool, "check", "config", str(config)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for accept in ("text/plain", OPEN_METRICS):
+        if accept == "text/plain":
+            done = subprocess.run([promtool, "check", "metrics"], input=admin.metrics(accept)[2], capture_output=True, text=True, timeout=60)
+            assert "error" not in done.stderr.lower(), done.stderr
+
+
+def doctor(c):
+    return c.call("MEMORY", "DOCTOR")[1].decode()
+
+
+@pytest.mark.parametrize("admin", [[*AT_ONCE, "--pack-cpu-percent", "100"]], indirect=True)
+def test_the_doctor_speaks_of_packing(admin):
+    import random
+
+    with admin.server.connect() as c:
+        assert doctor(c).startswith("Hi Sam, this instance is empty or is using very little memory")
+        c.call("SNUG", "POLICY", "SET", '{"rules": [{"key": "left:*", "codec": "none"}]}')
+        rng = random.Random(1)
+        for n in range(300):
+            c.call("SET", f"noise:{n}", rng.randbytes(20_000))
+            c.call("SET", f"left:{n}", VALUE * 20)
+            c.call("SET", f"doc:{n}", VALUE)
+        until(lambda: "noise:#: 300 values looked at; they are random" in doctor(c))
+        until(lambda: "left:#: 300 values looked at; the policy leaves them raw" in doctor(c))
+        said = doctor(c)
+        assert said.startswith(("Hi Sam, I can't find any memory issue", "Sam, I detected a few issues in this Redis instance"))
+        assert "About packing:" in said and "Family doc:#" not in said
+        c.call("CONFIG", "SET", "pack", "no")
+        assert "Packing is off" in doctor(c)
