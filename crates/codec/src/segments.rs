@@ -62,6 +62,39 @@ impl Segments {
         self.len == 0
     }
 
+    /// An empty chain with room in its list for the segments of `len` bytes.
+    pub fn with_room_for(len: usize) -> Self {
+        let parts = Vec::with_capacity(len.div_ceil(SEGMENT_BYTES));
+        Self { parts, ..Self::default() }
+    }
+
+    /// Segment `index` as a chain of its own, sharing it.
+    pub fn segment(&self, index: usize) -> Option<Self> {
+        let part = self.parts.get(index)?.clone();
+        let is_last = index + 1 == self.parts.len();
+        let last_room = if is_last { self.last_room } else { SEGMENT_BYTES };
+        Some(Self { len: part.len(), last_room, parts: vec![part] })
+    }
+
+    /// Adds a segment behind the others by reference: one that was allocated
+    /// with just its length. What does not fit there as it is is copied.
+    pub fn push_segment(&mut self, part: Bytes) {
+        let fits = self.len.is_multiple_of(SEGMENT_BYTES) && part.len() <= SEGMENT_BYTES;
+        if !fits || part.is_empty() {
+            return self.append(&part);
+        }
+        self.len += part.len();
+        self.last_room = part.len();
+        self.parts.push(part);
+    }
+
+    /// Whether both chains are the very same memory: while both are held, the
+    /// same bytes. O(segments).
+    pub fn is_same(&self, other: &Self) -> bool {
+        let place = |part: &Bytes| (part.as_ptr(), part.len());
+        self.parts.iter().map(place).eq(other.parts.iter().map(place))
+    }
+
     /// The segments in order.
     pub fn parts(&self) -> &[Bytes] {
         &self.parts
@@ -384,6 +417,27 @@ mod tests {
                 prop_assert!(chain.to_vec() == plain, "a write was seen through a shared chain");
             }
             prop_assert_eq!(chain.allocated(|bytes| bytes), allocated_by_looking(chain));
+        }
+
+        /// A chain put together from shared segments is the same, and a write to
+        /// either is not seen through the other.
+        #[test]
+        fn segments_are_shared(len in 0usize..600_000, at in 0usize..600_000) {
+            let bytes: Vec<u8> = (0..len).map(|i| (i / 9) as u8).collect();
+            let mut chain = Segments::from(&bytes[..]);
+            let mut again = Segments::with_room_for(len);
+            for index in 0..chain.parts().len() {
+                let one = chain.segment(index).unwrap();
+                prop_assert_eq!(one.len(), chain.parts()[index].len());
+                again.push_segment(one.parts()[0].clone());
+            }
+            prop_assert!(chain.segment(chain.parts().len()).is_none());
+            prop_assert!(again.is_same(&chain) && again == chain);
+            again.push_segment(Bytes::from_static(b"tail"));
+            prop_assert!(again.to_vec() == [&bytes[..], b"tail"].concat());
+            chain.write_at(at, b"other");
+            prop_assert!(!again.is_same(&chain));
+            prop_assert!(again.to_vec() == [&bytes[..], b"tail"].concat());
         }
 
         #[test]

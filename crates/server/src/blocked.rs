@@ -36,7 +36,7 @@ use crate::client::{Client, Shared};
 use crate::command::Command;
 use crate::context::{Context, OwnedArgs};
 use crate::dispatch;
-use crate::out::Out;
+use crate::out::{Chunk, Out};
 use crate::pubsub::{self, Caller};
 use crate::server::Server;
 use crate::stats::Stat;
@@ -91,7 +91,7 @@ pub(crate) struct Waiter {
 enum State {
     Waiting,
     /// It waits no longer; the reply, until its connection takes it.
-    Ended(Option<Vec<Bytes>>),
+    Ended(Option<Vec<Chunk>>),
 }
 
 /// Why a client is to wait no longer, though nothing came.
@@ -241,7 +241,7 @@ impl Blocked {
 
 impl Waiter {
     /// The reply, once it has ended.
-    pub(crate) fn take_reply(&self) -> Option<Vec<Bytes>> {
+    pub(crate) fn take_reply(&self) -> Option<Vec<Chunk>> {
         match &mut *self.state.lock() {
             State::Waiting => None,
             State::Ended(reply) => Some(reply.take().unwrap_or_default()),
@@ -263,7 +263,7 @@ impl Waiter {
                 writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
             }
         }
-        let reply = vec![Bytes::from(reply)];
+        let reply = vec![Bytes::from(reply).into()];
         let ended = self.finish(&server.blocked, &mut self.state.lock(), reply);
         if ended {
             let failed = reason == Reason::Unblocked;
@@ -277,7 +277,7 @@ impl Waiter {
         ended
     }
 
-    fn finish(&self, blocked: &Blocked, state: &mut State, reply: Vec<Bytes>) -> bool {
+    fn finish(&self, blocked: &Blocked, state: &mut State, reply: Vec<Chunk>) -> bool {
         if matches!(state, State::Ended(_)) {
             return false;
         }
@@ -310,6 +310,7 @@ impl Waiter {
             in_exec: false,
             hashed: None,
             on_behalf: Some(self),
+            pool: None,
         };
         let caller = Caller::enter(cx.client);
         dispatch::call(&mut cx, command, self.args.args(), &mut out);
@@ -321,8 +322,8 @@ impl Waiter {
             }
             return true;
         }
-        let mut reply = vec![Bytes::from(own)];
-        out.drain(|bytes| reply.push(bytes));
+        let mut reply = vec![Bytes::from(own).into()];
+        out.drain(|chunk| reply.push(chunk));
         self.finish(&server.blocked, &mut state, reply);
         false
     }

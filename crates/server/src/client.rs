@@ -10,6 +10,7 @@
 use crate::blocked::Waiter;
 use crate::command::Command;
 use crate::context::OwnedArgs;
+use crate::large::Awaited;
 use parking_lot::Mutex;
 use snug_resp::Protocol;
 use std::collections::HashSet;
@@ -62,6 +63,8 @@ pub(crate) struct Client {
     pub waits_to_write: bool,
     /// What it waits for, if it does: it executes nothing meanwhile.
     pub blocked: Option<Arc<Waiter>>,
+    /// Work on a large value that its command waits for.
+    pub awaited: Option<Awaited>,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
     /// When the last command of this batch ended, which is when the next
@@ -101,6 +104,7 @@ impl Client {
             shard_channels: HashSet::new(),
             waits_to_write: false,
             blocked: None,
+            awaited: None,
             close: false,
             clock: None,
         }

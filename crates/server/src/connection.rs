@@ -20,12 +20,15 @@ use crate::client::{Client, Shared};
 use crate::config::Param;
 use crate::context::{Args, Context, Large, OwnedArgs};
 use crate::dispatch;
-use crate::out::Out;
+use crate::error::Error;
+use crate::large::Awaited;
+use crate::out::{Chunk, Out, Unpacking};
 use crate::server::Server;
 use crate::stats::Stat;
 use crate::worker::{self, Scratch};
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
+use snug_codec::pool::Pool;
 use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
 use snug_store::{Batch, Key};
 use std::collections::VecDeque;
@@ -35,12 +38,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
 const TURN_BYTES_MAX: usize = 512 * 1024;
+/// Bytes given to the socket at once, or one chunk more.
+const SEND_AT_ONCE: usize = 128 * 1024;
 /// Replies gathered before they are written, in bytes.
 const WRITE_AT: usize = 256 * 1024;
 /// Unread replies above which a client's requests are left unread. High, for a
@@ -63,7 +69,7 @@ pub(crate) struct Connection {
     large: Vec<Large>,
     filling: Option<SegmentsFiller>,
     /// Replies that the socket did not take yet.
-    unsent: VecDeque<Bytes>,
+    unsent: VecDeque<Chunk>,
     unsent_bytes: usize,
     soft_limit_since: Option<u64>,
     end_of_input: bool,
@@ -94,12 +100,16 @@ impl Drop for Connection {
     }
 }
 
-/// Executes one command of a client; false if it has to wait for a pause to end.
+/// Where a command is executed: the batch, the worker and its workspaces.
+#[derive(Clone, Copy)]
+struct Place<'b>(&'b Batch<'b>, usize, &'b Pool);
+
+/// Executes one command of a client; false if it has to wait for a pause to end,
+/// or for work on a large value.
 fn dispatch_one(
     server: &Server,
     client: &mut Client,
-    batch: &Batch<'_>,
-    worker: usize,
+    Place(batch, worker, pool): Place<'_>,
     args: Args<'_>,
     hashed: Option<Key<'_>>,
     out: &mut Out,
@@ -107,8 +117,9 @@ fn dispatch_one(
     out.protocol = client.protocol;
     let command = crate::commands::none();
     let (in_exec, on_behalf) = (false, None);
+    let (store, pool) = (batch, Some(pool));
     let mut cx =
-        Context { client, store: batch, server, command, worker, in_exec, hashed, on_behalf };
+        Context { client, store, server, command, worker, in_exec, hashed, on_behalf, pool };
     let executed = dispatch::execute(&mut cx, args, out);
     if blocked::any_ready() {
         server.serve(batch, worker);
@@ -139,8 +150,9 @@ impl Future for Connection {
             Poll::Ready(Err(end)) => Poll::Ready(end),
             Poll::Ready(Ok(())) => {
                 // The turn is used up and there may be more: to the back of
-                // the queue.
-                task.waker().wake_by_ref();
+                // the queue, and behind whoever has sent something meanwhile.
+                let yielded = std::pin::pin!(tokio::task::yield_now()).poll(task);
+                debug_assert!(yielded.is_pending());
                 Poll::Pending
             }
             Poll::Pending => Poll::Pending,
@@ -180,11 +192,17 @@ impl Connection {
         let mut used = 0;
         loop {
             if self.unsent_bytes > 0 {
-                let sent = self.send(task)?;
+                let sent = self.send(task, &mut used)?;
                 if self.unsent_bytes > 0 {
-                    debug_assert!(sent.is_pending());
+                    if sent.is_ready() {
+                        return Poll::Ready(Ok(()));
+                    }
                     self.check_output_limit()?;
-                    if self.client.close || self.end_of_input || self.unsent_bytes > UNREAD_MAX {
+                    let ends = self.client.close || self.end_of_input;
+                    // Work that was begun is not kept waiting, for others may
+                    // wait for its workspace.
+                    let waits = self.client.awaited.is_none() && self.unsent_bytes > UNREAD_MAX;
+                    if ends || waits {
                         return Poll::Pending;
                     }
                 }
@@ -215,35 +233,84 @@ impl Connection {
         }
     }
 
-    fn queue(&mut self, bytes: Bytes) {
-        self.unsent_bytes += bytes.len();
-        self.unsent.push_back(bytes);
+    fn queue(&mut self, chunk: impl Into<Chunk>) {
+        let chunk = chunk.into();
+        self.unsent_bytes += chunk.len();
+        self.unsent.push_back(chunk);
         self.client.shared.figures.output_bytes.store(self.unsent_bytes, Relaxed);
     }
 
-    /// Sends what waits, as much as the socket takes.
-    fn send(&mut self, task: &mut Task<'_>) -> Result<Poll<()>, End> {
-        while self.unsent_bytes > 0 {
-            let mut slices = [IoSlice::new(&[]); 32];
-            for (slice, bytes) in slices.iter_mut().zip(&self.unsent) {
-                *slice = IoSlice::new(bytes);
+    /// Sends what waits, as much as the socket takes (then pending) or the turn
+    /// allows. What is packed is unpacked no sooner than the socket has taken
+    /// what is before it.
+    fn send(&mut self, task: &mut Task<'_>, used: &mut usize) -> Result<Poll<()>, End> {
+        let slice = Duration::from_micros(self.server.config.number(Param::PackSliceUs) as u64);
+        let mut began: Option<Instant> = None;
+        while self.unsent_bytes > 0 && *used < TURN_BYTES_MAX {
+            if let Some(Chunk::Packed(unpacking)) = self.unsent.front() {
+                let (unpacking, now) = (unpacking.clone(), Instant::now());
+                self.unpack(unpacking)?;
+                let took = now.elapsed();
+                let turn = began.get_or_insert(now).elapsed();
+                // If another one might not fit, this is the turn's last.
+                if turn + took > slice {
+                    *used = TURN_BYTES_MAX;
+                }
             }
-            let count = self.unsent.len().min(slices.len());
+            let mut slices = [IoSlice::new(&[]); 32];
+            let (mut count, mut len) = (0, 0);
+            for (slice, chunk) in slices.iter_mut().zip(&self.unsent) {
+                let Chunk::Bytes(bytes) = chunk else { break };
+                *slice = IoSlice::new(bytes);
+                (count, len) = (count + 1, len + bytes.len());
+                if len >= SEND_AT_ONCE {
+                    break;
+                }
+            }
             let stream = Pin::new(&mut self.stream);
             let Poll::Ready(sent) = stream.poll_write_vectored(task, &slices[..count])? else {
                 return Ok(Poll::Pending);
             };
             self.sent(sent);
+            *used += sent;
         }
-        self.soft_limit_since = None;
+        if self.unsent_bytes == 0 {
+            self.soft_limit_since = None;
+        }
         Ok(Poll::Ready(()))
+    }
+
+    /// Unpacks a segment of the first chunk that waits. What is damaged is
+    /// answered with an error, or, if the client has had a part of it, with the
+    /// end of the connection.
+    fn unpack(&mut self, unpacking: Unpacking) -> Result<(), End> {
+        let began = Instant::now();
+        self.unsent_bytes -= self.unsent.pop_front().map_or(0, |chunk| chunk.len());
+        let before = self.unsent.len();
+        let done = worker::with(|scratch| unpacking.advance(&scratch.session, &mut self.unsent));
+        self.server.slices.took(began.elapsed().as_nanos() as u64);
+        if let Err((damaged, nothing_sent)) = done {
+            tracing::warn!(client = self.client.id(), %damaged, "a large string cannot be unpacked");
+            if !nothing_sent {
+                return Err(End::Closed);
+            }
+            let mut reply = Vec::new();
+            let error = Error::from(damaged);
+            Writer::new(&mut reply, self.client.protocol).error_bytes(error.text());
+            self.server.stats.add(Stat::total_error_replies, 1);
+            self.server.monitor.error(&error.code());
+            self.unsent.push_front(Bytes::from(reply).into());
+        }
+        let added = self.unsent.len() - before;
+        self.unsent_bytes += self.unsent.iter().take(added).map(Chunk::len).sum::<usize>();
+        Ok(())
     }
 
     fn sent(&mut self, mut bytes: usize) {
         self.server.stats.add(Stat::total_net_output_bytes, bytes as u64);
         self.server.stats.add(Stat::total_writes_processed, 1);
         self.unsent_bytes -= bytes;
-        while let Some(front) = self.unsent.front_mut() {
+        while let Some(Chunk::Bytes(front)) = self.unsent.front_mut() {
             if front.len() > bytes {
                 front.advance(bytes);
                 break;
@@ -287,7 +354,12 @@ impl Connection {
         if self.client.blocked.is_some() {
             return self.wait(task);
         }
+        if let Some(Awaited::Running(work)) = &mut self.client.awaited {
+            let finished = ready!(work.0.as_mut().poll(task));
+            self.client.awaited = Some(Awaited::Done(finished));
+        }
         if self.server.is_paused(&self.client) {
+            self.client.awaited = None;
             self.server.wait_for_unpause(task.waker());
             return Poll::Pending;
         }
@@ -352,7 +424,7 @@ impl Connection {
 
     /// The client waits no longer: this is what it is told, then execution
     /// goes on.
-    fn served(&mut self, reply: Vec<Bytes>) {
+    fn served(&mut self, reply: Vec<Chunk>) {
         self.timer = None;
         if let Some(waiter) = self.client.blocked.take() {
             worker::with(|scratch| {
@@ -360,7 +432,7 @@ impl Connection {
                 self.server.blocked.remove(&batch, &waiter);
             });
         }
-        reply.into_iter().filter(|bytes| !bytes.is_empty()).for_each(|bytes| self.queue(bytes));
+        reply.into_iter().filter(|chunk| chunk.len() > 0).for_each(|chunk| self.queue(chunk));
         self.resume = true;
     }
 
@@ -371,16 +443,10 @@ impl Connection {
         if let Some(owned) = self.stalled.take() {
             let batch = scratch.session.enter(crate::server::unix_ms());
             let (out, worker) = (&mut scratch.out, scratch.worker);
-            self.client.clock = None;
-            if !dispatch_one(
-                &self.server,
-                &mut self.client,
-                &batch,
-                worker,
-                owned.args(),
-                None,
-                out,
-            ) {
+            let (client, args) = (&mut self.client, owned.args());
+            client.clock = None;
+            let place = Place(&batch, worker, &scratch.pool);
+            if !dispatch_one(&self.server, client, place, args, None, out) {
                 self.stalled = Some(owned);
                 self.resume = true;
                 return Poll::Ready(Ok(0));
@@ -488,7 +554,7 @@ impl Connection {
 
     /// Executes every complete command in `buffer`; the bytes used.
     fn execute(&mut self, scratch: &mut Scratch, buffer: &mut [u8]) -> usize {
-        let Scratch { session, out, ahead, worker, .. } = scratch;
+        let Scratch { session, out, ahead, worker, pool, .. } = scratch;
         let server = Arc::clone(&self.server);
         let now = crate::server::unix_ms();
         let batch = session.enter(now);
@@ -510,7 +576,7 @@ impl Connection {
                 let args = Args { buf, spans, large: &self.large };
                 let client = &mut self.client;
                 if !spans.is_empty()
-                    && !dispatch_one(&server, client, &batch, *worker, args, key, out)
+                    && !dispatch_one(&server, client, Place(&batch, *worker, pool), args, key, out)
                 {
                     self.stalled = Some(OwnedArgs::new(args));
                     self.resume = true;
@@ -586,7 +652,7 @@ impl Connection {
 
     /// Moves what is in the worker's buffer into the connection's own queue.
     fn queue_out(&mut self, out: &mut Out) {
-        out.drain(|bytes| self.queue(bytes));
+        out.drain(|chunk| self.queue(chunk));
     }
 
     /// Sends the batch's replies: from the worker's buffer with one write

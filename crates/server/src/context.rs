@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::notify::Class;
 use crate::server::Server;
 use snug_codec::Segments;
+use snug_codec::pool::Pool;
 use snug_resp::{Argument, Span, parse_integer};
 use snug_store::{Batch, Found, Hold, Key, NewStr, SlotGuard, Type};
 use std::sync::Arc;
@@ -44,6 +45,9 @@ pub(crate) struct Context<'c> {
     /// The client that waits for this command's outcome, if it is executed on
     /// behalf of one.
     pub on_behalf: Option<&'c Arc<Waiter>>,
+    /// The worker's workspaces for large values, where a command may wait for
+    /// work with them.
+    pub pool: Option<&'c Pool>,
 }
 
 impl<'c> Context<'c> {
@@ -130,6 +134,10 @@ impl<'c> Context<'c> {
 
     #[inline]
     fn read(&self, key: &Key<'_>, found: Option<Found>) {
+        if self.client.awaited.is_some() {
+            // It was counted before the command waited.
+            return;
+        }
         self.server.stats.lookup(found.is_some());
         if found.is_none() {
             self.notify(Class::KEY_MISS, "keymiss", key.bytes);

@@ -13,10 +13,15 @@
 //! of the shorter passes stays raw, and writes wait for none of it.
 
 use crate::config::Param;
+use crate::large::{self, Work};
+use crate::reclaim::reclaim_job;
 use crate::server::{Server, unix_ms};
+use crate::slices;
 use crate::stats::Stat;
 use crate::timings::mime_group;
-use snug_store::{Candidate, Cooling, Packer, Ready, Session, StringParams, Type};
+use snug_codec::pool::Pool;
+use snug_store::{Candidate, Cooling, LargeJob, LargeNames, Packer, Ready, Session};
+use snug_store::{StringParams, Type};
 use std::time::{Duration, Instant};
 
 /// Passes that a value must stay unused to be cold.
@@ -50,6 +55,12 @@ pub(crate) struct Cooler {
     cooling: Cooling,
     packer: Packer,
     waiting: Vec<Candidate>,
+    /// Large strings to be worked on, and the work on one of them.
+    large: LargeNames,
+    work: Option<Work>,
+    /// Whether small strings have had the turn before.
+    large_next: bool,
+    pool: Pool,
     /// When this pass began, and the time that its walk alone has taken.
     began: Instant,
     walked: Duration,
@@ -64,12 +75,16 @@ pub(crate) struct Cooler {
 }
 
 impl Cooler {
-    pub(crate) fn new(worker: usize, workers: usize) -> Self {
+    pub(crate) fn new(worker: usize, workers: usize, pool: Pool) -> Self {
         Self {
             worker,
             cooling: Cooling::new(worker, workers),
             packer: Packer::default(),
             waiting: Vec::new(),
+            large: LargeNames::default(),
+            work: None,
+            large_next: false,
+            pool,
             began: Instant::now(),
             walked: Duration::ZERO,
             tidied: Instant::now(),
@@ -121,23 +136,33 @@ impl Cooler {
         let at_once = server.config.number(Param::PackColdAfter) == 0;
         let mut packed_for = Duration::ZERO;
         let more = loop {
-            if let Some(candidate) = self.waiting.pop() {
+            // Small and large strings take turns: neither waits for the other.
+            let has_large = self.work.is_some() || !self.large.is_empty();
+            if has_large && std::mem::replace(&mut self.large_next, false) {
+                let started = Instant::now();
+                self.work_on_large(server, session);
+                packed_for += started.elapsed();
+                break self.allowance > began.elapsed();
+            } else if let Some(candidate) = self.waiting.pop() {
                 let started = Instant::now();
                 self.pack(server, session, &candidate, &params);
                 packed_for += started.elapsed();
             } else if !self.cooling.is_done() && self.is_behind(period) {
                 let started = Instant::now();
                 let batch = session.enter(unix_ms());
-                self.cooling.step(&batch, &params, at_once, &mut self.waiting);
+                let (small, large) = (&mut self.waiting, &mut self.large);
+                self.cooling.step(&batch, &params, at_once, small, large);
                 self.walked += started.elapsed();
             } else {
-                break false;
+                self.large_next = true;
+                break has_large && self.allowance > began.elapsed();
             }
             let worked = began.elapsed();
             if worked >= self.allowance {
                 break false;
             }
             if worked >= slice {
+                self.large_next = true;
                 break true;
             }
         };
@@ -150,6 +175,29 @@ impl Cooler {
     fn is_behind(&self, period: Duration) -> bool {
         let elapsed = self.began.elapsed().as_secs_f64();
         period.is_zero() || self.cooling.progress() <= elapsed / period.as_secs_f64()
+    }
+
+    /// Works for a slice on a large string.
+    fn work_on_large(&mut self, server: &Server, session: &mut Session) {
+        let Some(work) = &mut self.work else {
+            while let Some(name) = self.large.pop() {
+                let job = session.enter(unix_ms()).large_job(&name);
+                if let Some(job) = job.filter(|job| job.packs() || has_room(server, job)) {
+                    self.work = Some(large::begin(server, &self.pool, job));
+                    return;
+                }
+            }
+            return;
+        };
+        let Some((job, outcome)) = slices::slice(&mut work.0) else { return };
+        self.work = None;
+        let installed = session.enter(unix_ms()).install_large(&job, outcome);
+        if job.packs() {
+            let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
+            server.stats.add(stat, 1);
+        }
+        // Its segments may be nobody else's by now.
+        reclaim_job(job);
     }
 
     fn pack(
@@ -190,4 +238,10 @@ impl Cooler {
             server.stats.add(Stat::bytes_saved_ahead, saved as u64);
         }
     }
+}
+
+/// Whether memory allows that a large string is raw again.
+fn has_room(server: &Server, job: &LargeJob) -> bool {
+    let limit = server.config.number(Param::MaxMemory) as usize;
+    limit == 0 || snug_store::memory::used() + job.raw_len() <= limit
 }

@@ -8,6 +8,7 @@ use crate::config::Param;
 use crate::context::{Args, Context, OwnedArgs};
 use crate::error::Error;
 use crate::eviction::Room;
+use crate::large::Awaited;
 use crate::out::Out;
 use crate::pubsub::{self, Caller};
 use crate::stats::Stat;
@@ -15,7 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Executes one command of a client and writes its reply; false, and nothing
-/// done, if it has to wait for a pause of writes to end.
+/// done, if it has to wait for a pause of writes to end, or for work on a large
+/// value.
 pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bool {
     let mark = out.mark();
     let _caller = Caller::enter(cx.client);
@@ -45,6 +47,9 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
                 let exec = command.name == "exec" && cx.client.reply == ReplyMode::On;
                 kept = exec || only_pushes(command);
                 call(cx, command, args, out);
+                if is_put_off(cx) {
+                    return false;
+                }
             }
         }
     }
@@ -203,6 +208,11 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
     let began = cx.client.clock.take().unwrap_or_else(Instant::now);
     let reply = cx.client.reply;
     let result = (command.handler)(cx, args, out);
+    if is_put_off(cx) {
+        out.truncate(mark);
+        return;
+    }
+    cx.client.awaited = None;
     let failed = result.is_err();
     if let Err(error) = result {
         out.truncate(mark);
@@ -229,6 +239,11 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
     let ended = Instant::now();
     cx.client.clock = Some(ended);
     cx.server.monitor.called(cx, args, ended - began, failed);
+}
+
+/// Whether the command waits for work on a large value, to be executed again.
+fn is_put_off(cx: &Context<'_>) -> bool {
+    matches!(cx.client.awaited, Some(Awaited::Running(_)))
 }
 
 /// Whether a command within `EXEC` is not answered, by the modes before and

@@ -21,6 +21,7 @@ mod error;
 mod eviction;
 mod float;
 mod glob;
+mod large;
 mod latency;
 mod lcs;
 mod log;

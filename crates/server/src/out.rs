@@ -1,11 +1,14 @@
 //! Where replies go: bytes in order, with large values by reference between
-//! them, so that a 100 MB `GET` copies nothing.
+//! them, so that a 100 MB `GET` copies nothing. Of a packed one it is the packed
+//! form that waits here; it is unpacked segment by segment as the client takes
+//! it.
 
 use bytes::Bytes;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::{Protocol, Writer};
-use snug_store::{Damaged, PackedStr, Str};
-use std::ops::{Deref, DerefMut};
+use snug_store::{Damaged, PackedChain, PackedStr, Session, Str};
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut, Range};
 
 /// Strings above this many bytes are sent by reference.
 const BY_REFERENCE: usize = 64 * 1024;
@@ -17,10 +20,85 @@ pub(crate) struct Out {
     /// Replies, without what `chunks` holds.
     pub bytes: Vec<u8>,
     /// What goes out by reference, and before which offset of `bytes`.
-    pub chunks: Vec<(usize, Bytes)>,
+    pub chunks: Vec<(usize, Chunk)>,
     pub protocol: Protocol,
     chunk_bytes: usize,
 }
+
+/// A piece of what is to be sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Chunk {
+    Bytes(Bytes),
+    Packed(Unpacking),
+}
+
+impl Chunk {
+    /// Bytes that it will be for the client.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Chunk::Bytes(bytes) => bytes.len(),
+            Chunk::Packed(unpacking) => unpacking.len(),
+        }
+    }
+}
+
+impl From<Bytes> for Chunk {
+    fn from(bytes: Bytes) -> Self {
+        Chunk::Bytes(bytes)
+    }
+}
+
+/// A part of a packed large string on its way out, as a bulk: what was sent of it
+/// and a reference to the rest, whatever has become of its key.
+#[derive(Clone, Debug)]
+pub(crate) struct Unpacking {
+    chain: PackedChain,
+    rest: Range<usize>,
+    /// Before it has begun, its length is still to be told.
+    begun: bool,
+}
+
+impl Unpacking {
+    fn head(&self) -> Vec<u8> {
+        let mut head = Vec::new();
+        if !self.begun {
+            Writer::new(&mut head, Protocol::Resp2).bulk_len(self.rest.len());
+        }
+        head
+    }
+
+    fn len(&self) -> usize {
+        self.head().len() + self.rest.len() + CRLF.len()
+    }
+
+    /// Unpacks a segment, and puts what is to be sent before the others. About a
+    /// tenth of a millisecond. What is damaged can be told by an error as long
+    /// as nothing of it was sent, which is what `Err` gives back.
+    pub(crate) fn advance(
+        mut self,
+        session: &Session,
+        queue: &mut VecDeque<Chunk>,
+    ) -> Result<(), (Damaged, bool)> {
+        let index = self.rest.start / SEGMENT_BYTES;
+        let from = self.rest.start % SEGMENT_BYTES;
+        let segment = session.segment(&self.chain, index).map_err(|e| (e, !self.begun))?;
+        let to = segment.len().min(from + self.rest.len());
+        let head = self.head();
+        self.rest.start += to - from;
+        self.begun = true;
+        queue.push_front(match self.rest.is_empty() {
+            true => Chunk::Bytes(Bytes::from_static(CRLF)),
+            false => Chunk::Packed(self),
+        });
+        queue.push_front(Chunk::Bytes(segment.slice(from..to)));
+        if !head.is_empty() {
+            queue.push_front(Chunk::Bytes(head.into()));
+        }
+        Ok(())
+    }
+}
+
+const CRLF: &[u8] = b"\r\n";
 
 /// Temporary access to a [`Writer`].
 #[derive(Debug)]
@@ -62,18 +140,18 @@ impl Out {
     }
 
     /// Gives away all that was written, in order, and is empty then.
-    pub(crate) fn drain(&mut self, mut each: impl FnMut(Bytes)) {
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(Chunk)) {
         let bytes = Bytes::from(std::mem::take(&mut self.bytes));
         let mut from = 0;
         for (at, chunk) in std::mem::take(&mut self.chunks) {
             if at > from {
-                each(bytes.slice(from..at));
+                each(bytes.slice(from..at).into());
             }
             each(chunk);
             from = at;
         }
         if bytes.len() > from {
-            each(bytes.slice(from..));
+            each(bytes.slice(from..).into());
         }
         self.clear();
     }
@@ -109,7 +187,22 @@ impl Out {
             Str::Bytes(bytes) => self.w().bulk(bytes),
             Str::Chain(chain) => self.chain(chain),
             Str::Packed(packed) => return self.packed(packed),
+            Str::PackedLarge(packed) => return self.packed_range(packed.share(), 0..packed.len()),
         }
+        Ok(())
+    }
+
+    /// Bytes of a packed large string, which has them, as a bulk; unpacked when
+    /// they are sent.
+    pub(crate) fn packed_range(
+        &mut self,
+        chain: PackedChain,
+        range: Range<usize>,
+    ) -> Result<(), Damaged> {
+        chain.check()?;
+        let unpacking = Unpacking { chain, rest: range, begun: false };
+        self.chunk_bytes += unpacking.len();
+        self.chunks.push((self.bytes.len(), Chunk::Packed(unpacking)));
         Ok(())
     }
 
@@ -140,7 +233,7 @@ impl Out {
             let within = start.saturating_sub(base)..(end - base).min(part.len());
             if by_reference {
                 self.chunk_bytes += within.len();
-                self.chunks.push((self.bytes.len(), part.slice(within)));
+                self.chunks.push((self.bytes.len(), part.slice(within).into()));
             } else {
                 self.bytes.extend_from_slice(&part[within]);
             }
@@ -154,4 +247,75 @@ impl Out {
 pub(crate) struct OutMark {
     bytes: usize,
     chunks: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use snug_codec::{Codec, Workspace, WorkspaceConfig};
+    use snug_store::{Store, StoreConfig, Unobserved};
+
+    fn form(raw: &[u8]) -> Vec<u8> {
+        let mut form = Vec::new();
+        let mut workspace = Workspace::new(WorkspaceConfig::default());
+        workspace.pack(Codec::Zstd, 1, None, raw, &mut form).unwrap();
+        form
+    }
+
+    /// Unpacks all that waits: what was sent, and why no more was.
+    fn send(out: &mut Out, session: &Session) -> (Vec<u8>, Option<(Damaged, bool)>) {
+        let (mut queue, mut sent) = (VecDeque::new(), Vec::new());
+        out.drain(|chunk| queue.push_back(chunk));
+        while let Some(chunk) = queue.pop_front() {
+            let len: usize = queue.iter().map(Chunk::len).sum::<usize>() + chunk.len();
+            match chunk {
+                Chunk::Bytes(bytes) => sent.extend_from_slice(&bytes),
+                Chunk::Packed(unpacking) => {
+                    if let Err(why) = unpacking.advance(session, &mut queue) {
+                        return (sent, Some(why));
+                    }
+                    assert_eq!(queue.iter().map(Chunk::len).sum::<usize>(), len);
+                }
+            }
+        }
+        (sent, None)
+    }
+
+    #[test]
+    fn a_packed_string_is_sent_part_by_part_and_damage_is_told_while_it_can_be() {
+        let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+        let session = store.session();
+        let raw: Vec<u8> = (0..300_000).map(|i| (i / 1000) as u8).collect();
+        let forms: Vec<Vec<u8>> = raw.chunks(SEGMENT_BYTES).map(form).collect();
+        let chain = |damaged: Option<usize>| {
+            let mut forms = forms.clone();
+            if let Some(index) = damaged {
+                let len = forms[index].len();
+                forms[index].truncate(len - 3);
+            }
+            PackedChain::of_forms(raw.len(), forms.iter().map(|form| &form[..]))
+        };
+        for range in [0..300_000, 5..6, 131_071..131_073, 200_000..300_000] {
+            let mut out = Out::default();
+            out.w().ok();
+            out.packed_range(chain(None), range.clone()).unwrap();
+            out.w().ok();
+            let len = out.len();
+            let (sent, why) = send(&mut out, &session);
+            let head = format!("+OK\r\n${}\r\n", range.len());
+            assert!(sent == [head.as_bytes(), &raw[range], b"\r\n+OK\r\n"].concat());
+            assert_eq!((sent.len(), why), (len, None));
+        }
+        for (damaged, parts) in [(0, 0), (1, 1), (2, 2)] {
+            let mut out = Out::default();
+            out.packed_range(chain(Some(damaged)), 0..raw.len()).unwrap();
+            let (sent, why) = send(&mut out, &session);
+            let (_, nothing_sent) = why.expect("the damage is seen");
+            assert_eq!(nothing_sent, parts == 0);
+            assert!(sent.len() < 20 + parts * SEGMENT_BYTES);
+        }
+        // Where the heads do not agree with the length, nothing is begun.
+        let other = PackedChain::of_forms(raw.len() - 1, forms.iter().map(|form| &form[..]));
+        assert!(Out::default().packed_range(other, 0..10).is_err());
+    }
 }

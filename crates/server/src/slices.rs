@@ -20,7 +20,7 @@ pub(crate) struct Slices {
 
 impl Slices {
     /// Takes note of one.
-    fn took(&self, ns: u64) {
+    pub(crate) fn took(&self, ns: u64) {
         self.count.fetch_add(1, Relaxed);
         self.longest_us.fetch_max(ns / 1000, Relaxed);
     }

@@ -14,6 +14,7 @@ use crate::cooler::Cooler;
 use crate::server::{Server, unix_ms};
 use crate::slices::{self, InSlices, InTurns};
 use crate::stats::Stat;
+use snug_codec::pool::Pool;
 use snug_codec::{Codec, Workspace, WorkspaceConfig};
 use snug_store::types::stream::{PackOutcome, PackParams};
 use snug_store::{Batch, Session, Type};
@@ -64,13 +65,13 @@ impl std::fmt::Debug for Packing {
 }
 
 impl Sweeper {
-    pub(crate) fn new(worker: usize, workers: usize) -> Self {
+    pub(crate) fn new(worker: usize, workers: usize, pool: Pool) -> Self {
         Self {
             worker,
             workers,
             tools: None,
             packing: None,
-            cooler: Cooler::new(worker, workers),
+            cooler: Cooler::new(worker, workers, pool),
             strings_first: false,
         }
     }

@@ -7,10 +7,12 @@ use crate::client::Shared;
 use crate::config::{Config, Param};
 use crate::connection::{Connection, End};
 use crate::eviction::evict_in_background;
+use crate::large;
 use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
 use crate::sweeper::Sweeper;
+use snug_codec::pool::Pool;
 use snug_store::Session;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::cell::RefCell;
@@ -31,6 +33,8 @@ pub(crate) struct Scratch {
     pub out: Out,
     pub ahead: Ahead,
     pub worker: usize,
+    /// Workspaces for large values.
+    pub pool: Pool,
 }
 
 /// Bytes read at once.
@@ -102,6 +106,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> i
         out: Out::default(),
         ahead: Ahead::default(),
         worker,
+        pool: large::pool(),
     }));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -193,7 +198,8 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
 /// The worker's background work, `hz` times a second: sweeping, and on the
 /// first worker what concerns all.
 async fn clock(server: Arc<Server>, worker: usize) {
-    let mut sweeper = Sweeper::new(worker, server.workers);
+    let pool = with(|scratch| scratch.pool.clone());
+    let mut sweeper = Sweeper::new(worker, server.workers, pool);
     let mut high_water = 0;
     loop {
         let hz = server.config.number(Param::Hz).max(1) as u64;

@@ -27,6 +27,7 @@
 // An entry is 8-byte aligned and begins with its expiry, if it has one.
 #![allow(clippy::cast_ptr_alignment, clippy::verbose_bit_mask)]
 
+use crate::large::PackedChain;
 use crate::memory::{prefetch, usable};
 use crate::types::stream::Stream;
 use snug_codec::Segments;
@@ -53,6 +54,8 @@ pub(crate) enum Kind {
     Packed = 5,
     /// A `StrChanged` in its packed form.
     PackedChanged = 6,
+    /// A `Large` in its packed form: boxed, and shared with those who read it.
+    PackedLarge = 7,
 }
 
 impl Kind {
@@ -66,16 +69,17 @@ impl Kind {
             4 => Self::Stream,
             5 => Self::Packed,
             6 => Self::PackedChanged,
+            7 => Self::PackedLarge,
             other => unreachable!("a cell of kind {other}"),
         }
     }
 
     #[inline]
     fn boxed(self) -> bool {
-        matches!(self, Self::Large | Self::Stream)
+        matches!(self, Self::Large | Self::Stream | Self::PackedLarge)
     }
 
-    /// Whether the value is a string in its packed form.
+    /// Whether the value is a string in a packed form inside its entry.
     #[inline]
     pub(crate) fn is_packed(self) -> bool {
         matches!(self, Self::Packed | Self::PackedChanged)
@@ -101,6 +105,7 @@ pub(crate) enum Payload<'a> {
     Stream(Box<Stream>),
     Packed(&'a [u8]),
     PackedChanged(&'a [u8]),
+    PackedLarge(Box<PackedChain>),
 }
 
 /// Two access bits: how lately the entry was read, aged by the sweeper.
@@ -193,6 +198,7 @@ impl Payload<'_> {
             Payload::Stream(_) => Kind::Stream,
             Payload::Packed(_) => Kind::Packed,
             Payload::PackedChanged(_) => Kind::PackedChanged,
+            Payload::PackedLarge(_) => Kind::PackedLarge,
         }
     }
 
@@ -204,7 +210,7 @@ impl Payload<'_> {
             | Payload::StrChanged(bytes)
             | Payload::Packed(bytes)
             | Payload::PackedChanged(bytes) => (bytes.len(), length_bytes(bytes.len())),
-            Payload::Large(_) | Payload::Stream(_) => (8, 0),
+            Payload::Large(_) | Payload::Stream(_) | Payload::PackedLarge(_) => (8, 0),
         }
     }
 
@@ -231,6 +237,9 @@ impl Payload<'_> {
                 }
                 Payload::Stream(stream) => {
                     at.cast::<*mut Stream>().write_unaligned(Box::into_raw(stream));
+                }
+                Payload::PackedLarge(chain) => {
+                    at.cast::<*mut PackedChain>().write_unaligned(Box::into_raw(chain));
                 }
             }
         }
@@ -410,6 +419,12 @@ impl Cell {
         unsafe { &mut *self.boxed::<Segments>() }
     }
 
+    pub(crate) fn packed_large(&self) -> &PackedChain {
+        assert_eq!(self.kind(), Kind::PackedLarge);
+        // SAFETY: as in `large`.
+        unsafe { &*self.boxed::<PackedChain>() }
+    }
+
     pub(crate) fn stream(&self) -> &Stream {
         assert_eq!(self.kind(), Kind::Stream);
         // SAFETY: the box that `new` was given, owned by this cell.
@@ -534,6 +549,11 @@ impl Cell {
                 let stream = unsafe { Box::from_raw(self.boxed::<Stream>()) };
                 Self::new(tag, key, expiry, Payload::Stream(stream))
             }
+            // SAFETY: as above.
+            Kind::PackedLarge => {
+                let chain = unsafe { Box::from_raw(self.boxed::<PackedChain>()) };
+                Self::new(tag, key, expiry, Payload::PackedLarge(chain))
+            }
         };
         new.set_access(self.access());
         let old = std::mem::replace(self, new);
@@ -551,8 +571,19 @@ impl Cell {
             + match self.kind() {
                 Kind::Large => usable(size_of::<Segments>()) + chain_allocated(self.large()),
                 Kind::Stream => usable(size_of::<Stream>()) + self.stream().memory().allocated,
+                Kind::PackedLarge => {
+                    usable(size_of::<PackedChain>()) + self.packed_large().allocated()
+                }
                 _ => 0,
             }
+    }
+
+    /// What the entry of a packed large string would have allocated with the
+    /// value unpacked.
+    pub(crate) fn allocated_unpacked(&self) -> usize {
+        let parts = self.parts();
+        let raw = self.packed_large().raw_allocated();
+        usable(parts.value + parts.value_len) + usable(size_of::<Segments>()) + raw
     }
 
     /// What the entry would have allocated with `len` bytes of inline value.
@@ -576,6 +607,7 @@ impl Drop for Cell {
             match self.kind() {
                 Kind::Large => drop(Box::from_raw(self.boxed::<Segments>())),
                 Kind::Stream => drop(Box::from_raw(self.boxed::<Stream>())),
+                Kind::PackedLarge => drop(Box::from_raw(self.boxed::<PackedChain>())),
                 _ => {}
             }
         }
@@ -633,6 +665,9 @@ mod tests {
                 assert!(*cell.large() == chain);
                 cell.large_mut().append(b"more");
                 assert_eq!(cell.large().len(), chain_len + 4);
+                let packed = PackedChain::raw(&long(300));
+                cell.replace(expiry, Payload::PackedLarge(Box::new(packed.clone())));
+                assert!(cell.packed_large().is_same(&packed));
                 assert_eq!((cell.key(), cell.expiry()), (&key[..], expiry));
                 assert_eq!((cell.tag(), cell.access()), (0xabc, 2));
             }
@@ -641,7 +676,7 @@ mod tests {
 
     #[test]
     fn expiry_and_key_change_and_the_value_stays() {
-        let values: [fn() -> Payload<'static>; 7] = [
+        let values: [fn() -> Payload<'static>; 8] = [
             || Payload::Int(-300),
             || Payload::Str(b"text"),
             || Payload::StrChanged(b"text"),
@@ -649,6 +684,7 @@ mod tests {
             || Payload::Stream(Box::new(Stream::new())),
             || Payload::Packed(b"form"),
             || Payload::PackedChanged(b"form"),
+            || Payload::PackedLarge(Box::new(PackedChain::raw(&[5; 700]))),
         ];
         for value in values {
             let mut cell = Cell::new(1, b"old", None, value());
@@ -668,6 +704,7 @@ mod tests {
                 Kind::Packed | Kind::PackedChanged => assert_eq!(cell.bytes(), b"form"),
                 Kind::Large => assert_eq!(cell.large().len(), 700),
                 Kind::Stream => assert!(cell.stream().is_empty()),
+                Kind::PackedLarge => assert_eq!(cell.packed_large().len(), 700),
             }
         }
     }

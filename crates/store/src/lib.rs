@@ -26,6 +26,7 @@ pub mod eviction;
 pub mod families;
 mod hash;
 mod keyspace;
+pub mod large;
 pub mod memory;
 pub mod packing;
 pub mod policy;
@@ -40,6 +41,9 @@ pub use entry::ACCESS_MAX;
 pub use eviction::{Eviction, Order};
 pub use families::{Families, StringFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
+pub use large::{
+    LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
+};
 pub use packing::{Candidate, Cooling, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{
     Anatomy, Detached, Found, Interest, NEW_READS, NewStr, Packed, SetExpiry, SlotGuard, Str, Type,

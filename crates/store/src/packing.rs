@@ -19,6 +19,7 @@
 //!
 //! A stream is packed block by block as its blocks fill up; what is left in its
 //! tail when it has cooled is sealed by the same walk ([`TAIL_MIN`]).
+//! What is too long for its entry is packed segment by segment: see `large`.
 //!
 //! A packed string is read through [`PackedStr`]: its length stands in its
 //! header, its bytes are unpacked straight to where they are wanted, with a
@@ -28,6 +29,7 @@ use crate::entry::Cell;
 use crate::families::{Dictionaries, Pin, StringFamily};
 use crate::hash::SLOTS;
 use crate::keyspace::PAGE_SLOTS;
+use crate::large::LargeNames;
 use crate::policy::{self, Change, Edition};
 use crate::store::{Batch, DATABASES, Session, Store};
 use crate::table::Mark;
@@ -134,7 +136,7 @@ impl Unpacker {
         Ok(self.workspace().unpack(form, &dictionary, out, PACK_MAX)?)
     }
 
-    fn workspace(&mut self) -> &mut Workspace {
+    pub(crate) fn workspace(&mut self) -> &mut Workspace {
         // It packs nothing, so the packing context is as small as can be.
         let config = WorkspaceConfig { pack_bytes: 1, checksum: false };
         self.workspace.get_or_insert_with(|| Box::new(Workspace::new(config)))
@@ -175,10 +177,12 @@ pub struct StringParams {
 
 impl StringParams {
     fn is_worth(&self, raw_len: usize, packed_len: usize) -> bool {
+        self.saves_enough(raw_len, packed_len) && packed_len <= PACK_MAX
+    }
+
+    pub(crate) fn saves_enough(&self, raw_len: usize, packed_len: usize) -> bool {
         let most = raw_len as i64 * (100 - i64::from(self.min_saving_percent));
-        packed_len as i64 * 100 <= most
-            && (packed_len < raw_len || self.min_saving_percent < 0)
-            && packed_len <= PACK_MAX
+        packed_len as i64 * 100 <= most && (packed_len < raw_len || self.min_saving_percent < 0)
     }
 }
 
@@ -438,14 +442,16 @@ impl Cooling {
     }
 
     /// Goes on to the next slot that has keys, and looks at some of them: what
-    /// has cooled is copied to `candidates`. `at_once` takes what is not hot
-    /// for cold. O(slots passed by), and a bounded number of cells and bytes.
+    /// has cooled is copied to `candidates`, what is large and has cooled or is
+    /// read often is named in `large`. `at_once` takes what is not hot for cold.
+    /// O(slots passed by), and a bounded number of cells and bytes.
     pub fn step(
         &mut self,
         batch: &Batch<'_>,
         params: &StringParams,
         at_once: bool,
         candidates: &mut Vec<Candidate>,
+        large: &mut LargeNames,
     ) {
         let Some(&db) = self.databases.get(self.at) else { return };
         while self.slot < SLOTS {
@@ -454,7 +460,7 @@ impl Cooling {
                 let (keep_packed, recheck) = (self.keep_packed, self.recheck);
                 let change = self.change.as_ref();
                 let rules = Rules { params, at_once, keep_packed, recheck, change };
-                match guard.cool(self.mark, rules, candidates) {
+                match guard.cool(self.mark, rules, candidates, large) {
                     Some(mark) => self.mark = mark,
                     None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
                 }
@@ -497,6 +503,19 @@ impl Rules<'_> {
     /// Whether a raw string is long enough.
     pub(crate) fn fits(&self, cell: &Cell) -> bool {
         cell.bytes().len() >= self.params.min_size
+    }
+
+    /// Whether a large string that is raw has cooled, or is to be looked at again.
+    pub(crate) fn is_cold_large(&self, cell: &Cell) -> bool {
+        let is_old = match cell.access() {
+            0 => {
+                matches!(self.recheck, Recheck::AllRaw(_))
+                    || self.concerns("string", cell.key(), cell.large().len())
+            }
+            1 => true,
+            _ => self.at_once,
+        };
+        is_old && cell.large().len() >= self.params.min_size
     }
 
     /// Whether a settled string is to be looked at again, and why.

@@ -28,6 +28,13 @@ impl Edition {
         of_string(&self.policy, key, raw, level)
     }
 
+    /// What to pack a large string with that begins with these bytes and has
+    /// `len` in all.
+    pub(crate) fn of_large(&self, key: &[u8], front: &[u8], len: usize, level: i32) -> Choice {
+        let mime = if self.policy.asks_mime() { mime::sniff(front) } else { None };
+        self.policy.resolve(&Subject { kind: "string", key, mime, len }, level)
+    }
+
     /// What to pack the blocks of a stream with that has `len` bytes in all.
     pub fn of_stream(&self, key: &[u8], len: usize, level: i32) -> Choice {
         self.policy.resolve(&Subject { kind: "stream", key, mime: None, len }, level)

@@ -19,7 +19,9 @@ use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::eviction::{self, Eviction, Sampled};
 use crate::families::Pin;
 use crate::hash::Key;
+use crate::large::{LargeNames, LargeWork, PackedChain, PackedLarge};
 use crate::packing::{self, Candidate, Damaged, PackedStr, Ready, Reason, Rules};
+use crate::policy::Edition;
 use crate::store::{Counter, Session, Store};
 use crate::table::{Cells, Mark, Place};
 use crate::types::stream::{Growth, Shape, Stream, StreamError, StreamId};
@@ -59,7 +61,8 @@ impl From<Kind> for Type {
             | Kind::StrChanged
             | Kind::Large
             | Kind::Packed
-            | Kind::PackedChanged => Type::String,
+            | Kind::PackedChanged
+            | Kind::PackedLarge => Type::String,
             Kind::Stream => Type::Stream,
         }
     }
@@ -76,6 +79,8 @@ pub enum Str<'a> {
     Chain(&'a Segments),
     /// Bytes in their packed form.
     Packed(PackedStr<'a>),
+    /// A chain of segments, packed.
+    PackedLarge(PackedLarge<'a>),
 }
 
 /// A string value to be stored.
@@ -437,8 +442,54 @@ impl<'a> SlotGuard<'a> {
             Kind::Str | Kind::StrChanged => Some(Str::Bytes(cell.bytes())),
             Kind::Large => Some(Str::Chain(cell.large())),
             Kind::Packed | Kind::PackedChanged => Some(Str::Packed(self.packed(cell))),
+            Kind::PackedLarge => Some(Str::PackedLarge(self.large_packed(cell))),
             Kind::Stream => None,
         }
+    }
+
+    fn large_packed<'c>(&'c self, cell: &'c Cell) -> PackedLarge<'c> {
+        PackedLarge { chain: cell.packed_large(), session: self.session }
+    }
+
+    /// The policy in force.
+    pub(crate) fn policy(&self) -> Edition {
+        self.session.store().families().policy()
+    }
+
+    pub(crate) fn kind(&self, found: Found) -> Kind {
+        self.cell(found).kind()
+    }
+
+    pub(crate) fn access(&self, found: Found) -> u8 {
+        self.cell(found).access()
+    }
+
+    /// The chain of a large string, if it is one and not packed.
+    pub(crate) fn large(&self, found: Found) -> Option<&Segments> {
+        let cell = self.cell(found);
+        (cell.kind() == Kind::Large).then(|| cell.large())
+    }
+
+    /// The packed chain of a large string, if it is one and packed.
+    pub(crate) fn packed_large(&self, found: Found) -> Option<&PackedChain> {
+        let cell = self.cell(found);
+        (cell.kind() == Kind::PackedLarge).then(|| cell.packed_large())
+    }
+
+    /// Puts the packed form of a large string in its place, cold.
+    pub(crate) fn put_packed_large(&mut self, found: Found, packed: PackedChain) {
+        self.change(found, |cell| {
+            cell.replace(cell.expiry(), Payload::PackedLarge(Box::new(packed)));
+            cell.set_access(0);
+        });
+    }
+
+    /// Puts a large string's bytes in the place of their packed form, hot.
+    pub(crate) fn put_large(&mut self, found: Found, raw: Segments) {
+        self.change(found, |cell| {
+            cell.replace(cell.expiry(), Payload::Large(Box::new(raw)));
+            cell.set_access(ACCESS_MAX);
+        });
     }
 
     fn packed<'c>(&'c self, cell: &'c Cell) -> PackedStr<'c> {
@@ -449,6 +500,11 @@ impl<'a> SlotGuard<'a> {
     /// packed. O(value).
     pub fn unpack(&mut self, found: Found) -> Result<bool, Damaged> {
         let cell = self.cell(found);
+        if cell.kind() == Kind::PackedLarge {
+            let raw = self.large_packed(cell).unpack()?;
+            self.put_large(found, raw);
+            return Ok(true);
+        }
         if !cell.kind().is_packed() {
             return Ok(false);
         }
@@ -459,7 +515,8 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// A raw string's copy, to be packed whatever its age. `None` if it is
-    /// packed already, or nothing that can be packed.
+    /// packed already, nothing that can be packed, or large (see
+    /// [`large_job`](Self::large_job)).
     pub fn candidate(&self, found: Found) -> Option<Candidate> {
         let cell = self.cell(found);
         cell.kind().is_raw_bytes().then(|| self.copied(cell, true))
@@ -477,6 +534,7 @@ impl<'a> SlotGuard<'a> {
         mark: Mark,
         rules: Rules<'_>,
         candidates: &mut Vec<Candidate>,
+        large: &mut LargeNames,
     ) -> Option<Mark> {
         let (session, db) = (self.session, self.db);
         let (mut copied, mut unpacked, mut work) = (0, 0, false);
@@ -504,7 +562,22 @@ impl<'a> SlotGuard<'a> {
                     work |= rules.reconsider(store, cell);
                     None
                 }
-                Kind::Int | Kind::Large => None,
+                Kind::Large if rules.is_cold_large(cell) => {
+                    // Where there is no room for its name, the next pass comes by.
+                    if large.push(db, cell.key(), LargeWork::Pack) {
+                        cell.set_access(0);
+                    }
+                    return true;
+                }
+                // Under another policy it is packed anew, once it has cooled again.
+                Kind::PackedLarge
+                    if (access == ACCESS_MAX && !rules.keep_packed)
+                        || rules.concerns("string", cell.key(), cell.packed_large().len()) =>
+                {
+                    large.push(db, cell.key(), LargeWork::Unpack);
+                    return true;
+                }
+                Kind::Int | Kind::Large | Kind::PackedLarge => None,
             };
             let Some(reason) = reason else {
                 cell.set_access(access.saturating_sub(1));
@@ -741,6 +814,7 @@ impl<'a> SlotGuard<'a> {
             Kind::Stream => Payload::Stream(Box::new(cell.stream().duplicate())),
             Kind::Packed => Payload::Packed(cell.bytes()),
             Kind::PackedChanged => Payload::PackedChanged(cell.bytes()),
+            Kind::PackedLarge => Payload::PackedLarge(Box::new(cell.packed_large().clone())),
         };
         let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), payload);
         copy.set_access(cell.access());
@@ -811,6 +885,7 @@ impl<'a> SlotGuard<'a> {
         let cell = self.cell(found);
         let codec = match cell.kind() {
             Kind::Packed | Kind::PackedChanged => packing::codec_name(cell.bytes()),
+            Kind::PackedLarge => cell.packed_large().codec_name(),
             Kind::Stream => cell.stream().codec().name(),
             _ => "none",
         };
@@ -825,6 +900,11 @@ impl<'a> SlotGuard<'a> {
                 let embedded = cell.kind() == Kind::Packed && raw <= 44;
                 let packed = Packed { raw, packed: cell.bytes().len() };
                 (if embedded { "embstr" } else { "raw" }, raw, Some(packed))
+            }
+            Kind::PackedLarge => {
+                let chain = cell.packed_large();
+                let packed = Packed { raw: chain.len(), packed: chain.packed_len() };
+                ("raw", chain.len(), Some(packed))
             }
             Kind::Stream => {
                 let memory = cell.stream().memory();
@@ -841,13 +921,16 @@ impl<'a> SlotGuard<'a> {
                 let dictionary = dictionary.as_ref();
                 (dictionary.map(|d| d.bytes().len()), dictionary.map(|d| (id, d.level())))
             }
-            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large => (None, None),
+            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large | Kind::PackedLarge => {
+                (None, None)
+            }
         };
         let access = cell.access();
         let allocated_raw = match (cell.kind(), packed) {
             (Kind::Packed | Kind::PackedChanged, Some(packed)) => {
                 cell.allocated_with(packed.raw) + size_of::<Cell>()
             }
+            (Kind::PackedLarge, _) => cell.allocated_unpacked() + size_of::<Cell>(),
             (_, Some(packed)) => allocated.saturating_sub(packed.packed) + packed.raw,
             (_, None) => allocated,
         };
@@ -1067,6 +1150,11 @@ impl Weight {
                 amounts[1..4].copy_from_slice(&[raw, raw, form.len() as i64]);
                 dictionary = packing::dictionary_id(form);
             }
+            Kind::PackedLarge => {
+                let chain = cell.packed_large();
+                let (raw, packed) = (chain.len() as i64, chain.packed_len() as i64);
+                amounts[1..4].copy_from_slice(&[raw, raw, packed]);
+            }
             Kind::Stream => {
                 let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
                 let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
@@ -1135,6 +1223,7 @@ impl Str<'_> {
             Str::Bytes(bytes) => bytes.len(),
             Str::Chain(chain) => chain.len(),
             Str::Packed(packed) => packed.len(),
+            Str::PackedLarge(packed) => packed.len(),
         }
     }
 
@@ -1154,6 +1243,7 @@ impl Str<'_> {
                 packed.append_to(&mut raw)?;
                 raw.into()
             }
+            Str::PackedLarge(packed) => packed.unpack()?.to_vec().into(),
         })
     }
 
@@ -1167,13 +1257,14 @@ impl Str<'_> {
                 packed.append_to(&mut raw).ok()?;
                 canonical_int(&raw)
             }
-            Str::Packed(_) | Str::Chain(_) => None,
+            Str::Packed(_) | Str::Chain(_) | Str::PackedLarge(_) => None,
         }
     }
 }
 
 impl<'a> Str<'a> {
-    /// The same string, and if it is packed its bytes, unpacked into `room`.
+    /// The same string, and if it is packed its bytes, unpacked into `room`. A
+    /// large one stays as it is.
     pub fn unpacked<'b>(self, room: &'b mut Vec<u8>) -> Result<Str<'b>, Damaged>
     where
         'a: 'b,
@@ -1198,7 +1289,7 @@ fn after_read(session: &Session, cell: &Cell) -> u8 {
     let access = cell.access();
     match session.store().log_factor() {
         // One read does not make a packed value hot.
-        None if cell.kind().is_packed() => access + 1,
+        None if cell.kind().is_packed() || cell.kind() == Kind::PackedLarge => access + 1,
         None => ACCESS_MAX,
         Some(factor) => access + u8::from(session.below(u64::from(access) * factor + 1) == 0),
     }
@@ -1367,7 +1458,12 @@ mod tests {
                     for _ in 0..4 {
                         let _ = slot.find(&key);
                     }
-                    slot.cool(Mark::default(), rules, &mut Vec::new());
+                    slot.cool(
+                        Mark::default(),
+                        rules,
+                        &mut Vec::new(),
+                        &mut LargeNames::default(),
+                    );
                     prop_assert!(matches!(slot.string(found), Some(Str::Packed(_))));
                 }
             }

@@ -1,8 +1,15 @@
 //! A store under random operations is sixteen maps with expiries, whatever of
 //! it is packed, unpacked or packed anew meanwhile.
 
+mod driving;
+
+use driving::{Turns, drive};
 use proptest::prelude::*;
-use snug_store::{Batch, Cooling, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str};
+use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::{
+    Batch, Cooling, LargeJob, LargeNames, NewStr, Packer, Session, SetExpiry, Store, StoreConfig,
+    Str,
+};
 use snug_store::{StringParams, Type, Unobserved};
 use std::collections::BTreeMap;
 
@@ -24,6 +31,10 @@ enum Op {
     /// Pack one value, whatever its age.
     Pack(u8),
     Unpack(u8),
+    /// Take a large value by reference, to pack or unpack it ...
+    Take(u8),
+    /// ... which is done now, whatever has become of the key.
+    Finish,
     /// Walk all slots, so often, and pack what has cooled.
     Cool(u8),
     /// Train a dictionary for every family that has the samples.
@@ -68,6 +79,8 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (0u16..2000).prop_map(Op::Pass),
         8 => any::<u8>().prop_map(Op::Pack),
         2 => any::<u8>().prop_map(Op::Unpack),
+        6 => any::<u8>().prop_map(Op::Take),
+        2 => Just(Op::Finish),
         3 => (1u8..4).prop_map(Op::Cool),
         2 => Just(Op::Train),
     ]
@@ -125,14 +138,37 @@ fn check(batch: &Batch<'_>, model: &mut Model) {
 struct Sweeper {
     cooling: Cooling,
     packer: Packer,
+    workspace: Workspace,
+    taken: Vec<LargeJob>,
 }
 
 impl Sweeper {
+    fn new() -> Self {
+        Self {
+            cooling: Cooling::new(0, 1),
+            packer: Packer::default(),
+            workspace: Workspace::new(WorkspaceConfig::default()),
+            taken: Vec::new(),
+        }
+    }
+
+    /// Does what a job is about; whether the key still held the value.
+    fn run(&mut self, batch: &Batch<'_>, job: &LargeJob) -> bool {
+        let turns = Turns::default();
+        let outcome = job.run(&mut self.workspace, &PACK_ALL, &turns, 2);
+        batch.install_large(job, drive(outcome, usize::MAX).expect("driven to its end"))
+    }
+
     fn pass(&mut self, session: &Session, batch: &Batch<'_>) {
         self.cooling.begin(session, &PACK_ALL);
-        let mut candidates = Vec::new();
+        let (mut candidates, mut large) = (Vec::new(), LargeNames::default());
         while !self.cooling.is_done() {
-            self.cooling.step(batch, &PACK_ALL, false, &mut candidates);
+            self.cooling.step(batch, &PACK_ALL, false, &mut candidates, &mut large);
+            while let Some(name) = large.pop() {
+                // It may have expired without having been swept yet.
+                let Some(job) = batch.large_job(&name) else { continue };
+                assert!(self.run(batch, &job), "nothing has changed meanwhile");
+            }
             for candidate in candidates.drain(..) {
                 if let Some(ready) = self.packer.pack(batch.store(), &candidate, &PACK_ALL) {
                     batch.install(&candidate, &ready);
@@ -308,7 +344,22 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             let mut slot = batch.lock(db, &key);
             if let Some(found) = slot.find(&key) {
                 slot.unpack(found).unwrap();
-                assert!(!matches!(slot.string(found), Some(Str::Packed(_))));
+                assert!(!matches!(slot.string(found), Some(Str::Packed(_) | Str::PackedLarge(_))));
+            }
+        }
+        Op::Take(n) => {
+            let (db, name) = place(n);
+            let key = batch.key(&name);
+            let mut slot = batch.lock(db, &key);
+            if let Some(found) = slot.find(&key) {
+                sweeper.taken.extend(slot.large_job(found, true));
+            }
+        }
+        Op::Finish => {
+            for job in std::mem::take(&mut sweeper.taken) {
+                if sweeper.run(batch, &job) {
+                    assert!(!sweeper.run(batch, &job), "it is another form now");
+                }
             }
         }
         Op::Cool(passes) => (0..passes).for_each(|_| sweeper.pass(session, batch)),
@@ -327,7 +378,7 @@ proptest! {
         let store = Store::new(StoreConfig { cluster }, Box::new(Unobserved));
         let mut session = store.session();
         let beside = store.session();
-        let mut sweeper = Sweeper { cooling: Cooling::new(0, 1), packer: Packer::default() };
+        let mut sweeper = Sweeper::new();
         let mut model = Model::default();
         let batch = session.enter(START);
         for op in ops {

@@ -1,7 +1,9 @@
 //! How strings cool: raw, cold, packed, packed anew with a dictionary, hot, raw.
 
 use snug_store::types::stream::{Shape, StreamId};
-use snug_store::{Batch, Cooling, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str};
+use snug_store::{
+    Batch, Cooling, LargeNames, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str,
+};
 use snug_store::{StringParams, Type, Unobserved};
 use std::sync::Arc;
 
@@ -68,7 +70,7 @@ impl Worker {
         let (mut met, mut candidates) = (0, Vec::new());
         self.cooling.begin(&self.beside, params);
         while !self.cooling.is_done() {
-            self.cooling.step(batch, params, false, &mut candidates);
+            self.cooling.step(batch, params, false, &mut candidates, &mut LargeNames::default());
             met += candidates.len();
             for candidate in candidates.drain(..) {
                 if let Some(ready) = self.packer.pack(&self.store, &candidate, params) {

@@ -13,6 +13,7 @@ use crate::run::Step;
 
 mod capture;
 mod json_zipf;
+mod large_values;
 mod mixed;
 mod populate;
 mod real;
@@ -141,6 +142,11 @@ pub const WORKLOADS: &[Workload] = &[
         name: "capture",
         summary: "a packet-capture pipeline at 10,500 writes a second, with expiry",
         plan: capture::plan,
+    },
+    Workload {
+        name: "large-values",
+        summary: "10 MB values written and read by one client while 50 others GET small ones",
+        plan: large_values::plan,
     },
 ];
 

@@ -17,12 +17,14 @@ use crate::command::{Command, Group};
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
+use crate::large::packed;
 use crate::notify::Class;
 use crate::out::Out;
 use crate::stats::Stat;
+use bytes::Bytes;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::parse_integer;
-use snug_store::{Found, NewStr, SetExpiry, SlotGuard, Str};
+use snug_store::{Found, NewStr, PackedChain, SetExpiry, SlotGuard, Str};
 
 const fn bitmap(
     command: Command,
@@ -106,7 +108,7 @@ fn pieces(string: Str<'_>, start: usize, end: usize) -> impl Iterator<Item = &[u
             (Some(&bytes[start.min(end)..end]), None)
         }
         Str::Chain(chain) => (None, Some(chain.range(start, end))),
-        Str::Int(_) | Str::Packed(_) => (None, None),
+        Str::Int(_) | Str::Packed(_) | Str::PackedLarge(_) => (None, None),
     };
     bytes.into_iter().chain(chain.into_iter().flatten())
 }
@@ -117,7 +119,7 @@ fn byte_at(string: Str<'_>, at: usize) -> u8 {
     match spelled(string, &mut digits) {
         Str::Bytes(bytes) => bytes.get(at).copied().unwrap_or(0),
         Str::Chain(chain) => chain.get(at).unwrap_or(0),
-        Str::Int(_) | Str::Packed(_) => 0,
+        Str::Int(_) | Str::Packed(_) | Str::PackedLarge(_) => 0,
     }
 }
 
@@ -151,6 +153,9 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let at = (offset >> 3) as usize;
     let found = cx.find_string(&mut slot, &key)?;
     if let Some(found) = found {
+        if !cx.make_raw(&mut slot, found)? {
+            return Ok(());
+        }
         slot.unpack(found)?;
     }
     let string = found.and_then(|found| slot.string(found));
@@ -172,6 +177,17 @@ fn getbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
+    if let Some(chain) = found.and_then(|found| packed(&slot, found)) {
+        drop(slot);
+        let at = (offset >> 3) as usize;
+        let byte = if at < chain.len() {
+            cx.store.segment(&chain, at / SEGMENT_BYTES)?[at % SEGMENT_BYTES]
+        } else {
+            0
+        };
+        out.w().integer(i64::from(is_set(byte, offset)));
+        return Ok(());
+    }
     let mut room = Vec::new();
     let string = string_of(&slot, found, &mut room)?;
     let byte = string.map_or(0, |string| byte_at(string, (offset >> 3) as usize));
@@ -198,6 +214,16 @@ impl BitRange {
 
     fn bytes(self) -> (usize, usize) {
         ((self.first >> 3) as usize, (self.last >> 3) as usize + 1)
+    }
+
+    /// The segments that it lies in, and the part of it in each.
+    fn by_segments(self) -> impl Iterator<Item = (usize, Self)> {
+        const BITS: u64 = SEGMENT_BYTES as u64 * 8;
+        (self.first / BITS..=self.last / BITS).map(move |index| {
+            let (start, end) = (index * BITS, (index + 1) * BITS - 1);
+            let first = self.first.max(start) - start;
+            (index as usize, Self { first, last: self.last.min(end) - start })
+        })
     }
 
     /// Which bits of the byte at `at` are within the range.
@@ -285,7 +311,16 @@ fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         }
         _ => return Err(Error::SYNTAX),
     };
-    out.w().integer(range.map_or(0, |range| range.count(string)) as i64);
+    let Str::PackedLarge(packed) = string else {
+        out.w().integer(range.map_or(0, |range| range.count(string)) as i64);
+        return Ok(());
+    };
+    let (chain, mut count) = (packed.share(), 0);
+    drop(slot);
+    for (index, range) in range.into_iter().flat_map(BitRange::by_segments) {
+        count += range.count(Str::Bytes(&cx.store.segment(&chain, index)?));
+    }
+    out.w().integer(count as i64);
     Ok(())
 }
 
@@ -316,7 +351,14 @@ fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         _ => return Err(Error::SYNTAX),
     }
     let range = BitRange::new(string.len(), start, end, bits);
-    let position = range.and_then(|range| range.find(string, set));
+    let position = match string {
+        Str::PackedLarge(packed) => {
+            let chain = packed.share();
+            drop(slot);
+            find_in_segments(cx, &chain, range, set)?
+        }
+        string => range.and_then(|range| range.find(string, set)),
+    };
     out.w().integer(match (position, range) {
         (Some(position), _) => position as i64,
         // Zeros follow a string whose end was not asked about.
@@ -324,6 +366,23 @@ fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         _ => -1,
     });
     Ok(())
+}
+
+/// The first bit of a packed large string that is set, or clear: unpacks no more
+/// than it looks at.
+fn find_in_segments(
+    cx: &Context<'_>,
+    chain: &PackedChain,
+    range: Option<BitRange>,
+    set: bool,
+) -> Result<Option<u64>, Error> {
+    for (index, range) in range.into_iter().flat_map(BitRange::by_segments) {
+        let segment = cx.store.segment(chain, index)?;
+        if let Some(position) = range.find(Str::Bytes(&segment), set) {
+            return Ok(Some((index * SEGMENT_BYTES) as u64 * 8 + position));
+        }
+    }
+    Ok(None)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -394,14 +453,40 @@ impl Bitmap {
         self.extend(string.len());
         let mut at = 0;
         for piece in pieces(string, 0, string.len()) {
-            match operation {
-                BitOp::And => self.combine(at, piece, |byte, other| *byte &= other),
-                BitOp::Or => self.combine(at, piece, |byte, other| *byte |= other),
-                BitOp::Xor => self.combine(at, piece, |byte, other| *byte ^= other),
-                BitOp::Not => self.combine(at, piece, |byte, other| *byte = !other),
-            }
+            self.fold_piece(at, piece, operation);
             at += piece.len();
         }
+        self.end_fold(at, operation);
+    }
+
+    /// The same with a packed large string, of which one segment is unpacked at
+    /// a time.
+    fn fold_packed(
+        &mut self,
+        cx: &Context<'_>,
+        chain: &PackedChain,
+        operation: BitOp,
+    ) -> Result<(), Error> {
+        self.extend(chain.len());
+        for index in 0..chain.segments() {
+            let segment = cx.store.segment(chain, index)?;
+            self.fold_piece(index * SEGMENT_BYTES, &segment, operation);
+        }
+        self.end_fold(chain.len(), operation);
+        Ok(())
+    }
+
+    fn fold_piece(&mut self, at: usize, piece: &[u8], operation: BitOp) {
+        match operation {
+            BitOp::And => self.combine(at, piece, |byte, other| *byte &= other),
+            BitOp::Or => self.combine(at, piece, |byte, other| *byte |= other),
+            BitOp::Xor => self.combine(at, piece, |byte, other| *byte ^= other),
+            BitOp::Not => self.combine(at, piece, |byte, other| *byte = !other),
+        }
+    }
+
+    /// The string ends at `at`.
+    fn end_fold(&mut self, at: usize, operation: BitOp) {
         if operation == BitOp::And {
             self.pieces_from(at).for_each(|piece| piece.fill(0));
         }
@@ -432,7 +517,10 @@ fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         // The first is taken as it is, unless it is to be inverted.
         let first = nth == 0 && operation != BitOp::Not;
         let operation = if first { BitOp::Or } else { operation };
-        bitmap.fold(spelled(string, &mut digits), operation);
+        match string {
+            Str::PackedLarge(packed) => bitmap.fold_packed(cx, &packed.share(), operation)?,
+            string => bitmap.fold(spelled(string, &mut digits), operation),
+        }
     }
     let len = bitmap.len;
     let key = cx.key(args.bytes(2));
@@ -621,14 +709,15 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     let mut slot = cx.lock(&key);
     let Some(end) = end else {
         let found = read_string(cx, &mut slot, &key)?;
-        let mut room = Vec::new();
-        answer_gets(string_of(&slot, found, &mut room)?, &operations, out);
-        return Ok(());
+        return answer_gets(cx, slot, found, &operations, out);
     };
     let found = cx.find_string(&mut slot, &key)?;
     let is_new = found.is_none();
     let len = found.map_or(0, |found| slot.string_len(found));
     let found = found_or_empty(&mut slot, &key, found);
+    if !cx.make_raw(&mut slot, found)? {
+        return Ok(());
+    }
     // All the room that is needed, before the first operation looks.
     slot.write_at(found, len.max(end), b"")?;
     out.w().array(operations.len());
@@ -677,10 +766,54 @@ fn act(
     Some((answer, after != before))
 }
 
-fn answer_gets(string: Option<Str<'_>>, operations: &[(Field, Action)], out: &mut Out) {
+/// Answers operations that only read. Of a packed large string the segments that
+/// the fields lie in are unpacked, one at a time.
+fn answer_gets(
+    cx: &Context<'_>,
+    slot: SlotGuard<'_>,
+    found: Option<Found>,
+    operations: &[(Field, Action)],
+    out: &mut Out,
+) -> Result<(), Error> {
     out.w().array(operations.len());
+    if let Some(chain) = found.and_then(|found| packed(&slot, found)) {
+        drop(slot);
+        let mut segments = OneSegment { cx, chain: &chain, held: None };
+        for (field, _) in operations {
+            out.w().integer(field.read(segments.window(field.byte())?) as i64);
+        }
+        return Ok(());
+    }
+    let mut room = Vec::new();
+    let string = string_of(&slot, found, &mut room)?;
     for (field, _) in operations {
         out.w().integer(field.read(window(string, field.byte())) as i64);
+    }
+    Ok(())
+}
+
+/// A packed large string of which the segment looked at last is kept.
+struct OneSegment<'c> {
+    cx: &'c Context<'c>,
+    chain: &'c PackedChain,
+    held: Option<(usize, Bytes)>,
+}
+
+impl OneSegment<'_> {
+    /// The bytes from `at` on, zeros behind the string's end.
+    fn window(&mut self, at: usize) -> Result<Window, Error> {
+        let mut window = Window::default();
+        for (n, byte) in window.iter_mut().enumerate() {
+            let Some(at) = at.checked_add(n).filter(|&at| at < self.chain.len()) else { break };
+            let index = at / SEGMENT_BYTES;
+            let segment = match self.held.take() {
+                Some((held, segment)) if held == index => segment,
+                _ => self.cx.store.segment(self.chain, index)?,
+            };
+            *byte = segment[at % SEGMENT_BYTES];
+            self.held = Some((index, segment));
+        }
+        Ok(window)
     }
 }
 
@@ -692,9 +825,7 @@ fn bitfield_ro(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    let mut room = Vec::new();
-    answer_gets(string_of(&slot, found, &mut room)?, &operations, out);
-    Ok(())
+    answer_gets(cx, slot, found, &operations, out)
 }
 
 #[cfg(test)]

@@ -400,10 +400,10 @@ fn keyspace(cx: &View<'_>, text: &mut String) {
 
 fn packing(cx: &View<'_>, text: &mut String) {
     let (config, stats) = (&cx.server.config, &cx.server.stats);
-    let (slices, longest_slice) = cx.server.slices.figures();
     fields!(text, "pack": if config.is_on(Param::Pack) { "yes" } else { "no" });
     let families = cx.store.store().families();
     let dictionaries = families.dictionary_stats();
+    let (slices, longest_slice) = cx.server.slices.figures();
     let (mut from, mut into, mut raw) = (0, 0, 0);
     for kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);

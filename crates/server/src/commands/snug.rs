@@ -7,10 +7,12 @@ use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::cooler;
 use crate::error::Error;
+use crate::large::packed;
 use crate::out::Out;
+use crate::reclaim::reclaim_job;
 use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
-use snug_store::{Packer, Type};
+use snug_store::{LargeJob, Packer, Type};
 
 const fn subcommand(command: Command, complexity: &'static str, summary: &'static str) -> Command {
     command.of("snug").about(Group::Server, "7.2.0", complexity, summary)
@@ -198,14 +200,21 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         return Err(Error::WRONG_TYPE);
     }
     let already = slot.anatomy(found).packed.is_some();
+    if let Some(job) = slot.large_job(found, true).filter(LargeJob::packs) {
+        drop(slot);
+        let Some((job, outcome)) = cx.finish(job) else { return Ok(()) };
+        out.w().integer(i64::from(cx.store.install_large(&job, outcome)));
+        reclaim_job(job);
+        return Ok(());
+    }
     let candidate = slot.candidate(found);
     drop(slot);
-    let packed = candidate.is_some_and(|candidate| {
+    let done = candidate.is_some_and(|candidate| {
         let ready =
             Packer::default().pack(cx.store.store(), &candidate, &cooler::params(cx.server));
         ready.is_some_and(|ready| cx.store.install(&candidate, &ready))
     });
-    out.w().integer(i64::from(already || packed));
+    out.w().integer(i64::from(already || done));
     Ok(())
 }
 
@@ -217,7 +226,11 @@ fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     if slot.type_of(found) != Type::String {
         return Err(Error::WRONG_TYPE);
     }
-    let unpacked = slot.unpack(found)?;
+    let was_packed = packed(&slot, found).is_some();
+    if was_packed && !cx.make_raw(&mut slot, found)? {
+        return Ok(());
+    }
+    let unpacked = slot.unpack(found)? || was_packed;
     out.w().integer(i64::from(unpacked));
     Ok(())
 }

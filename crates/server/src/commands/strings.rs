@@ -20,7 +20,7 @@ use crate::notify::Class;
 use crate::out::Out;
 use snug_codec::Segments;
 use snug_resp::parse_integer;
-use snug_store::{Found, Key, NewStr, SetExpiry, SlotGuard, Str, Type};
+use snug_store::{Found, Key, NewStr, PackedChain, SetExpiry, SlotGuard, Str, Type};
 
 const fn string(
     command: Command,
@@ -593,7 +593,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     let mut slot = cx.lock(&key);
     let found = cx.find_string(&mut slot, &key)?;
     let before = match found.and_then(|found| slot.string(found)) {
-        Some(Str::Chain(_)) => return Err(Error::NOT_FLOAT),
+        Some(Str::Chain(_) | Str::PackedLarge(_)) => return Err(Error::NOT_FLOAT),
         Some(string) => Extended::parse(&string.to_bytes()?).ok_or(Error::NOT_FLOAT)?,
         None => Extended::ZERO,
     };
@@ -614,6 +614,9 @@ fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         Some(found) => {
             let len = slot.string_len(found);
             check_length(cx, len, value.len())?;
+            if !cx.make_raw(&mut slot, found)? {
+                return Ok(());
+            }
             slot.write_value_at(found, len, &value)?
         }
         None => {
@@ -651,12 +654,15 @@ fn getrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return Ok(());
     }
     let range = first as usize..last as usize + 1;
+    if let Str::PackedLarge(packed) = string {
+        return Ok(out.packed_range(packed.share(), range)?);
+    }
     let mut room = Vec::new();
     match string.unpacked(&mut room)? {
         Str::Int(value) => out.w().bulk(&value.to_string().as_bytes()[range]),
         Str::Bytes(bytes) => out.w().bulk(&bytes[range]),
         Str::Chain(chain) => out.chain_range(chain, range.start, range.end),
-        Str::Packed(_) => unreachable!("unpacked above"),
+        Str::Packed(_) | Str::PackedLarge(_) => unreachable!("unpacked above"),
     }
     Ok(())
 }
@@ -675,6 +681,9 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     }
     check_length(cx, offset, value.len())?;
     let found = found_or_empty(&mut slot, &key, found);
+    if !cx.make_raw(&mut slot, found)? {
+        return Ok(());
+    }
     let len = slot.write_value_at(found, offset, &value)?;
     cx.changed(&slot, key.bytes, Class::STRING, "setrange");
     out.w().integer(len as i64);
@@ -685,6 +694,7 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
 enum Taken {
     Bytes(Vec<u8>),
     Chain(Segments),
+    Packed(PackedChain),
 }
 
 impl Taken {
@@ -692,14 +702,22 @@ impl Taken {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Chain(chain) => chain.len(),
+            Self::Packed(chain) => chain.len(),
         }
     }
 
-    fn into_bytes(self) -> Vec<u8> {
-        match self {
+    fn into_bytes(self, cx: &Context<'_>) -> Result<Vec<u8>, Error> {
+        Ok(match self {
             Self::Bytes(bytes) => bytes,
             Self::Chain(chain) => chain.to_vec(),
-        }
+            Self::Packed(chain) => {
+                let mut bytes = Vec::with_capacity(chain.len());
+                for index in 0..chain.segments() {
+                    bytes.extend_from_slice(&cx.store.segment(&chain, index)?);
+                }
+                bytes
+            }
+        })
     }
 }
 
@@ -714,6 +732,7 @@ fn take_two(cx: &Context<'_>, args: Args<'_>) -> Result<[Taken; 2], Error> {
         let Some(found) = read(cx, &mut slot, &key) else { return Taken::Bytes(Vec::new()) };
         match slot.string(found) {
             Some(Str::Chain(chain)) => Taken::Chain(chain.clone()),
+            Some(Str::PackedLarge(packed)) => Taken::Packed(packed.share()),
             Some(string) => match string.to_bytes() {
                 Ok(bytes) => Taken::Bytes(bytes.into_owned()),
                 Err(error) => {
@@ -788,7 +807,7 @@ fn lcs(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     }
     // An empty string has nothing in common with one that may be huge.
     let nothing = a.len() == 0 || b.len() == 0;
-    let (a, b) = if nothing { Default::default() } else { (a.into_bytes(), b.into_bytes()) };
+    let (a, b) = if nothing { Default::default() } else { (a.into_bytes(cx)?, b.into_bytes(cx)?) };
     if options.len {
         out.w().integer(lcs::length(&a, &b) as i64);
         return Ok(());

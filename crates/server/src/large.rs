@@ -1,0 +1,146 @@
+//! Work on large strings on a worker: packing and unpacking in slices of
+//! `pack-slice-us`, between which the worker's clients have their turn.
+//!
+//! Two kinds of users drive such [`Work`]: the worker's `cooler`, a slice in each
+//! of its turns, and a connection whose command needs a packed string's bytes,
+//! which executes nothing until it has them ([`Context::make_raw`]). All of a worker
+//! share one pool of workspaces for it, so that so many values are worked on at
+//! once, and no more memory is taken than they need raw and packed. Work that is
+//! dropped, finished or not, leaves nothing behind.
+
+use crate::context::Context;
+use crate::cooler;
+use crate::error::Error;
+use crate::server::Server;
+use crate::slices::{self, InSlices, InTurns};
+use snug_codec::WorkspaceConfig;
+use snug_codec::pool::{Pool, PoolConfig};
+use snug_codec::stream::Pace;
+use snug_store::{Found, LargeJob, LargeOutcome, PackedChain, SlotGuard};
+use std::future::Future;
+use std::task::{Context as Task, Poll, Waker};
+
+/// Large values that a worker works on at once.
+const AT_ONCE: usize = 2;
+
+/// Strings of so many segments are unpacked at once: two take about a slice.
+pub(crate) const SEGMENTS_AT_ONCE: usize = 2;
+
+/// A worker's workspaces for large values, made as they are needed.
+pub(crate) fn pool() -> Pool {
+    Pool::new(PoolConfig { small: 1, long: AT_ONCE, workspace: WorkspaceConfig::default() })
+}
+
+/// Without pauses: for what must be done before the worker does anything else.
+struct AtOnce;
+
+impl Pace for AtOnce {
+    fn now_ns(&self) -> u64 {
+        0
+    }
+
+    async fn pause(&self) {}
+}
+
+/// A job, and what it came to.
+pub(crate) type Finished = (LargeJob, LargeOutcome);
+
+/// A job being done.
+pub(crate) struct Work(pub InTurns<Finished>);
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Work").finish_non_exhaustive()
+    }
+}
+
+/// Begins a job, as soon as a workspace is free.
+pub(crate) fn begin(server: &Server, pool: &Pool, job: LargeJob) -> Work {
+    let (lease, params) = (pool.long(), cooler::params(server));
+    let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
+    Work(Box::pin(async move {
+        let mut workspace = lease.await;
+        let outcome = job.run(&mut workspace, &params, &pace, slice_ns).await;
+        (job, outcome)
+    }))
+}
+
+/// Does a job at once, whoever waits meanwhile.
+fn at_once(server: &Server, job: LargeJob) -> Finished {
+    let mut workspace = snug_codec::Workspace::new(WorkspaceConfig::default());
+    let params = cooler::params(server);
+    let outcome = {
+        let mut run = std::pin::pin!(job.run(&mut workspace, &params, &AtOnce, u64::MAX));
+        match run.as_mut().poll(&mut Task::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            // It never pauses.
+            Poll::Pending => LargeOutcome::Left,
+        }
+    };
+    (job, outcome)
+}
+
+/// What a client's command waits for.
+#[derive(Debug)]
+pub(crate) enum Awaited {
+    /// Nothing is executed until this is done.
+    Running(Work),
+    /// It is done; the command that began it is executed again.
+    Done(Finished),
+}
+
+impl Context<'_> {
+    /// Whether the command may be put off until work in slices is done: not
+    /// within a transaction, whose commands are one step.
+    fn may_wait(&self) -> bool {
+        !self.in_exec && self.on_behalf.is_none() && self.pool.is_some()
+    }
+
+    /// What a job came to, or `None` if the handler is to return: its command
+    /// is then executed again when that is known. Within a transaction the job
+    /// is done at once, and so it is if the key has another value by the time its
+    /// work was done: no command waits twice.
+    pub(crate) fn finish(&mut self, job: LargeJob) -> Option<Finished> {
+        match (self.client.awaited.take(), self.pool) {
+            (Some(Awaited::Done(finished)), _) if finished.0.is_same(&job) => Some(finished),
+            (None, Some(pool)) if self.may_wait() => {
+                self.client.awaited = Some(Awaited::Running(begin(self.server, pool, job)));
+                None
+            }
+            _ => Some(at_once(self.server, job)),
+        }
+    }
+
+    /// Sees to it that a string which is about to be changed is not packed, if
+    /// it is large; false if the handler is to return, for its command is
+    /// executed again when it is not.
+    pub(crate) fn make_raw(
+        &mut self,
+        slot: &mut SlotGuard<'_>,
+        found: Found,
+    ) -> Result<bool, Error> {
+        let Some(chain) = packed(slot, found) else { return Ok(true) };
+        if chain.segments() <= SEGMENTS_AT_ONCE || !self.may_wait() {
+            slot.unpack(found)?;
+            return Ok(true);
+        }
+        let Some(job) = slot.large_job(found, true) else { return Ok(true) };
+        match self.finish(job) {
+            None => Ok(false),
+            Some((_, LargeOutcome::Raw(raw))) => {
+                slot.put_unpacked(found, &chain, raw);
+                Ok(true)
+            }
+            // It is damaged: say how.
+            Some(_) => Ok(slot.unpack(found).map(|_| true)?),
+        }
+    }
+}
+
+/// The chain, if the string is large and packed.
+pub(crate) fn packed(slot: &SlotGuard<'_>, found: Found) -> Option<PackedChain> {
+    match slot.string(found) {
+        Some(snug_store::Str::PackedLarge(packed)) => Some(packed.share()),
+        _ => None,
+    }
+}

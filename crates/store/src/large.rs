@@ -1,0 +1,550 @@
+//! Large strings, packed: segment by segment, so that any part of one is
+//! reached by unpacking that part alone.
+//!
+//! ```text
+//!  raw      Segments    [ 128 KiB ][ 128 KiB ][ 128 KiB ][ rest ]
+//!                            |          |          |         |
+//!                         packed      packed      same     packed      each by itself
+//!                            v          v          v         v
+//!  packed   PackedChain [ form    ][ form    ][ 128 KiB ][ form ]      immutable, shared
+//! ```
+//!
+//! A form is one of the codec's streams: packed in slices, and unpacked at once,
+//! which takes about a tenth of a millisecond. So whoever sends such a value
+//! keeps a reference and a place in it and nothing else: no workspace and no
+//! window from one segment to the next, however slowly it is read; and a part
+//! of it costs what the segments cost that the part lies in. The price is that
+//! no segment can refer to the one before, some percent of what is saved on
+//! text. A segment that does not shrink is shared with the raw chain.
+//!
+//! The work on a whole value is done outside of every lock, on a chain held by
+//! reference ([`LargeJob`]), in slices, and takes effect only if the key still
+//! holds that very chain: bytes that are held by two are never written to. What
+//! is dropped half way leaves nothing behind.
+
+use crate::entry::Kind;
+use crate::memory::usable;
+use crate::packing::{Damaged, StringParams};
+use crate::policy::Edition;
+use crate::slot::Found;
+use crate::store::{Batch, Session};
+use bytes::Bytes;
+use snug_codec::estimate::{Estimate, Worth};
+use snug_codec::packed::Header;
+use snug_codec::policy::Choice;
+use snug_codec::stream::{self, Pace};
+use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, UnpackError, Workspace};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Segments that are estimated before a value is packed.
+const ESTIMATED_SEGMENTS: usize = 4;
+
+/// A segment is kept in its packed form if that is this much shorter: a
+/// thirty-second.
+const SEGMENT_SAVING: usize = 32;
+
+/// A large string in its packed form. Cheap to clone: all clones are the same.
+#[derive(Clone, Debug)]
+pub struct PackedChain(Arc<Packed>);
+
+#[derive(Debug)]
+struct Packed {
+    len: usize,
+    form_len: usize,
+    allocated: usize,
+    parts: Box<[Part]>,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// As it is: shared with the chain that was packed.
+    Raw(Bytes),
+    Packed(Box<[u8]>),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Part::Raw(bytes) => bytes,
+            Part::Packed(form) => form,
+        }
+    }
+}
+
+impl PackedChain {
+    fn new(len: usize, parts: Vec<Part>) -> Self {
+        let parts: Box<[Part]> = parts.into();
+        let lens = || parts.iter().map(|part| part.bytes().len());
+        // The counts of references stand before what is shared.
+        let shared = usable(size_of::<Packed>() + 2 * size_of::<usize>());
+        let list = usable(size_of_val(&parts[..]));
+        let allocated = shared + list + lens().map(usable).sum::<usize>();
+        Self(Arc::new(Packed { len, form_len: lens().sum(), allocated, parts }))
+    }
+
+    /// A chain of one segment that did not shrink.
+    #[cfg(test)]
+    pub(crate) fn raw(bytes: &[u8]) -> Self {
+        Self::new(bytes.len(), vec![Part::Raw(Bytes::copy_from_slice(bytes))])
+    }
+
+    /// A chain of these forms, one a segment. They are not looked at: what is
+    /// wrong with one is told by whoever reads it.
+    pub fn of_forms<'f>(len: usize, forms: impl IntoIterator<Item = &'f [u8]>) -> Self {
+        Self::new(len, forms.into_iter().map(|form| Part::Packed(form.into())).collect())
+    }
+
+    /// The length in bytes once unpacked.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether the string is empty, which a large one is not.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Whether both are the very same, and not only equal.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Bytes of the packed form.
+    pub fn packed_len(&self) -> usize {
+        self.0.form_len
+    }
+
+    /// How many segments it has.
+    pub fn segments(&self) -> usize {
+        self.0.len.div_ceil(SEGMENT_BYTES)
+    }
+
+    /// The length in bytes of segment `index` once unpacked.
+    fn segment_len(&self, index: usize) -> usize {
+        self.0.len.saturating_sub(index * SEGMENT_BYTES).min(SEGMENT_BYTES)
+    }
+
+    /// Segment `index` as it was: by reference if it is not packed. About a
+    /// tenth of a millisecond.
+    pub fn segment(&self, index: usize, workspace: &mut Workspace) -> Result<Bytes, Damaged> {
+        let len = self.segment_len(index);
+        let form = match self.0.parts.get(index) {
+            Some(Part::Packed(form)) => form,
+            Some(Part::Raw(bytes)) if bytes.len() == len => return Ok(bytes.clone()),
+            Some(Part::Raw(_)) | None => return Err(wrong_length(len)),
+        };
+        let mut raw = Vec::with_capacity(len);
+        workspace.unpack(form, &NoDictionaries, &mut raw, len)?;
+        if raw.len() != len {
+            return Err(wrong_length(raw.len()));
+        }
+        Ok(raw.into())
+    }
+
+    /// All of it. Stops the caller for as long as that takes: about a
+    /// millisecond for each MB.
+    pub fn unpack(&self, workspace: &mut Workspace) -> Result<Segments, Damaged> {
+        let mut raw = Segments::with_room_for(self.0.len);
+        for index in 0..self.segments() {
+            raw.push_segment(self.segment(index, workspace)?);
+        }
+        Ok(raw)
+    }
+
+    /// The same in slices of about `slice_ns`; a segment is never divided.
+    pub async fn unpack_in_slices(
+        &self,
+        workspace: &mut Workspace,
+        pace: &impl Pace,
+        slice_ns: u64,
+    ) -> Result<Segments, Damaged> {
+        let mut raw = Segments::with_room_for(self.0.len);
+        let (mut began, mut last) = (pace.now_ns(), 0);
+        for index in 0..self.segments() {
+            raw.push_segment(self.segment(index, workspace)?);
+            let took = pace.now_ns().saturating_sub(began);
+            // If another one like the last might not fit.
+            if 2 * took - last > slice_ns {
+                pace.sliced(took);
+                pace.pause().await;
+                (began, last) = (pace.now_ns(), 0);
+            } else {
+                last = took;
+            }
+        }
+        pace.sliced(pace.now_ns().saturating_sub(began));
+        Ok(raw)
+    }
+
+    /// The codec, for reports.
+    pub(crate) fn codec_name(&self) -> &'static str {
+        let form = self.0.parts.iter().find(|part| matches!(part, Part::Packed(_)));
+        form.map_or("none", |form| crate::packing::codec_name(form.bytes()))
+    }
+
+    /// The bytes allocated for it.
+    pub(crate) fn allocated(&self) -> usize {
+        self.0.allocated
+    }
+
+    /// The bytes that it would allocate as a raw chain.
+    pub(crate) fn raw_allocated(&self) -> usize {
+        let segments = self.segments();
+        let last = self.segment_len(segments.saturating_sub(1));
+        usable(segments * size_of::<Bytes>())
+            + segments.saturating_sub(1) * usable(SEGMENT_BYTES)
+            + usable(last)
+    }
+
+    /// Whether what its headers say is what it holds, as far as that can be told
+    /// without unpacking. O(segments).
+    pub fn check(&self) -> Result<(), Damaged> {
+        for (index, part) in self.0.parts.iter().enumerate() {
+            let said = match part {
+                Part::Raw(bytes) => bytes.len(),
+                Part::Packed(form) => Header::read(form).map_err(UnpackError::from)?.0.raw_len,
+            };
+            if said != self.segment_len(index) {
+                return Err(wrong_length(said));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A segment is of another length than it should be.
+fn wrong_length(len: usize) -> Damaged {
+    Damaged::from(UnpackError::TooLong(len))
+}
+
+/// Packs a chain with a policy's `choice` in slices of about `slice_ns`, between which it holds nothing
+/// but its own. `None` if that does not save what `params` ask for: after a look
+/// at a few kilobytes, unless it is `forced`.
+pub async fn pack(
+    workspace: &mut Workspace,
+    raw: &Segments,
+    choice: Choice,
+    params: &StringParams,
+    forced: bool,
+    pace: &impl Pace,
+    slice_ns: u64,
+) -> Option<PackedChain> {
+    if choice.codec == Codec::None || (!forced && !looks_worth_it(raw)) {
+        return None;
+    }
+    let mut parts = Vec::with_capacity(raw.parts().len());
+    for (index, segment) in raw.parts().iter().enumerate() {
+        let one = raw.segment(index)?;
+        let form =
+            stream::pack(workspace, choice.codec, choice.level, &one, pace, slice_ns).await.ok()?;
+        let worth = form.len() + segment.len() / SEGMENT_SAVING < segment.len()
+            || params.min_saving_percent < 0;
+        parts.push(match worth {
+            true => Part::Packed(form.to_vec().into()),
+            // The last one may have been given more room than it uses.
+            false if index + 1 == raw.parts().len() => Part::Raw(Bytes::copy_from_slice(segment)),
+            false => Part::Raw(segment.clone()),
+        });
+        pace.pause().await;
+    }
+    let packed = PackedChain::new(raw.len(), parts);
+    params.saves_enough(packed.len(), packed.packed_len()).then_some(packed)
+}
+
+/// Whether some of the chain looks as if it could be packed: a few kilobytes of
+/// a few segments.
+fn looks_worth_it(raw: &Segments) -> bool {
+    let parts = raw.parts();
+    let step = parts.len().div_ceil(ESTIMATED_SEGMENTS).max(1);
+    let mut seen = parts.iter().step_by(step).map(|part| Estimate::of(part).worth());
+    seen.any(|worth| worth != Worth::Nothing)
+}
+
+/// A packed large string in its slot.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedLarge<'a> {
+    pub(crate) chain: &'a PackedChain,
+    pub(crate) session: &'a Session,
+}
+
+impl PackedLarge<'_> {
+    /// The length in bytes once unpacked.
+    pub fn len(&self) -> usize {
+        self.chain.len()
+    }
+
+    /// Whether the string is empty.
+    pub fn is_empty(&self) -> bool {
+        self.chain.is_empty()
+    }
+
+    /// The chain, to be read after the slot's lock is gone.
+    pub fn share(&self) -> PackedChain {
+        self.chain.clone()
+    }
+
+    /// All of it, unpacked at once.
+    pub fn unpack(&self) -> Result<Segments, Damaged> {
+        self.session.unpack_large(self.chain)
+    }
+}
+
+impl Session {
+    /// Segment `index` of a packed large string. About a tenth of a millisecond;
+    /// no lock is needed.
+    pub fn segment(&self, chain: &PackedChain, index: usize) -> Result<Bytes, Damaged> {
+        chain.segment(index, self.unpacker().workspace())
+    }
+
+    /// All of a packed large string, at once.
+    pub fn unpack_large(&self, chain: &PackedChain) -> Result<Segments, Damaged> {
+        chain.unpack(self.unpacker().workspace())
+    }
+}
+
+/// What is to be done with a large string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LargeWork {
+    /// It has cooled: pack it.
+    Pack,
+    /// It is read often: unpack it.
+    Unpack,
+}
+
+/// A large string with which something is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargeName {
+    db: usize,
+    key: Vec<u8>,
+    work: LargeWork,
+}
+
+/// What waits to be done, a bounded number of names; the values are not held.
+#[derive(Debug, Default)]
+pub struct LargeNames(VecDeque<LargeName>);
+
+/// Names that wait at most; what finds no room is met again by the next pass.
+const NAMES_MAX: usize = 64;
+
+impl LargeNames {
+    /// The next.
+    pub fn pop(&mut self) -> Option<LargeName> {
+        self.0.pop_front()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a name if there is room; whether there was.
+    pub(crate) fn push(&mut self, db: usize, key: &[u8], work: LargeWork) -> bool {
+        let room = self.0.len() < NAMES_MAX;
+        if room && !self.0.iter().any(|name| name.db == db && name.key == key) {
+            self.0.push_back(LargeName { db, key: key.to_vec(), work });
+        }
+        room
+    }
+}
+
+/// A large string held by reference, to be packed or unpacked by whoever holds
+/// no lock, and then [installed](Batch::install_large).
+#[derive(Debug)]
+pub struct LargeJob {
+    db: usize,
+    key: Vec<u8>,
+    value: Value,
+    policy: Edition,
+    /// Whatever its age and what it looks like.
+    forced: bool,
+}
+
+#[derive(Debug)]
+enum Value {
+    Raw(Segments),
+    Packed(PackedChain),
+}
+
+/// What a [`LargeJob`] came to.
+#[derive(Debug)]
+pub enum LargeOutcome {
+    /// It is to be packed, and this is its form.
+    Packed(PackedChain),
+    /// It is to be raw, and these are its bytes.
+    Raw(Segments),
+    /// It stays as it is.
+    Left,
+}
+
+impl LargeJob {
+    /// Whether it packs, and does not unpack.
+    pub fn packs(&self) -> bool {
+        matches!(self.value, Value::Raw(_))
+    }
+
+    /// Whether both are about the same value of the same key.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let values = match (&self.value, &other.value) {
+            (Value::Raw(a), Value::Raw(b)) => a.is_same(b),
+            (Value::Packed(a), Value::Packed(b)) => a.is_same(b),
+            _ => false,
+        };
+        values && (self.db, &self.key) == (other.db, &other.key)
+    }
+
+    /// Bytes of the value, unpacked.
+    pub fn raw_len(&self) -> usize {
+        match &self.value {
+            Value::Raw(raw) => raw.len(),
+            Value::Packed(packed) => packed.len(),
+        }
+    }
+
+    /// Does it, in slices.
+    pub async fn run(
+        &self,
+        workspace: &mut Workspace,
+        params: &StringParams,
+        pace: &impl Pace,
+        slice_ns: u64,
+    ) -> LargeOutcome {
+        match &self.value {
+            Value::Raw(raw) => {
+                let front = raw.parts().first().map_or(&[][..], |part| part);
+                let choice = self.policy.of_large(&self.key, front, raw.len(), params.level);
+                pack(workspace, raw, choice, params, self.forced, pace, slice_ns)
+                    .await
+                    .map_or(LargeOutcome::Left, LargeOutcome::Packed)
+            }
+            // What is damaged stays as it is, for whoever reads it.
+            Value::Packed(packed) => packed
+                .unpack_in_slices(workspace, pace, slice_ns)
+                .await
+                .map_or(LargeOutcome::Left, LargeOutcome::Raw),
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Segment `index` of a packed large string. About a tenth of a millisecond;
+    /// no slot's lock is needed.
+    pub fn segment(&self, chain: &PackedChain, index: usize) -> Result<Bytes, Damaged> {
+        self.session().segment(chain, index)
+    }
+
+    /// The value of a name, by reference, if it still is to be worked on. O(its
+    /// segments).
+    pub fn large_job(&self, name: &LargeName) -> Option<LargeJob> {
+        let key = self.key(&name.key);
+        let mut slot = self.lock(name.db, &key);
+        let found = slot.find_untouched(&key)?;
+        // One that was named to be unpacked may have cooled since, and still is to
+        // be: read often, or packed by another policy.
+        let job = slot.large_job(found, name.work == LargeWork::Unpack)?;
+        (job.packs() == (name.work == LargeWork::Pack)).then_some(job)
+    }
+
+    /// Puts what came of a job in the place of the value, if that has not been
+    /// changed or removed since, nor used before it was packed; whether it did.
+    pub fn install_large(&self, job: &LargeJob, outcome: LargeOutcome) -> bool {
+        let key = self.key(&job.key);
+        let mut slot = self.lock(job.db, &key);
+        match slot.find_untouched(&key) {
+            Some(found) => slot.install_large(found, job, outcome),
+            None => false,
+        }
+    }
+}
+
+impl crate::SlotGuard<'_> {
+    /// A large string by reference, to be packed if it is raw and to be unpacked
+    /// if it is not. Unless it is `forced`, only one that is cold, or read often.
+    pub fn large_job(&self, found: Found, forced: bool) -> Option<LargeJob> {
+        let (kind, access) = (self.kind(found), self.access(found));
+        let value = match kind {
+            Kind::Large if forced || access == 0 => Value::Raw(self.large(found)?.clone()),
+            Kind::PackedLarge if forced || access == crate::ACCESS_MAX => {
+                Value::Packed(self.packed_large(found)?.clone())
+            }
+            _ => return None,
+        };
+        let (db, key, policy) = (self.db(), self.key(found).to_vec(), self.policy());
+        Some(LargeJob { db, key, value, policy, forced })
+    }
+
+    fn install_large(&mut self, found: Found, job: &LargeJob, outcome: LargeOutcome) -> bool {
+        match (&job.value, outcome) {
+            (Value::Raw(raw), LargeOutcome::Packed(packed)) => {
+                let same = self.large(found).is_some_and(|chain| chain.is_same(raw))
+                    && (job.forced || self.access(found) == 0);
+                if same {
+                    self.put_packed_large(found, packed);
+                }
+                same
+            }
+            (Value::Packed(packed), LargeOutcome::Raw(raw)) => {
+                self.put_unpacked(found, packed, raw)
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts a packed large string's bytes in its place, if it is still that
+    /// string; whether it was.
+    pub fn put_unpacked(&mut self, found: Found, packed: &PackedChain, raw: Segments) -> bool {
+        let same = self.packed_large(found).is_some_and(|chain| chain.is_same(packed));
+        if same {
+            self.put_large(found, raw);
+        }
+        same
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use snug_codec::WorkspaceConfig;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 200 }))]
+
+        /// Whatever stands where the forms should, each segment is the right
+        /// length or an error.
+        #[test]
+        #[cfg_attr(miri, ignore = "calls into C")]
+        fn damaged_forms_are_errors(
+            mut forms in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..4),
+            codec in 0u8..8,
+            len in 0usize..500_000,
+        ) {
+            for form in &mut forms {
+                if let Some(first) = form.first_mut() {
+                    *first = *first & 0x38 | codec;
+                }
+            }
+            let chain = PackedChain::of_forms(len, forms.iter().map(|form| &form[..]));
+            let mut workspace = Workspace::new(WorkspaceConfig::default());
+            let mut whole = true;
+            for index in 0..chain.segments() {
+                match chain.segment(index, &mut workspace) {
+                    Ok(bytes) => prop_assert_eq!(bytes.len(), chain.segment_len(index)),
+                    Err(_) => whole = false,
+                }
+            }
+            prop_assert!(!whole || chain.check().is_ok() || chain.segments() < forms.len());
+            match chain.unpack(&mut workspace) {
+                Ok(raw) => prop_assert_eq!((raw.len(), whole), (len, true)),
+                Err(_) => prop_assert!(!whole),
+            }
+            let behind = chain.segment(chain.segments(), &mut workspace);
+            prop_assert!(behind.is_err() || chain.segments() < forms.len());
+        }
+    }
+}
