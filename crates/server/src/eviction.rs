@@ -211,7 +211,9 @@ impl Server {
         let factor = self.config.number(Param::LfuLogFactor) as u32;
         self.store.count_reads(by_frequency.then_some(factor));
         let limit = self.config.number(Param::MaxMemory) as usize;
-        if limit > 0 && memory::used() > limit {
+        if limit == 0 {
+            self.exceeded.end(self.uptime_us());
+        } else if memory::used() > limit {
             tracing::warn!(
                 used = memory::used(),
                 limit,

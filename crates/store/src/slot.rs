@@ -1281,7 +1281,7 @@ impl<'a> Str<'a> {
 }
 
 /// What a new key's access bits begin with where they count reads.
-pub const NEW_READS: u8 = 2;
+pub const NEW_READS: u8 = 1;
 
 /// The access bits after a read of a value that has not all of them.
 #[inline]
@@ -1291,7 +1291,10 @@ fn after_read(session: &Session, cell: &Cell) -> u8 {
         // One read does not make a packed value hot.
         None if cell.kind().is_packed() || cell.kind() == Kind::PackedLarge => access + 1,
         None => ACCESS_MAX,
-        Some(factor) => access + u8::from(session.below(u64::from(access) * factor + 1) == 0),
+        Some(factor) => {
+            let counted = u64::from(access.saturating_sub(NEW_READS));
+            access + u8::from(session.below(counted * factor + 1) == 0)
+        }
     }
 }
 

@@ -181,9 +181,9 @@ impl Store {
     }
 
     /// Has access bits tell how often a key is read, or with `None`, as they do
-    /// at first, how lately. A read of a key with `n` of at most 3 then adds one
-    /// with a chance of 1 in `n * factor + 1`, as Redis's `lfu-log-factor` does
-    /// (Morris, 1978); a new key begins with [`NEW_READS`](crate::NEW_READS).
+    /// at first, how lately. A new key then begins with [`NEW_READS`](crate::NEW_READS),
+    /// and a read of one with `n` more than that adds one with a chance of 1 in
+    /// `n * factor + 1`, up to 3, as Redis's `lfu-log-factor` does (Morris, 1978).
     pub fn count_reads(&self, factor: Option<u32>) {
         self.log_factor.store(factor.map_or(RECENCY, u64::from), Ordering::Relaxed);
     }
