@@ -209,9 +209,11 @@ impl Candidate {
         &self.key
     }
 
-    /// The codec of the form that it has, if it is packed.
+    /// The codec that was chosen for the form that it has, if it is packed:
+    /// phrases are a kind of dictionary, used where zstd was chosen.
     fn codec(&self) -> Option<Codec> {
-        packed::codec(&self.bytes).ok().filter(|_| self.is_packed)
+        let codec = packed::codec(&self.bytes).ok().filter(|_| self.is_packed)?;
+        Some(if codec == Codec::Phrases { Codec::Zstd } else { codec })
     }
 
     /// Whether it is packed with this codec and this dictionary already.
