@@ -15,10 +15,8 @@ use crate::server::Server;
 use crate::slices::{self, InSlices, InTurns};
 use snug_codec::WorkspaceConfig;
 use snug_codec::pool::{Pool, PoolConfig};
-use snug_codec::stream::Pace;
+use snug_codec::stream::AtOnce;
 use snug_store::{Found, LargeJob, LargeOutcome, PackedChain, SlotGuard};
-use std::future::Future;
-use std::task::{Context as Task, Poll, Waker};
 
 /// Large values that a worker works on at once.
 const AT_ONCE: usize = 2;
@@ -29,17 +27,6 @@ pub(crate) const SEGMENTS_AT_ONCE: usize = 2;
 /// A worker's workspaces for large values, made as they are needed.
 pub(crate) fn pool() -> Pool {
     Pool::new(PoolConfig { small: 1, long: AT_ONCE, workspace: WorkspaceConfig::default() })
-}
-
-/// Without pauses: for what must be done before the worker does anything else.
-struct AtOnce;
-
-impl Pace for AtOnce {
-    fn now_ns(&self) -> u64 {
-        0
-    }
-
-    async fn pause(&self) {}
 }
 
 /// A job, and what it came to.
@@ -69,14 +56,7 @@ pub(crate) fn begin(server: &Server, pool: &Pool, job: LargeJob) -> Work {
 fn at_once(server: &Server, job: LargeJob) -> Finished {
     let mut workspace = snug_codec::Workspace::new(WorkspaceConfig::default());
     let params = cooler::params(server);
-    let outcome = {
-        let mut run = std::pin::pin!(job.run(&mut workspace, &params, &AtOnce, u64::MAX));
-        match run.as_mut().poll(&mut Task::from_waker(Waker::noop())) {
-            Poll::Ready(outcome) => outcome,
-            // It never pauses.
-            Poll::Pending => LargeOutcome::Left,
-        }
-    };
+    let outcome = AtOnce::run(job.run(&mut workspace, &params, &AtOnce, u64::MAX));
     (job, outcome)
 }
 
