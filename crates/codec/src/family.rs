@@ -110,6 +110,7 @@ pub struct Family {
     rejected_at: u64,
     retrain: bool,
     drift: Drift,
+    mixture: Mixture,
     stats: FamilyStats,
 }
 
@@ -126,13 +127,21 @@ impl Family {
             rejected_at: 0,
             retrain: false,
             drift: Drift::default(),
+            mixture: Mixture::default(),
             stats: FamilyStats::default(),
         }
     }
 
-    /// What to do with `raw`: from memory, or by a look when review is due.
+    /// What to do with `raw`: from memory, or by a look when review is due. In a
+    /// family some of whose values pack and others do not, by a look at each.
     pub fn judge(&mut self, raw: &[u8]) -> Verdict {
         self.stats.judged += 1;
+        if self.mixture.is_mixed && raw.len() >= LOOKED_AT_MIN {
+            self.stats.looked_at += 1;
+            let worth = Estimate::of(raw).ratio() <= 1.0 - self.config.saving_min;
+            self.mixture.looked(worth);
+            return if worth { Verdict::Full } else { Verdict::Raw };
+        }
         if self.review_in > 0 {
             self.review_in -= 1;
             return self.verdict;
@@ -148,6 +157,11 @@ impl Family {
         self.verdict = verdict;
         self.review_in = self.pause;
         verdict
+    }
+
+    /// Whether some of its values pack and others do not.
+    pub fn is_mixed(&self) -> bool {
+        self.mixture.is_mixed
     }
 
     /// Offers a value to the sample. Costs nothing for most values once the
@@ -176,7 +190,9 @@ impl Family {
             self.reservoir.restart();
         }
         let saved = raw_len.saturating_sub(packed_len) as f32;
-        saved >= self.config.saving_min * raw_len as f32
+        let worth = saved >= self.config.saving_min * raw_len as f32;
+        self.mixture.tried(worth);
+        worth
     }
 
     /// The dictionary to pack with.
@@ -310,6 +326,40 @@ impl Reservoir {
     fn restart(&mut self) {
         self.kept = Vec::new();
         (self.bytes, self.offered, self.offered_bytes) = (0, 0, 0);
+    }
+}
+
+/// Whether a family is of two kinds, values that pack and values that do not: then
+/// one verdict for all would pack many in vain.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mixture {
+    is_mixed: bool,
+    /// Tries in vain of late, each worth two that were not.
+    vain: u8,
+    /// Values in a row that looked worth packing.
+    worth: u8,
+}
+
+/// So many tries in vain, not made up for by others, and the family is mixed ...
+const VAIN_MAX: u8 = 8;
+/// ... and so many values that look worth packing, and it is not any more.
+const WORTH_MIN: u8 = 64;
+/// Of shorter values a dictionary may save what their own bytes do not show.
+const LOOKED_AT_MIN: usize = 1024;
+
+impl Mixture {
+    fn tried(&mut self, worth: bool) {
+        self.vain = if worth { self.vain.saturating_sub(1) } else { self.vain + 2 };
+        if self.vain >= 2 * VAIN_MAX {
+            *self = Self { is_mixed: true, ..Self::default() };
+        }
+    }
+
+    fn looked(&mut self, worth: bool) {
+        self.worth = if worth { self.worth + 1 } else { 0 };
+        if self.worth >= WORTH_MIN {
+            *self = Self::default();
+        }
     }
 }
 
@@ -457,6 +507,31 @@ mod tests {
         assert_eq!(family.stats().drifted, 1);
         (0..300).for_each(|i| family.sample(&session(i)));
         assert!(family.training_due().is_some());
+    }
+
+    #[test]
+    fn values_of_a_mixed_family_are_looked_at_one_by_one() {
+        let mut family = Family::new(FamilyConfig::default(), 1);
+        let text = session(1).repeat(40);
+        let noise = |n| random(n, 2000);
+        for n in 0..u64::from(VAIN_MAX) {
+            assert_eq!(family.judge(&text), Verdict::Full);
+            family.packed(text.len(), noise(n).len());
+        }
+        for n in 0..200 {
+            assert_eq!(family.judge(&text), Verdict::Full, "value {n}");
+            assert_eq!(family.judge(&noise(n)), Verdict::Raw, "value {n}");
+        }
+        let looked_at = family.stats().looked_at;
+        assert!(looked_at > 200, "each of them: {looked_at}");
+        for _ in 0..2 * WORTH_MIN {
+            family.judge(&text);
+        }
+        let looked_at = family.stats().looked_at;
+        for _ in 0..100 {
+            family.judge(&text);
+        }
+        assert!(family.stats().looked_at <= looked_at + 2, "one kind again");
     }
 
     /// Words in any order are phrases; what repeats within each value alone, a

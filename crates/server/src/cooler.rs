@@ -118,7 +118,10 @@ impl Cooler {
         // the time than packing usually does.
         let percent = server.config.number(Param::PackCpuPercent).max(1) as u32;
         let shortest = self.walked * 100 / percent;
-        if self.cooling.is_done() && self.began.elapsed() >= self.period(server).max(shortest) {
+        let period = self.period(server);
+        if self.cooling.is_done() && self.began.elapsed() >= period.max(shortest) {
+            // Whether the pass took longer than it should have, for want of time.
+            self.cooling.leave_mixed(self.began.elapsed() > period + period / 4 + since);
             (self.began, self.walked) = (Instant::now(), Duration::ZERO);
             self.cooling.begin(session, &params(server));
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {

@@ -270,6 +270,11 @@ impl StringFamily {
         Some(Plan { dictionary, pin })
     }
 
+    /// Whether some of its values pack and others do not.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.state.lock().family.is_mixed()
+    }
+
     /// Takes note of what came of packing a value.
     pub(crate) fn tried(&self, raw_len: usize, packed_len: usize, worth: bool) {
         let mut state = self.state.lock();

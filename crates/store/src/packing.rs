@@ -372,6 +372,7 @@ pub struct Cooling {
     generation: u64,
     params: Option<StringParams>,
     keep_packed: bool,
+    leave_mixed: bool,
     recheck: Recheck,
     /// The policy when the pass began, and what of it is new.
     edition: Option<Edition>,
@@ -391,6 +392,7 @@ impl Cooling {
             generation: 0,
             params: None,
             keep_packed: false,
+            leave_mixed: false,
             recheck: Recheck::Nothing,
             edition: None,
             change: None,
@@ -419,6 +421,12 @@ impl Cooling {
     /// Whether values stay packed however often they are read: memory is short.
     pub fn keep_packed(&mut self, keep: bool) {
         self.keep_packed = keep;
+    }
+
+    /// Whether values of families that pack only in part wait: there is no time for
+    /// all, and it is better spent on the others.
+    pub fn leave_mixed(&mut self, leave: bool) {
+        self.leave_mixed = leave;
     }
 
     /// Whether the pass has come to its end.
@@ -459,9 +467,10 @@ impl Cooling {
         while self.slot < SLOTS {
             if batch.store().keys_in_slot(db, self.slot) > 0 {
                 let mut guard = batch.lock_slot(db, self.slot);
-                let (keep_packed, recheck) = (self.keep_packed, self.recheck);
+                let (keep_packed, leave_mixed) = (self.keep_packed, self.leave_mixed);
+                let recheck = self.recheck;
                 let change = self.change.as_ref();
-                let rules = Rules { params, at_once, keep_packed, recheck, change };
+                let rules = Rules { params, at_once, keep_packed, leave_mixed, recheck, change };
                 match guard.cool(self.mark, rules, candidates, large) {
                     Some(mark) => self.mark = mark,
                     None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
@@ -488,6 +497,7 @@ pub(crate) struct Rules<'p> {
     pub(crate) params: &'p StringParams,
     pub(crate) at_once: bool,
     pub(crate) keep_packed: bool,
+    pub(crate) leave_mixed: bool,
     pub(crate) recheck: Recheck,
     pub(crate) change: Option<&'p Change>,
 }
@@ -505,6 +515,11 @@ impl Rules<'_> {
     /// Whether a raw string is long enough.
     pub(crate) fn fits(&self, cell: &Cell) -> bool {
         cell.bytes().len() >= self.params.min_size
+    }
+
+    /// Whether a raw string is to stay as it is until there is more time.
+    pub(crate) fn leaves(&self, store: &Store, cell: &Cell) -> bool {
+        self.leave_mixed && self.fits(cell) && store.families().of(cell.key()).is_mixed()
     }
 
     /// Whether a large string that is raw has cooled, or is to be looked at again.

@@ -554,6 +554,7 @@ impl<'a> SlotGuard<'a> {
                 Kind::Packed | Kind::PackedChanged => rules.reason(store, cell, true),
                 Kind::Str | Kind::StrChanged => match access {
                     0 => rules.reason(store, cell, false),
+                    1 if rules.leaves(store, cell) => return true,
                     1 => newly_cold(rules.fits(cell)),
                     _ => newly_cold(rules.at_once && rules.fits(cell)),
                 },
@@ -1455,6 +1456,7 @@ mod tests {
                         params: &params,
                         at_once: true,
                         keep_packed: false,
+                        leave_mixed: false,
                         recheck,
                         change: None,
                     };

@@ -23,8 +23,9 @@ const SIZE_MAX: f64 = 8192.0;
 /// ln of the median size, 1 KiB, and the spread of the logarithm.
 const SIZE_LN: f64 = 6.931;
 const SIZE_SIGMA: f64 = 0.7;
-/// Time for documents to become cold before they are read.
-const COOL: Duration = Duration::from_secs(3);
+/// Time for documents to become cold before they are read, and to be packed.
+const COOL: Duration = Duration::from_secs(8);
+const PACKED_A_SECOND: u64 = 20_000;
 
 pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     let seed = options.seed;
@@ -36,7 +37,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
         (*rate, *duration) = (None, None);
     }
     load.items = Items::Keys;
-    load.rest = Some(COOL);
+    load.rest = Some(COOL + Duration::from_secs(documents / PACKED_A_SECOND));
     let exponent = options.zipf_exponent;
     let source = Arc::new(move |connection: usize| {
         Box::new(Mixed {
