@@ -846,7 +846,7 @@ mod tests {
         let expected =
             "# HELP a_total What a is.\n# TYPE a_total counter\na_total{l=\"x\\\"\\\\\\n\"} 2";
         assert!(old.starts_with(expected), "{old}");
-        assert!(old.contains("# TYPE b gauge\nb 0.5\n") && !old.contains("EOF"));
+        assert!(old.contains("# TYPE b gauge\nb{} 0.5\n") && !old.contains("EOF"));
         assert!(old.contains("c_bucket{le=\"0.5\"} 1\nc_bucket{le=\"+Inf\"} 3\n"), "{old}");
     }
 
