@@ -69,7 +69,8 @@ impl Sweeper {
         Self {
             worker,
             workers,
-            tools: None,
+            // Reserved up front, as every workspace is.
+            tools: Some(Tools::default()),
             packing: None,
             cooler: Cooler::new(worker, workers, pool),
             strings_first: false,
