@@ -267,7 +267,7 @@ impl Drop for LongLease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream;
+    use crate::stream::{self, Turns};
     use proptest::prelude::*;
     use std::pin::pin;
 
@@ -275,25 +275,6 @@ mod tests {
         match future.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(out) => Some(out),
             Poll::Pending => None,
-        }
-    }
-
-    /// A clock that ticks when it is asked, so that slices of no time end after
-    /// each piece, and a pause that goes back to whoever polls.
-    #[derive(Default)]
-    struct Turns(std::cell::Cell<u64>);
-
-    impl stream::Pace for Turns {
-        fn now_ns(&self) -> u64 {
-            self.0.replace(self.0.get() + 1)
-        }
-
-        async fn pause(&self) {
-            let mut paused = false;
-            std::future::poll_fn(|_| {
-                if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
         }
     }
 

@@ -13,17 +13,13 @@
 //! the next segment, hence neither does a block, hence every block unpacks into
 //! the segment it belongs to.
 //!
-//! The pieces grow and shrink with the time that the last one took, so that a
-//! slice keeps to its time at any level and on any data; the least piece is
-//! [`PIECE_BYTES_MIN`]. What is dropped half way leaves nothing behind.
+//! How slices keep to their time, and what is asked of whoever drives them, is in
+//! `pace.rs`. What is dropped half way leaves nothing behind.
 //!
 //! In steady state a stream allocates its output's segments only; lz4, snappy,
 //! gzip, zlib and brotli keep working memory of their own while they run.
 
-use std::future::Future;
 use std::io::{Read, Write};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
 use crate::packed::Header;
 use crate::zstd_static::{MAGIC_BYTES, Parameters};
@@ -32,43 +28,9 @@ use crate::{
     Workspace,
 };
 
-/// The smallest piece that is given to a codec at once.
-pub const PIECE_BYTES_MIN: usize = 4096;
+mod pace;
 
-/// What a stream asks of the runtime that drives it.
-pub trait Pace {
-    /// A clock that never goes back, in nanoseconds.
-    fn now_ns(&self) -> u64;
-
-    /// Lets others have their turn.
-    fn pause(&self) -> impl Future<Output = ()>;
-
-    /// Told how long each slice took, for those who keep count.
-    fn sliced(&self, _took_ns: u64) {}
-}
-
-/// The pace of one slice, however long it is: never pauses.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AtOnce;
-
-impl Pace for AtOnce {
-    fn now_ns(&self) -> u64 {
-        0
-    }
-
-    async fn pause(&self) {}
-}
-
-impl AtOnce {
-    /// The output of what was begun at this pace. Panics if it waits for anything
-    /// but its pace.
-    pub fn run<T>(work: impl Future<Output = T>) -> T {
-        match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => done,
-            Poll::Pending => unreachable!("work at this pace has nothing to wait for"),
-        }
-    }
-}
+pub use pace::{AtOnce, PIECE_BYTES_MIN, Pace, Pieces, Turns, drive};
 
 /// Packs `raw` in slices of about `slice_ns`. No dictionary: what a dictionary
 /// holds, a value this large holds itself.
@@ -126,51 +88,6 @@ fn read_header(packed: &Segments) -> Result<(Header, usize), UnpackError> {
     }
     let (header, rest) = Header::read(&front[..len])?;
     Ok((header, len - rest.len()))
-}
-
-/// Keeps slices to their time: whoever works calls [`stepped`](Self::stepped)
-/// after each piece of it.
-#[derive(Debug)]
-pub struct Pieces<'p, P> {
-    pace: &'p P,
-    slice_ns: u64,
-    /// The next piece's size.
-    bytes: usize,
-    slice_began: u64,
-    piece_began: u64,
-}
-
-impl<'p, P: Pace> Pieces<'p, P> {
-    /// Begins the first slice.
-    pub fn new(pace: &'p P, slice_ns: u64) -> Self {
-        let now = pace.now_ns();
-        let bytes = 4 * PIECE_BYTES_MIN;
-        Self { pace, slice_ns, bytes, slice_began: now, piece_began: now }
-    }
-
-    /// After each piece: pauses if the next one might not fit the slice.
-    pub async fn stepped(&mut self) {
-        let now = self.pace.now_ns();
-        let took = now.saturating_sub(self.piece_began);
-        // Half a slice a piece at most; doubled when four would fit.
-        if took > self.slice_ns / 2 {
-            self.bytes = (self.bytes / 2).max(PIECE_BYTES_MIN);
-        } else if took < self.slice_ns / 8 {
-            self.bytes = (self.bytes * 2).min(SEGMENT_BYTES);
-        }
-        self.piece_began = now;
-        if now.saturating_sub(self.slice_began) + 2 * took > self.slice_ns {
-            self.pace.sliced(now.saturating_sub(self.slice_began));
-            self.pace.pause().await;
-            self.slice_began = self.pace.now_ns();
-            self.piece_began = self.slice_began;
-        }
-    }
-
-    /// Tells of the last slice.
-    pub fn finished(&self) {
-        self.pace.sliced(self.pace.now_ns().saturating_sub(self.slice_began));
-    }
 }
 
 /// Packing, one piece at a time.
@@ -498,10 +415,8 @@ mod tests {
     use crate::{NoDictionaries, WorkspaceConfig};
     use proptest::prelude::*;
     use std::cell::Cell;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
 
-    /// A clock that counts its askings, and a pause that is one.
+    /// A clock that goes on by `tick` when it is asked, and pauses that are counted.
     #[derive(Default)]
     struct Ticks {
         now: Cell<u64>,
@@ -517,22 +432,8 @@ mod tests {
 
         async fn pause(&self) {
             self.pauses.set(self.pauses.get() + 1);
-            let mut paused = false;
-            std::future::poll_fn(|_| {
-                if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+            Turns::default().pause().await;
         }
-    }
-
-    /// Drives a future, at most `polls` times.
-    fn drive<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
-        let mut future = pin!(future);
-        let mut context = Context::from_waker(Waker::noop());
-        (0..polls).find_map(|_| match future.as_mut().poll(&mut context) {
-            Poll::Ready(out) => Some(out),
-            Poll::Pending => None,
-        })
     }
 
     fn some_value() -> impl Strategy<Value = Vec<u8>> {

@@ -3,13 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Waker};
 
 use snug_codec::family::{Family, FamilyConfig, Verdict};
-use snug_codec::stream::{self, Pace};
+use snug_codec::stream::{self, Turns, drive};
 use snug_codec::{
     Codec, Dictionary, NoDictionaries, SEGMENT_BYTES, Segments, Workspace, WorkspaceConfig,
 };
@@ -43,35 +40,6 @@ fn counted<T>(work: impl FnOnce() -> T) -> (T, u64) {
     (out, ALLOCATIONS.load(Ordering::Relaxed) - before)
 }
 
-/// A clock that ticks when it is asked, so that slices of no time end after each
-/// piece, and a pause that goes back to whoever polls.
-#[derive(Default)]
-struct Always(std::cell::Cell<u64>);
-
-impl Pace for Always {
-    fn now_ns(&self) -> u64 {
-        self.0.replace(self.0.get() + 1)
-    }
-
-    async fn pause(&self) {
-        let mut paused = false;
-        std::future::poll_fn(|_| {
-            if std::mem::replace(&mut paused, true) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-}
-
-fn drive<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut context = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(out) = future.as_mut().poll(&mut context) {
-            return out;
-        }
-    }
-}
-
 fn random(len: usize) -> Vec<u8> {
     let mut x = 88_172_645_463_325_252u64;
     let mut next = || {
@@ -101,12 +69,13 @@ fn output(chain: &Segments, lists: u64) -> u64 {
 }
 
 fn stream_twice(ws: &mut Workspace, raw: &Segments) {
-    let pace = Always::default();
+    let pace = Turns::default();
     for warm in [false, true] {
         let pack = stream::pack(ws, Codec::Zstd, 3, raw, &pace, 0);
-        let (packed, packing) = counted(|| drive(pack).expect("packs"));
+        let (packed, packing) = counted(|| drive(pack, usize::MAX).expect("ends").expect("packs"));
         let unpack = stream::unpack(ws, &packed, &NoDictionaries, raw.len(), &pace, 0);
-        let (back, unpacking) = counted(|| drive(unpack).expect("unpacks"));
+        let (back, unpacking) =
+            counted(|| drive(unpack, usize::MAX).expect("ends").expect("unpacks"));
         assert!(back == *raw);
         if warm {
             assert!(packing <= output(&packed, 2), "{packing} to pack {packed:?}");

@@ -1,10 +1,8 @@
 //! Large strings: packed and unpacked in slices at random moments, read and
 //! written whole and in parts, they are the bytes that a plain vector has.
 
-mod driving;
-
-use driving::{Turns, drive};
 use proptest::prelude::*;
+use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{Batch, Found, Key, LargeJob, LargeNames, LargeOutcome, NewStr, SetExpiry};
 use snug_store::{Cooling, SlotGuard, Store, StoreConfig, Str, StringParams, Type, Unobserved};

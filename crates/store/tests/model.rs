@@ -1,10 +1,8 @@
 //! A store under random operations is sixteen maps with expiries, whatever of
 //! it is packed, unpacked or packed anew meanwhile.
 
-mod driving;
-
-use driving::{Turns, drive};
 use proptest::prelude::*;
+use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
     Batch, Cooling, LargeJob, LargeNames, NewStr, Packer, Session, SetExpiry, Store, StoreConfig,
