@@ -24,37 +24,22 @@
 //! A body is the codes, the first bit of each byte its highest; what is left of
 //! the last byte is 0. The raw length, in the header, says where it ends.
 //!
-//! A table as bytes, all numbers varints:
-//!
-//! ```text
-//!  "SPH1" [phrases of 2 to 255 bytes][for each, ascending: how much it shares
-//!         with the one before, how much is its own, its own bytes]
-//!  [contexts] [for each byte, its context, 0 for none] 256 bytes
-//!  [length of each common code] a byte for each single byte, then each phrase
-//!  [length of each context's code that says so]
-//!  [for each single byte, then each phrase: the contexts in which it has a code,
-//!         as bits, and the lengths of these codes]
-//! ```
-//!
 //! Costs: packing looks for the cheapest way through the value, some tens of
 //! nanoseconds a byte; unpacking copies a phrase for each code, some ten
-//! nanoseconds. Neither allocates. A table weighs some 80 to
-//! 100 bytes a phrase.
+//! nanoseconds. Neither allocates. A table weighs some 80 to 100 bytes a phrase;
+//! `format.rs` says what it is as bytes.
 
 mod code;
+mod format;
 mod parse;
 mod search;
 mod train;
 
-use crate::varint;
-use code::{BITS_MAX, Book, Canonical, Code};
-use search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrases, SINGLES};
+use code::{BITS_MAX, Book, Code};
+use search::Phrases;
 
 pub(crate) use parse::Scratch;
 pub(crate) use train::train;
-
-/// What tables begin with.
-const MAGIC: &[u8; 4] = b"SPH1";
 
 /// Contexts beside the common one, whose number is 0.
 const CONTEXTS_MAX: usize = 31;
@@ -90,6 +75,10 @@ fn length(lengths: &Lengths, context: usize) -> u32 {
     u32::from(lengths[context / 2] >> (4 * (context % 2)) & 15)
 }
 
+fn set_length(lengths: &mut Lengths, context: usize, len: u32) {
+    lengths[context / 2] |= (len as u8) << (4 * (context % 2));
+}
+
 /// What a code stands for: a phrase and the context behind it, or that a common
 /// code follows.
 #[derive(Clone, Copy, Debug)]
@@ -107,97 +96,6 @@ struct Coded {
 }
 
 impl PhraseTable {
-    /// Whether these bytes are meant to be a table.
-    pub(crate) fn is_meant_by(bytes: &[u8]) -> bool {
-        bytes.starts_with(MAGIC)
-    }
-
-    /// Reads a table; `None` if the bytes are not one.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let rest = &mut bytes.strip_prefix(MAGIC)?;
-        let longer = take_phrases(rest)?;
-        let mut phrases = Phrases::new(&longer)?;
-        drop(longer);
-        let count = varint::take_len(rest).filter(|&count| count <= CONTEXTS_MAX)?;
-        let (&contexts, after) = rest.split_first_chunk::<256>()?;
-        *rest = after;
-        if contexts.iter().any(|&context| usize::from(context) > count) {
-            return None;
-        }
-        phrases.set_contexts(&contexts);
-        let common = rest.split_off(..phrases.len())?;
-        let announced = rest.split_off(..count)?;
-        // For each context, its symbols and the lengths of their codes.
-        let mut lists = vec![(Vec::<u16>::new(), Vec::<u8>::new()); count + 1];
-        let mut masks = Vec::with_capacity(phrases.len());
-        for (id, &common) in common.iter().enumerate() {
-            let mask = u32::try_from(varint::take(rest)?).ok()?;
-            if mask & 1 != 0 || mask.checked_shr(count as u32 + 1).unwrap_or(0) != 0 {
-                return None;
-            }
-            let mask = mask | 1;
-            masks.push(mask);
-            for (context, (symbols, lengths)) in lists.iter_mut().enumerate() {
-                if mask >> context & 1 == 1 {
-                    symbols.push(id as u16);
-                    lengths.push(match context {
-                        0 => common,
-                        _ => *rest.split_off_first()?,
-                    });
-                }
-            }
-        }
-        if !rest.is_empty() {
-            return None;
-        }
-        let mut lengths = vec![[0; _]; phrases.len()];
-        let (mut books, mut meanings) = (Vec::new(), Vec::new());
-        let mut all_codes = Vec::with_capacity(count + 1);
-        let mut escapes = vec![Code::default(); count + 1];
-        for (context, (symbols, list)) in lists.iter_mut().enumerate() {
-            if context > 0 {
-                symbols.push(COMMON);
-                list.push(announced[context - 1]);
-            }
-            let canonical = Canonical::new(list, meanings.len())?;
-            for (&phrase, &len) in symbols.iter().zip(&*list).filter(|(id, _)| **id != COMMON) {
-                let lengths: &mut Lengths = &mut lengths[usize::from(phrase)];
-                lengths[context / 2] |= len << (4 * (context % 2));
-            }
-            meanings.extend(canonical.order.iter().map(|&at| {
-                let phrase = symbols[usize::from(at)];
-                let context = if phrase == COMMON { 0 } else { phrases.get(phrase).context };
-                Symbol { phrase, context: context.into() }
-            }));
-            books.push(canonical.book);
-            let mut codes = canonical.codes;
-            if context > 0 {
-                escapes[context] = codes.pop()?;
-            }
-            all_codes.push(codes.into_iter());
-        }
-        let mut codes = Vec::with_capacity(meanings.len());
-        let mut coded = Vec::with_capacity(masks.len());
-        for contexts in masks {
-            coded.push(Coded { contexts, first: codes.len() as u32 });
-            for (context, of) in all_codes.iter_mut().enumerate() {
-                if contexts >> context & 1 == 1 {
-                    codes.push(of.next()?);
-                }
-            }
-        }
-        Some(Self {
-            phrases,
-            contexts,
-            lengths: lengths.into(),
-            coded: coded.into(),
-            codes: codes.into(),
-            common: escapes.into(),
-            books: books.into(),
-            symbols: meanings.into(),
-        })
-    }
-
     /// All it holds, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.phrases.memory_bytes()
@@ -317,73 +215,6 @@ impl Bits<'_> {
         let whole = self.held << (64 - self.count.max(1));
         let whole = if self.count == 0 { 0 } else { whole };
         self.out.extend_from_slice(&whole.to_be_bytes()[..self.count.div_ceil(8) as usize]);
-    }
-}
-
-/// Takes the phrases off the front of a table's bytes.
-fn take_phrases(rest: &mut &[u8]) -> Option<Vec<Box<[u8]>>> {
-    let count = varint::take_len(rest).filter(|&count| count <= PHRASES_MAX - SINGLES)?;
-    let mut phrases: Vec<Box<[u8]>> = Vec::with_capacity(count);
-    let (mut phrase, mut content) = (Vec::new(), 0);
-    for _ in 0..count {
-        let shared = varint::take_len(rest)?;
-        let own = varint::take_len(rest).filter(|&own| own <= PHRASE_LEN_MAX)?;
-        if shared > phrase.len() {
-            return None;
-        }
-        phrase.truncate(shared);
-        phrase.extend_from_slice(rest.split_off(..own)?);
-        content += phrase.len();
-        if content > CONTENT_MAX {
-            return None;
-        }
-        phrases.push(phrase.as_slice().into());
-    }
-    Some(phrases)
-}
-
-/// What a table is made of, as training finds it.
-struct Draft<'p> {
-    /// Ascending, each of at least 2 bytes.
-    longer: &'p [Box<[u8]>],
-    /// The context of each byte.
-    contexts: [u8; 256],
-    /// The lengths of all common codes.
-    common: Vec<u8>,
-    /// For each other context: the length of the code that announces a common
-    /// one, and of the phrases that it has codes for, ascending by id.
-    lists: Vec<(u8, Vec<(u16, u8)>)>,
-}
-
-impl Draft<'_> {
-    fn to_bytes(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        varint::push(&mut out, self.longer.len() as u64);
-        let mut before: &[u8] = &[];
-        for phrase in self.longer {
-            let shared = before.iter().zip(phrase).take_while(|(a, b)| a == b).count();
-            varint::push(&mut out, shared as u64);
-            varint::push(&mut out, (phrase.len() - shared) as u64);
-            out.extend_from_slice(&phrase[shared..]);
-            before = phrase;
-        }
-        varint::push(&mut out, self.lists.len() as u64);
-        out.extend_from_slice(&self.contexts);
-        out.extend_from_slice(&self.common);
-        out.extend(self.lists.iter().map(|(announced, _)| announced));
-        let mut lists: Vec<_> = self.lists.iter().map(|(_, list)| list.iter().peekable()).collect();
-        for id in 0..self.common.len() {
-            let (mut mask, mut lengths) = (0u32, Vec::new());
-            for (at, list) in lists.iter_mut().enumerate() {
-                if let Some((_, len)) = list.next_if(|(of, _)| usize::from(*of) == id) {
-                    mask |= 2 << at;
-                    lengths.push(*len);
-                }
-            }
-            varint::push(&mut out, u64::from(mask));
-            out.extend_from_slice(&lengths);
-        }
-        out
     }
 }
 

@@ -18,9 +18,10 @@
 //! memory of about 20 times the samples, which are held to [`SAMPLE_BYTES_MAX`].
 
 use super::code::lengths;
+use super::format::Draft;
 use super::parse::Scratch;
 use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrases, SINGLES};
-use super::{CONTENT_MAX, CONTEXTS_MAX, Draft, PhraseTable};
+use super::{CONTENT_MAX, CONTEXTS_MAX, PhraseTable};
 
 /// Samples beyond it are not read.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 4 << 20;
