@@ -3,15 +3,15 @@
 //!
 //! A pass takes a third of `pack-cold-after`, spread evenly over that time; three
 //! passes make a value that nobody uses cold. Work is done in slices of
-//! `pack-slice-us`, between which clients have their turn, and takes at most
-//! `pack-cpu-percent` of the time while there are clients to serve. What the
-//! limit leaves undone makes the pass longer.
+//! `pack-slice-us`, between which clients have their turn, for as long as the
+//! sweeper's [`Allowance`] lasts. What that leaves undone makes the pass longer.
 //!
 //! Near `maxmemory` it works ahead of need: the closer the limit
-//! ([`Server::pressure`]), the shorter the passes and the larger the share of time,
-//! and what is packed stays so however often it is read. What is read between two
-//! of the shorter passes stays raw, and writes wait for none of it.
+//! ([`Server::pressure`]), the shorter the passes, and what is packed stays so
+//! however often it is read. What is read between two of the shorter passes stays
+//! raw, and writes wait for none of it.
 
+use crate::allowance::Allowance;
 use crate::config::Param;
 use crate::large::{self, Work};
 use crate::reclaim::reclaim_job;
@@ -26,13 +26,6 @@ use std::time::{Duration, Instant};
 
 /// Passes that a value must stay unused to be cold.
 pub(crate) const PASSES: u32 = 3;
-
-/// Below so many commands a second nobody is kept waiting.
-const IDLE_COMMANDS: f64 = 1000.0;
-
-/// The percent of the time that packing takes when memory is shortest, unless
-/// `pack-cpu-percent` grants more.
-const HARDEST_PERCENT: f64 = 50.0;
 
 /// Families are tidied no more often than this, between passes ...
 const TIDY_EVERY: Duration = Duration::from_secs(30);
@@ -65,12 +58,7 @@ pub(crate) struct Cooler {
     began: Instant,
     walked: Duration,
     tidied: Instant,
-    /// When the clock last ticked, and what had been served by then.
-    ticked: Instant,
-    commands: u64,
-    /// What may be worked until the clock ticks again.
-    allowance: Duration,
-    /// How short memory was then, 0 to 1.
+    /// How short memory is, 0 to 1.
     pressure: f64,
 }
 
@@ -88,9 +76,6 @@ impl Cooler {
             began: Instant::now(),
             walked: Duration::ZERO,
             tidied: Instant::now(),
-            ticked: Instant::now(),
-            commands: 0,
-            allowance: Duration::ZERO,
             pressure: 0.0,
         }
     }
@@ -101,18 +86,15 @@ impl Cooler {
         (cold_after / PASSES).mul_f64((1.0 - self.pressure).powi(3))
     }
 
-    /// The clock ticks: there is more to be worked with, and a pass may be due.
-    pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
-        let since = self.ticked.elapsed().min(Duration::from_secs(1));
-        self.ticked = Instant::now();
-        let commands = server.stats.get(Stat::total_commands_processed);
-        let served = commands.saturating_sub(self.commands);
-        self.commands = commands;
-        let is_idle = (served as f64) < IDLE_COMMANDS * since.as_secs_f64();
-        self.pressure = server.pressure();
-        let ahead = (self.pressure * HARDEST_PERCENT) as u32;
-        let share = (server.config.number(Param::PackCpuPercent) as u32).max(ahead);
-        self.allowance = since * if is_idle { 100 } else { share } / 100;
+    /// The clock ticks, `since` it last did, and a pass may be due.
+    pub(crate) fn tick(
+        &mut self,
+        server: &Server,
+        session: &Session,
+        allowance: &Allowance,
+        since: Duration,
+    ) {
+        self.pressure = allowance.pressure();
         self.cooling.keep_packed(self.pressure > 0.0);
         // However short memory is: a walk that finds nothing is not to take more of
         // the time than packing usually does.
@@ -131,10 +113,14 @@ impl Cooler {
         }
     }
 
-    /// Works for a slice; whether there is more to do right now.
-    pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
+    /// Works for `limit`, a slice; whether there is more to do right now.
+    pub(crate) fn turn(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        limit: Duration,
+    ) -> bool {
         let began = Instant::now();
-        let slice = Duration::from_micros(server.config.number(Param::PackSliceUs) as u64);
         let (params, period) = (params(server), self.period(server));
         let at_once = server.config.number(Param::PackColdAfter) == 0;
         let mut packed_for = Duration::ZERO;
@@ -145,7 +131,7 @@ impl Cooler {
                 let started = Instant::now();
                 self.work_on_large(server, session);
                 packed_for += started.elapsed();
-                break self.allowance > began.elapsed();
+                break true;
             } else if let Some(candidate) = self.waiting.pop() {
                 let started = Instant::now();
                 self.pack(server, session, &candidate, &params);
@@ -158,18 +144,13 @@ impl Cooler {
                 self.walked += started.elapsed();
             } else {
                 self.large_next = true;
-                break has_large && self.allowance > began.elapsed();
+                break has_large;
             }
-            let worked = began.elapsed();
-            if worked >= self.allowance {
-                break false;
-            }
-            if worked >= slice {
+            if began.elapsed() >= limit {
                 self.large_next = true;
                 break true;
             }
         };
-        self.allowance = self.allowance.saturating_sub(began.elapsed());
         server.stats.add(Stat::pack_microseconds, packed_for.as_micros() as u64);
         more
     }

@@ -7,6 +7,7 @@
 
 mod admin;
 mod ahead;
+mod allowance;
 mod blocked;
 mod client;
 mod cluster;

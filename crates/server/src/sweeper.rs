@@ -2,12 +2,16 @@
 //! bounded length (`sweep-budget-us`). It removes expired keys and packs the
 //! stream blocks that have been sealed, and strings that have cooled (`cooler`).
 //!
+//! Strings and blocks take turns, and both draw on one [`Allowance`] of the worker's
+//! time: what it leaves undone is the backlog that INFO shows.
+//!
 //! Packing takes a block out by reference, works on it with no lock held, in
 //! slices of `pack-slice-us`, and puts the result back only if the block is still
 //! the same: a codec never keeps a client waiting for a slot, and nobody waits for
 //! this worker longer than a slice takes. Dictionaries are trained elsewhere
 //! (`trainer`).
 
+use crate::allowance::Allowance;
 use crate::blocked;
 use crate::config::Param;
 use crate::cooler::Cooler;
@@ -30,6 +34,7 @@ pub(crate) struct Sweeper {
     tools: Option<Tools>,
     packing: Option<Packing>,
     cooler: Cooler,
+    allowance: Allowance,
     /// Whose turn it is first: streams and strings alternate.
     strings_first: bool,
 }
@@ -73,33 +78,50 @@ impl Sweeper {
             tools: Some(Tools::default()),
             packing: None,
             cooler: Cooler::new(worker, workers, pool),
+            allowance: Allowance::default(),
             strings_first: false,
         }
     }
 
     /// The clock ticks, `hz` times a second.
     pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
-        self.cooler.tick(server, session);
+        let since = self.allowance.tick(server);
+        self.cooler.tick(server, session, &self.allowance, since);
     }
 
     /// One turn; whether there is more to do right now.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
         let began = Instant::now();
         let mut more = self.expire(server, session, began);
-        if server.config.is_on(Param::Pack) {
+        let packing = Instant::now();
+        let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.left());
+        let packs = server.config.is_on(Param::Pack) && !slice.is_zero();
+        if packs {
             self.strings_first = !self.strings_first;
-            more |= self.slice_of(self.strings_first, server, session)
-                || self.slice_of(!self.strings_first, server, session);
+            let is_left = self.slice_of(self.strings_first, server, session, slice)
+                || self.slice_of(!self.strings_first, server, session, slice);
+            more |= is_left && packing.elapsed() < self.allowance.left();
         }
         let took = began.elapsed();
+        self.allowance.spend(took, packing.elapsed());
         server.timings.of(self.worker).turns.record(took);
         server.stats.add(Stat::sweeper_microseconds, took.as_micros() as u64);
         more
     }
 
     /// Works for a slice on strings or on streams; whether there is more of them.
-    fn slice_of(&mut self, strings: bool, server: &Server, session: &mut Session) -> bool {
-        if strings { self.cooler.turn(server, session) } else { self.pack(server, session) }
+    fn slice_of(
+        &mut self,
+        strings: bool,
+        server: &Server,
+        session: &mut Session,
+        slice: Duration,
+    ) -> bool {
+        if strings {
+            self.cooler.turn(server, session, slice)
+        } else {
+            self.pack(server, session, slice)
+        }
     }
 
     fn expire(&mut self, server: &Server, session: &mut Session, began: Instant) -> bool {
@@ -120,9 +142,8 @@ impl Sweeper {
     }
 
     /// Packs sealed blocks for a slice; whether there are more.
-    fn pack(&mut self, server: &Server, session: &mut Session) -> bool {
+    fn pack(&mut self, server: &Server, session: &mut Session, slice: Duration) -> bool {
         let began = Instant::now();
-        let slice_ns = slices::slice_ns(server);
         let more = loop {
             if self.packing.is_none() {
                 let batch = session.enter(unix_ms());
@@ -142,7 +163,7 @@ impl Sweeper {
                     self.packing = None;
                 }
             }
-            if began.elapsed().as_nanos() as u64 >= slice_ns {
+            if began.elapsed() >= slice {
                 break true;
             }
         };

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 /// What all connections of a worker share, one at a time: buffers that stay
 /// warm in the cache, and the session on the store.
@@ -201,9 +202,11 @@ async fn clock(server: Arc<Server>, worker: usize) {
     let pool = with(|scratch| scratch.pool.clone());
     let mut sweeper = Sweeper::new(worker, server.workers, pool);
     let mut high_water = 0;
+    let mut ticked = Instant::now();
     loop {
         let hz = server.config.number(Param::Hz).max(1) as u64;
-        tokio::time::sleep(Duration::from_millis(1000 / hz)).await;
+        tokio::time::sleep_until(ticked + Duration::from_millis(1000 / hz)).await;
+        ticked = Instant::now();
         let now = crate::server::unix_ms();
         if worker == 0 {
             server.pause.tick(now);
@@ -213,8 +216,12 @@ async fn clock(server: Arc<Server>, worker: usize) {
             check_soft_limits(&server);
         }
         with(|scratch| sweeper.tick(&server, &scratch.session));
-        while with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
+        loop {
+            let more = with(|scratch| sweeper.turn(&server, &mut scratch.session));
             tokio::task::yield_now().await;
+            if !more {
+                break;
+            }
         }
         high_water = give_back(high_water);
     }
