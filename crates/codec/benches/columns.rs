@@ -29,7 +29,7 @@ fn main() {
         measure("stream-events", &data::events(12_288, 1), &[256, 1024]);
     }
     if wants("celery") {
-        measure("stream-celery", &celery(4096), &[256, 1024]);
+        measure("stream-celery", &celery(4096), &[64, 256, 1024]);
     }
     let csv = std::env::var_os("SNUG_FLIGHTS_CSV").and_then(|at| std::fs::read_to_string(at).ok());
     if let Some(csv) = csv.filter(|_| wants("flights")) {

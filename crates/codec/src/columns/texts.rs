@@ -41,6 +41,8 @@ const HOLES_MAX: usize = 256;
 const WORDS_MAX: usize = 2048;
 /// The rows that a trial is made on.
 const TRIAL_ROWS: usize = 48;
+/// No trial is made where at most one byte in so many varies.
+const SURE_WHEN_OF: usize = 2;
 
 type Word = (u32, u32);
 
@@ -106,17 +108,87 @@ fn closing_quote(text: &[u8], mut at: usize) -> usize {
 struct Shape {
     hash: u64,
     rows: Vec<usize>,
+    /// The words that vary.
+    holes: Vec<usize>,
 }
 
 /// The texts of a column, cut.
 struct Cut<'a> {
+    texts: Texts<'a>,
+    shapes: Vec<Shape>,
+    /// For each row the number of its shape from 1 on, or 0.
+    of_row: Vec<i64>,
+}
+
+impl<'a> Cut<'a> {
+    /// Cuts texts; `None` if most of them have no shape, or one of too many holes.
+    fn new(values: &'a [&'a [u8]], class: Class) -> Option<Self> {
+        let (texts, hashes) = Texts::cut(values, class);
+        let (mut shapes, of_row) = shapes(&texts, &hashes);
+        let fitting = of_row.iter().filter(|&&shape| shape > 0).count();
+        if fitting * 2 < values.len() {
+            return None;
+        }
+        for shape in &mut shapes {
+            shape.holes = holes(&texts, shape);
+            if shape.holes.len() > HOLES_MAX {
+                return None;
+            }
+        }
+        Some(Self { texts, shapes, of_row })
+    }
+
+    /// The texts without a shape.
+    fn verbatim(&self) -> Vec<&'a [u8]> {
+        let rows = self.texts.values.iter().zip(&self.of_row);
+        rows.filter(|(_, shape)| **shape == 0).map(|(value, _)| *value).collect()
+    }
+
+    /// Bytes of what is not constant in its shape.
+    fn varying(&self) -> usize {
+        let in_hole = |row, hole| self.texts.word(row, hole).len();
+        let in_shape = |shape: &Shape| -> usize {
+            let row = |&row| shape.holes.iter().map(|&hole| in_hole(row, hole)).sum::<usize>();
+            shape.rows.iter().map(row).sum()
+        };
+        let verbatim: usize = self.verbatim().iter().map(|value| value.len()).sum();
+        verbatim + self.shapes.iter().map(in_shape).sum::<usize>()
+    }
+
+    fn push(&self, enc: &mut Encoder<'_>, tag: u8, place: Place) {
+        enc.meta.push(tag);
+        varint::push(&mut enc.meta, self.shapes.len() as u64);
+        enc.push_ints(&self.of_row);
+        let verbatim = self.verbatim();
+        if !verbatim.is_empty() {
+            enc.push_plain(&verbatim);
+        }
+        for shape in &self.shapes {
+            push_template(enc, &self.texts, shape, place);
+        }
+    }
+}
+
+/// Texts as words and what is between them.
+struct Texts<'a> {
     values: &'a [&'a [u8]],
     words: Vec<Word>,
     /// Where each row's words begin in `words`; one more than rows.
     starts: Vec<usize>,
 }
 
-impl<'a> Cut<'a> {
+impl<'a> Texts<'a> {
+    /// Cuts texts; with the hash of each one's separators.
+    fn cut(values: &'a [&'a [u8]], class: Class) -> (Self, Vec<u64>) {
+        let mut texts = Self { values, words: Vec::new(), starts: vec![0] };
+        let mut hashes = Vec::with_capacity(values.len());
+        for value in values {
+            hashes.push(cut(value, class, &mut texts.words));
+            texts.starts.push(texts.words.len());
+        }
+        (texts, hashes)
+    }
+
     fn words(&self, row: usize) -> &[Word] {
         &self.words[self.starts[row]..self.starts[row + 1]]
     }
@@ -148,17 +220,18 @@ pub(super) fn push(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Plac
     }
     let json = matches!(values[0].first(), Some(b'{' | b'['));
     let finest = if json { place.class } else { place.class.max(Class::Words) };
-    for class in [Class::Json, Class::Words, Class::Fine] {
-        if class < finest || !cuts(values, class) {
-            continue;
-        }
-        let below = Place { class, ..place.below() };
-        if !place.trial && values.len() >= 8 && !pays(enc, tag, values, below) {
-            return false;
-        }
-        return push_cut(enc, tag, values, below);
+    let fits = |class: &Class| *class >= finest && cuts(values, *class);
+    let Some(class) = [Class::Json, Class::Words, Class::Fine].into_iter().find(fits) else {
+        return false;
+    };
+    let below = Place { class, ..place.below() };
+    let Some(cut) = Cut::new(values, class) else { return false };
+    let in_doubt = !place.trial && values.len() >= 8 && cut.varying() * SURE_WHEN_OF > total;
+    if in_doubt && !pays(enc, tag, values, below) {
+        return false;
     }
-    false
+    cut.push(enc, tag, below);
+    true
 }
 
 /// Whether this class finds more than one piece in the first values.
@@ -175,10 +248,9 @@ fn cuts(values: &[&[u8]], class: Class) -> bool {
 fn pays(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Place) -> bool {
     let step = values.len().div_ceil(TRIAL_ROWS);
     let sample: Vec<&[u8]> = values.iter().step_by(step).copied().collect();
+    let Some(pieces) = Cut::new(&sample, place.class) else { return false };
     let mut cut = Encoder::new(enc.ws, enc.level);
-    if !push_cut(&mut cut, tag, &sample, Place { trial: true, ..place }) {
-        return false;
-    }
+    pieces.push(&mut cut, tag, Place { trial: true, ..place });
     let mut plain = Encoder::new(cut.ws, enc.level);
     plain.push_plain(&sample);
     let plain_len = plain.meta.len() + plain.data.len() + plain.text.len();
@@ -187,39 +259,9 @@ fn pays(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Place) -> bool 
     cut.meta.len() * sample.len() / values.len() + cut.data.len() + text_share < plain_len
 }
 
-fn push_cut(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Place) -> bool {
-    let mut cut_values = Cut { values, words: Vec::new(), starts: vec![0] };
-    let mut hashes = Vec::with_capacity(values.len());
-    for value in values {
-        hashes.push(cut(value, place.class, &mut cut_values.words));
-        cut_values.starts.push(cut_values.words.len());
-    }
-    let (shapes, of_row) = shapes(&cut_values, &hashes);
-    let fitting = of_row.iter().filter(|&&shape| shape > 0).count();
-    if fitting * 2 < values.len() {
-        return false;
-    }
-    let holes: Vec<Vec<usize>> = shapes.iter().map(|shape| holes(&cut_values, shape)).collect();
-    if holes.iter().any(|holes| holes.len() > HOLES_MAX) {
-        return false;
-    }
-    enc.meta.push(tag);
-    varint::push(&mut enc.meta, shapes.len() as u64);
-    enc.push_ints(&of_row);
-    let verbatim: Vec<&[u8]> =
-        values.iter().zip(&of_row).filter(|(_, shape)| **shape == 0).map(|(v, _)| *v).collect();
-    if !verbatim.is_empty() {
-        enc.push_plain(&verbatim);
-    }
-    for (shape, holes) in shapes.iter().zip(&holes) {
-        push_template(enc, &cut_values, shape, holes, place);
-    }
-    true
-}
-
 /// The shapes with enough rows, and for each row the number of its shape from 1
 /// on, or 0.
-fn shapes(texts: &Cut<'_>, hashes: &[u64]) -> (Vec<Shape>, Vec<i64>) {
+fn shapes(texts: &Texts<'_>, hashes: &[u64]) -> (Vec<Shape>, Vec<i64>) {
     let mut found: Vec<Shape> = Vec::new();
     for (row, &hash) in hashes.iter().enumerate() {
         if texts.words(row).len() > WORDS_MAX {
@@ -227,7 +269,9 @@ fn shapes(texts: &Cut<'_>, hashes: &[u64]) -> (Vec<Shape>, Vec<i64>) {
         }
         match found.iter().position(|shape| shape.hash == hash) {
             Some(at) if texts.same_shape(found[at].rows[0], row) => found[at].rows.push(row),
-            None if found.len() < 4 * TEMPLATES_MAX => found.push(Shape { hash, rows: vec![row] }),
+            None if found.len() < 4 * TEMPLATES_MAX => {
+                found.push(Shape { hash, rows: vec![row], holes: Vec::new() });
+            },
             _ => {}
         }
     }
@@ -245,7 +289,7 @@ fn shapes(texts: &Cut<'_>, hashes: &[u64]) -> (Vec<Shape>, Vec<i64>) {
 }
 
 /// The words of a shape that vary.
-fn holes(texts: &Cut<'_>, shape: &Shape) -> Vec<usize> {
+fn holes(texts: &Texts<'_>, shape: &Shape) -> Vec<usize> {
     let first = shape.rows[0];
     let words = texts.words(first).len();
     let varies = |&n: &usize| {
@@ -255,13 +299,8 @@ fn holes(texts: &Cut<'_>, shape: &Shape) -> Vec<usize> {
     (0..words).filter(varies).collect()
 }
 
-fn push_template(
-    enc: &mut Encoder<'_>,
-    texts: &Cut<'_>,
-    shape: &Shape,
-    holes: &[usize],
-    place: Place,
-) {
+fn push_template(enc: &mut Encoder<'_>, texts: &Texts<'_>, shape: &Shape, place: Place) {
+    let holes = &shape.holes;
     let first = shape.rows[0];
     let text = texts.values[first];
     varint::push(&mut enc.meta, holes.len() as u64);
