@@ -114,12 +114,7 @@ impl Cooler {
     }
 
     /// Works for `limit`, a slice; whether there is more to do right now.
-    pub(crate) fn turn(
-        &mut self,
-        server: &Server,
-        session: &mut Session,
-        limit: Duration,
-    ) -> bool {
+    pub(crate) fn turn(&mut self, server: &Server, session: &mut Session, limit: Duration) -> bool {
         let began = Instant::now();
         let (params, period) = (params(server), self.period(server));
         let at_once = server.config.number(Param::PackColdAfter) == 0;

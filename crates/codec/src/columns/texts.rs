@@ -271,7 +271,7 @@ fn shapes(texts: &Texts<'_>, hashes: &[u64]) -> (Vec<Shape>, Vec<i64>) {
             Some(at) if texts.same_shape(found[at].rows[0], row) => found[at].rows.push(row),
             None if found.len() < 4 * TEMPLATES_MAX => {
                 found.push(Shape { hash, rows: vec![row], holes: Vec::new() });
-            },
+            }
             _ => {}
         }
     }
