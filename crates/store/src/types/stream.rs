@@ -28,6 +28,7 @@
 //! `size_of::<Stream>()` (152 bytes) and one allocation of the entry's size.
 
 mod block;
+mod dictionary;
 mod group;
 mod id;
 mod index;
@@ -41,9 +42,10 @@ mod sealed;
 mod tail;
 mod trim;
 
+pub use dictionary::DictionarySamples;
 pub use group::{Consumer, ConsumerId, Course, Group, Groups};
 pub use id::StreamId;
-pub use pack::{ColumnSize, DictionarySamples, PackJob, PackOutcome, PackParams, PackProgress};
+pub use pack::{ColumnSize, PackJob, PackOutcome, PackParams, PackProgress};
 pub use pending::{Pending, PendingEntry};
 pub use range::StreamScratch;
 pub use rows::Fields;

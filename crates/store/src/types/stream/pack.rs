@@ -1,4 +1,4 @@
-//! Packing sealed blocks, and the stream's dictionary.
+//! Packing sealed blocks.
 //!
 //! ```text
 //!  packed block:  format, packed form
@@ -18,21 +18,13 @@
 //! bytes and can run anywhere, without the stream;
 //! [`install`](Stream::install) then takes its outcome if the block is still
 //! there. [`pack_some`](Stream::pack_some) does both in place. A block that
-//! would save too little is marked and never tried again.
+//! would save too little is marked and not tried again, until how streams are
+//! packed has changed: then each block is, once ([`reconsider`](Stream::reconsider)).
 //!
 //! Blocks are tried oldest first, so those still to be tried are always the
 //! newest ones, and finding the next costs nothing. A job may also be about a
 //! block of whose entries most were deleted: it is packed anew without them, so
 //! that what deleting costs is repaid; each such job halves its block at least.
-//! And when how streams are packed has changed, each block is tried once more
-//! ([`reconsider`](Stream::reconsider)).
-//!
-//! A dictionary belongs to one stream and is trained in three steps of which
-//! only the first and last need the stream: samples are copied out
-//! ([`dictionary_samples`](Stream::dictionary_samples)), trained and judged on
-//! blocks held back ([`DictionarySamples::train`]), and adopted. In columns it
-//! serves what is the same from block to block: names, constants, templates.
-//! That matters where blocks are of few entries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,6 +36,7 @@ use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, WorkspaceConfig
 pub use snug_codec::columns::ColumnSize;
 
 use super::block::{Block, Data, PackedBytes};
+use super::dictionary::Family;
 use super::id::StreamId;
 use super::range::OpenRows;
 use super::rows::{self, Fields, Malformed, Names, NewRow};
@@ -55,18 +48,11 @@ const FORMAT_COLUMNS: u8 = 2;
 
 /// A block larger than this (one huge entry) stays raw: packing it would take
 /// too long in one piece.
-const PACK_BYTES_MAX: usize = 128 * 1024;
+pub(super) const PACK_BYTES_MAX: usize = 128 * 1024;
 
-/// The fewest blocks that a dictionary is trained for.
-const DICTIONARY_BLOCKS_MIN: usize = 32;
-/// After a dictionary was declined, so many times more blocks must have come.
-const DICTIONARY_RETRY: usize = 8;
-/// Blocks to train on and blocks to judge by.
-const SAMPLE_BLOCKS: usize = 16;
-const HELD_BACK_BLOCKS: usize = 4;
-/// Training looks at pieces of blocks, so that a dictionary gathers what recurs
-/// throughout a block and not only what is at its start.
-const SAMPLE_BYTES: usize = 2048;
+/// Where some packed block is to speak for its stream, it is looked for among so
+/// many.
+const NEWEST_BLOCKS: usize = 16;
 
 /// Tells packed bytes apart, across all streams and for the process's life.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -183,8 +169,8 @@ impl PackJob {
     ) -> PackOutcome {
         let mut pieces = Pieces::new(pace, slice_ns);
         let releveled = self.family.releveled(params);
-        let dictionary = releveled.as_ref().or(self.family.dictionary.as_ref());
-        let dictionary = dictionary.map(Arc::as_ref).filter(|_| params.codec == Codec::Zstd);
+        let dictionary = releveled.as_deref().or(self.family.current());
+        let dictionary = dictionary.filter(|_| params.codec == Codec::Zstd);
         let result = match (&self.data, &self.left) {
             (_, Some(left)) => match self.rows_left(left, ws) {
                 Ok((ids, raw)) => {
@@ -386,45 +372,6 @@ fn is_same(data: &Data, was: &Data) -> bool {
     }
 }
 
-/// What a stream knows of its dictionary.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Family {
-    dictionary: Option<Arc<Dictionary>>,
-    /// The blocks there must be before training is worth a try (again).
-    train_at: Option<usize>,
-}
-
-impl Family {
-    /// The bytes of the dictionary, whether or not a copy of the stream shares
-    /// it.
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
-    }
-
-    /// Takes the same dictionary for another level; another one is refused.
-    fn take_releveled(&mut self, dictionary: Arc<Dictionary>) {
-        if let Some(current) = &mut self.dictionary
-            && current.bytes() == dictionary.bytes()
-        {
-            *current = dictionary;
-        }
-    }
-
-    /// The dictionary for the level that is asked for, if it is for another.
-    fn releveled(&self, params: &PackParams) -> Option<Arc<Dictionary>> {
-        let level = Codec::Zstd.nearest_level(params.level);
-        let is_other = |d: &&Arc<Dictionary>| d.level() != level && params.codec == Codec::Zstd;
-        let dictionary = self.dictionary.as_ref().filter(is_other)?;
-        Dictionary::from_bytes(dictionary.id(), dictionary.bytes(), level).ok().map(Arc::new)
-    }
-}
-
-impl DictionarySource for Family {
-    fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.dictionary.as_ref().and_then(|dictionary| dictionary.dictionary(id))
-    }
-}
-
 /// A packed block, by format.
 pub(super) enum Form<'a> {
     Rows(&'a [u8]),
@@ -459,96 +406,24 @@ pub(super) fn unpacking_workspace() -> Workspace {
     Workspace::new(WorkspaceConfig { pack_bytes: 0, checksum: false })
 }
 
-/// Some of a stream's blocks, to train a dictionary on. They are taken as they
-/// are, packed: unpacking them is the trainer's work.
-#[derive(Debug)]
-pub struct DictionarySamples {
-    blocks: Vec<SampleBlock>,
-    family: Family,
-    /// The blocks in the stream.
-    of: usize,
-}
-
-#[derive(Debug)]
-struct SampleBlock {
-    data: Data,
-    raw_bytes: usize,
-    kept: u32,
-}
-
-impl DictionarySamples {
-    /// Trains a dictionary and keeps it if it is worth its memory: over all the
-    /// stream's blocks, going by those held back, it must save more than it
-    /// takes itself. Tens of milliseconds for each megabyte of samples.
-    pub fn train(&self, ws: &mut Workspace, params: &PackParams) -> Option<Dictionary> {
-        let texts = self.texts(ws).ok()?;
-        let (held_back, train): (Vec<_>, Vec<_>) =
-            texts.iter().enumerate().partition(|(index, _)| index % 5 == 4);
-        let pieces: Vec<&[u8]> =
-            train.iter().flat_map(|(_, block)| block.chunks(SAMPLE_BYTES)).collect();
-        let dictionary =
-            Dictionary::train(&pieces, params.dictionary_bytes, params.level).ok()?.with_id(1);
-        let mut room = Vec::new();
-        let (mut with, mut without) = (0, 0);
-        for (_, block) in &held_back {
-            room.clear();
-            ws.pack(Codec::Zstd, params.level, None, block, &mut room).ok()?;
-            without += room.len();
-            room.clear();
-            ws.pack(Codec::Zstd, params.level, Some(&dictionary), block, &mut room).ok()?;
-            with += room.len();
-        }
-        let saved = without.saturating_sub(with) / held_back.len().max(1) * self.of;
-        (saved > dictionary.memory_bytes()).then_some(dictionary)
-    }
-
-    fn texts(&self, ws: &mut Workspace) -> Result<Vec<Vec<u8>>, StreamError> {
-        self.blocks.iter().map(|block| block.text(&self.family, ws)).collect()
-    }
-}
-
-impl SampleBlock {
-    fn new(block: &Block) -> Self {
-        let raw_bytes = block.raw_bytes as usize;
-        Self { data: block.data.clone(), raw_bytes, kept: block.kept() }
-    }
-
-    /// What a dictionary could help with in the block: the rows, or the text of
-    /// the columns.
-    fn text(&self, family: &Family, ws: &mut Workspace) -> Result<Vec<u8>, StreamError> {
-        let bytes = match &self.data {
-            Data::Pending(raw) | Data::Raw(raw) => return Ok(raw.to_vec()),
-            Data::Packed { bytes, .. } => bytes,
-        };
-        let mut room = Vec::new();
-        match form(bytes.joined(&mut room))? {
-            Form::Rows(packed) => {
-                let mut rows = Vec::new();
-                unpack_rows(packed, self.raw_bytes, family, ws, &mut rows)?;
-                Ok(rows)
-            }
-            Form::Columns(packed) => {
-                columns::text(ws, packed, family, columns_raw_max(self.raw_bytes, self.kept))
-                    .map_err(|_| StreamError::Damaged)
-            }
-        }
-    }
-}
-
 impl Sealed {
     /// The oldest block that was not tried yet.
     fn next_pending(&self) -> Option<&Block> {
         let at = self.index().nth_back(self.pending_blocks())?;
         self.index().get(at).filter(|block| matches!(block.data, Data::Pending(_)))
     }
+
+    /// The packed ones among the newest blocks, the newest first.
+    fn newest_packed(&self) -> impl Iterator<Item = (&Block, &PackedBytes)> {
+        let newest = self.index().iter().rev().take(NEWEST_BLOCKS);
+        newest.filter_map(|block| match &block.data {
+            Data::Packed { bytes, .. } => Some((block, bytes)),
+            Data::Pending(_) | Data::Raw(_) => None,
+        })
+    }
 }
 
 impl Stream {
-    /// The dictionary that new blocks are packed with.
-    pub fn dictionary(&self) -> Option<&Dictionary> {
-        self.sealed.as_ref()?.family().dictionary.as_deref()
-    }
-
     /// Sealed blocks to be packed, or to be rewritten since most of their
     /// entries were deleted.
     pub fn pending_work(&self) -> usize {
@@ -579,13 +454,8 @@ impl Stream {
 
     /// The codec of the newest packed block; none where nothing is packed.
     pub fn codec(&self) -> Codec {
-        let newest = self.sealed.as_ref().and_then(|sealed| {
-            sealed.index().iter().rev().take(SAMPLE_BLOCKS).find_map(|block| match &block.data {
-                Data::Packed { bytes, .. } => Some(bytes),
-                Data::Pending(_) | Data::Raw(_) => None,
-            })
-        });
-        let Some(bytes) = newest else { return Codec::None };
+        let newest = self.sealed.as_ref().and_then(|sealed| sealed.newest_packed().next());
+        let Some((_, bytes)) = newest else { return Codec::None };
         match form(bytes.joined(&mut Vec::new())) {
             Ok(Form::Rows(packed)) => snug_codec::packed::codec(packed).unwrap_or(Codec::None),
             Ok(Form::Columns(_)) => Codec::Zstd,
@@ -656,47 +526,13 @@ impl Stream {
         progress
     }
 
-    /// Whether enough blocks have come since the last try to train a
-    /// dictionary.
-    pub fn wants_dictionary(&self) -> bool {
-        self.sealed.as_ref().is_some_and(|sealed| {
-            let family = sealed.family();
-            family.dictionary.is_none()
-                && sealed.tried_blocks() >= family.train_at.unwrap_or(DICTIONARY_BLOCKS_MIN)
-        })
-    }
-
-    /// Takes samples of the stream, from blocks spread evenly over it: shares
-    /// the raw ones, and copies some hundred kilobytes of packed bytes at most.
-    pub fn dictionary_samples(&self) -> Option<DictionarySamples> {
-        let sealed = self.sealed.as_ref()?;
-        let of = sealed.tried_blocks();
-        let wanted = of.min(SAMPLE_BLOCKS + HELD_BACK_BLOCKS);
-        if wanted < 2 {
-            return None;
-        }
-        let blocks = (0..wanted)
-            .filter_map(|n| {
-                let at = sealed.index().nth_back(1 + sealed.pending_blocks() + n * of / wanted)?;
-                sealed.index().get(at)
-            })
-            .filter(|block| block.raw_bytes as usize <= PACK_BYTES_MAX)
-            .map(SampleBlock::new)
-            .collect();
-        Some(DictionarySamples { blocks, family: sealed.family().clone(), of })
-    }
-
     /// What each field takes in the newest block of columns, as a sample of the
     /// stream. Unpacks that block; nothing where there is none.
     pub fn column_sizes(&self) -> Result<Vec<ColumnSize>, StreamError> {
         let columns = self.sealed.as_ref().and_then(|sealed| {
-            let newest = sealed.index().iter().rev().take(SAMPLE_BLOCKS);
             let is_columns = |bytes: &PackedBytes| bytes.first() == Some(FORMAT_COLUMNS);
-            let mut packed = newest.filter_map(|block| match &block.data {
-                Data::Packed { bytes, .. } if is_columns(bytes) => Some((block, bytes)),
-                _ => None,
-            });
-            packed.next().map(|(block, bytes)| (sealed, block, bytes))
+            let (block, bytes) = sealed.newest_packed().find(|(_, bytes)| is_columns(bytes))?;
+            Some((sealed, block, bytes))
         });
         let Some((sealed, block, bytes)) = columns else { return Ok(Vec::new()) };
         let mut room = Vec::new();
@@ -709,40 +545,10 @@ impl Stream {
             .map(|rows| rows.column_sizes())
             .map_err(|_| StreamError::Damaged)
     }
-
-    /// Packs with `dictionary` from now on; `None` says that none was worth it,
-    /// and the stream will ask again when it is much longer. A stream that has
-    /// a dictionary keeps it.
-    pub fn adopt_dictionary(&mut self, dictionary: Option<Dictionary>) {
-        let Some(sealed) = &mut self.sealed else { return };
-        let blocks = sealed.index().len();
-        let family = sealed.family_mut();
-        match dictionary {
-            Some(dictionary) if family.dictionary.is_none() => {
-                family.dictionary = Some(Arc::new(dictionary.with_id(1)));
-            }
-            Some(_) => {}
-            None => family.train_at = Some(blocks.saturating_mul(DICTIONARY_RETRY)),
-        }
-    }
 }
 
 #[cfg(test)]
-impl DictionarySamples {
-    /// Trains and does not judge.
-    pub(super) fn train_regardless(
-        &self,
-        ws: &mut Workspace,
-        params: &PackParams,
-    ) -> Option<Dictionary> {
-        let texts = self.texts(ws).unwrap();
-        let pieces: Vec<&[u8]> = texts.iter().flat_map(|block| block.chunks(64)).collect();
-        Dictionary::train_with(&pieces, params.dictionary_bytes, params.level, 1).ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::types::stream::{Shape, StreamScratch};
     use proptest::prelude::*;
@@ -750,7 +556,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     /// A stream of packed blocks of entries with one field.
-    fn packed(shape: &Shape, value: impl Fn(u64) -> Vec<u8>) -> Stream {
+    pub(in super::super) fn packed(shape: &Shape, value: impl Fn(u64) -> Vec<u8>) -> Stream {
         let mut stream = Stream::new();
         for ms in 1..=2000 {
             let value = value(ms);
@@ -841,27 +647,6 @@ mod tests {
         };
         stream.range(all.0, all.1, false, &mut StreamScratch::new(), visit).unwrap();
         assert_eq!(seen, 3);
-    }
-
-    #[test]
-    fn a_dictionary_is_kept_where_it_pays_and_only_there() {
-        // Blocks of a few entries: what recurs between blocks is most of it.
-        let shape = Shape { block_entries: 8, ..Shape::default() };
-        let text = "a long and constant part of the value, the same in each of the entries ";
-        let alike = packed(&shape, |ms| format!("{text}{ms:x} {text}").into_bytes());
-        let constant = packed(&Shape::default(), |_| text.as_bytes().to_vec());
-        let mut ws = Workspace::new(WorkspaceConfig::default());
-        let params = PackParams { dictionary_bytes: 1024, ..PackParams::default() };
-        assert!(alike.wants_dictionary());
-        let samples = alike.dictionary_samples().unwrap();
-        let dictionary = samples.train(&mut ws, &params);
-        let samples = constant.dictionary_samples();
-        assert!(samples.is_none_or(|samples| samples.train(&mut ws, &params).is_none()));
-        let mut stream = alike;
-        let pays = dictionary.is_some();
-        stream.adopt_dictionary(dictionary);
-        assert!(!stream.wants_dictionary());
-        assert_eq!(pays, stream.sealed.as_ref().unwrap().family().dictionary.is_some());
     }
 
     proptest! {

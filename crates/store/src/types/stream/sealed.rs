@@ -1,9 +1,9 @@
 //! The sealed part of a stream: its blocks and their exact totals.
 
 use super::block::{Block, Data};
+use super::dictionary::Family;
 use super::id::StreamId;
 use super::index::{At, Index};
-use super::pack::Family;
 use super::range::{StreamScratch, Want};
 use super::{StreamError, StreamMemory, usable};
 
