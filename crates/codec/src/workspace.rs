@@ -123,6 +123,12 @@ impl Workspace {
         }
     }
 
+    /// A workspace for those who only unpack: with as little room for packing as
+    /// can be.
+    pub fn to_unpack() -> Self {
+        Self::new(WorkspaceConfig { pack_bytes: 0, checksum: false })
+    }
+
     /// What it has reserved for zstd, in bytes.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.compressor.bytes() + self.decompressor.bytes()

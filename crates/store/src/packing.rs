@@ -137,9 +137,7 @@ impl Unpacker {
     }
 
     pub(crate) fn workspace(&mut self) -> &mut Workspace {
-        // It packs nothing, so the packing context is as small as can be.
-        let config = WorkspaceConfig { pack_bytes: 1, checksum: false };
-        self.workspace.get_or_insert_with(|| Box::new(Workspace::new(config)))
+        self.workspace.get_or_insert_with(|| Box::new(Workspace::to_unpack()))
     }
 
     /// Ids are used again, so what is remembered is good for one generation.

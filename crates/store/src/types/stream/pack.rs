@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use snug_codec::columns::{self, RowBlock};
 use snug_codec::stream::{AtOnce, Pace, Pieces};
-use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, WorkspaceConfig};
+use snug_codec::{Codec, Dictionary, DictionarySource, Workspace};
 
 pub use snug_codec::columns::ColumnSize;
 
@@ -401,11 +401,6 @@ pub(super) fn unpack_rows(
     }
 }
 
-/// A workspace that only unpacks.
-pub(super) fn unpacking_workspace() -> Workspace {
-    Workspace::new(WorkspaceConfig { pack_bytes: 0, checksum: false })
-}
-
 impl Sealed {
     /// The oldest block that was not tried yet.
     fn next_pending(&self) -> Option<&Block> {
@@ -540,7 +535,7 @@ impl Stream {
             return Ok(Vec::new());
         };
         let raw_len_max = columns_raw_max(block.raw_bytes as usize, block.kept());
-        columns::Reader::open(&mut unpacking_workspace(), packed, sealed.family(), raw_len_max)
+        columns::Reader::open(&mut Workspace::to_unpack(), packed, sealed.family(), raw_len_max)
             .and_then(|reader| reader.unpack(0..usize::MAX))
             .map(|rows| rows.column_sizes())
             .map_err(|_| StreamError::Damaged)
@@ -552,6 +547,7 @@ pub(super) mod tests {
     use super::*;
     use crate::types::stream::{Shape, StreamScratch};
     use proptest::prelude::*;
+    use snug_codec::WorkspaceConfig;
     use std::cell::Cell;
     use std::ops::ControlFlow;
 

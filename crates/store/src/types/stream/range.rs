@@ -204,7 +204,7 @@ impl Cache {
                 want = Want::All;
             }
         }
-        let ws = self.workspace.get_or_insert_with(|| Box::new(pack::unpacking_workspace()));
+        let ws = self.workspace.get_or_insert_with(|| Box::new(Workspace::to_unpack()));
         let bytes = bytes.joined(&mut self.joined);
         let body = Packed { bytes, block, dictionaries }.unpack(ws, want)?;
         self.bytes += body.bytes();
