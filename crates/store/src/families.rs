@@ -40,14 +40,14 @@ const DICTIONARY_WORTH: u64 = 16;
 /// The longest shape; what is behind it does not tell families apart.
 const SHAPE_MAX: usize = 64;
 
-/// After so many values in a row that were not worth packing, most are passed by.
+/// After so many values in a row that were not worth packing, most are passed by ...
 const MISSES: u32 = 32;
+/// ... of which this many at most between two that are tried.
+const PASSED_BY_MAX: u32 = 4096;
+
 /// When so many values in a row are wanted at another level than that of the
 /// family's dictionary, it gets the same dictionary for that level.
 const RELEVEL_AFTER: u32 = 32;
-
-/// Of which this many at most between two that are tried.
-const PASSED_BY_MAX: u32 = 4096;
 
 /// The dictionaries that packed strings refer to by id.
 #[derive(Debug, Default)]
@@ -157,7 +157,7 @@ pub(crate) struct Plan {
 pub struct StringFamily {
     shape: Box<[u8]>,
     state: Mutex<State>,
-    /// A dictionary is being trained, or waits to be.
+    /// A dictionary is being trained or made ready for another level, or waits to be.
     asked: AtomicBool,
     /// The generation of dictionaries at which it last got one.
     changed_at: AtomicU64,
@@ -166,11 +166,7 @@ pub struct StringFamily {
 #[derive(Debug)]
 struct State {
     family: Family,
-    /// Values in a row that were not worth packing.
-    misses: u32,
-    /// Values to be passed by before one is tried, and how many the next time.
-    pass_by: u32,
-    pause: u32,
+    patience: Patience,
     /// The edition of the policy that it was last asked under, and the answer.
     edition: u64,
     choice: Option<Choice>,
@@ -189,9 +185,7 @@ impl StringFamily {
     fn new(shape: &[u8], seed: u64) -> Self {
         let state = State {
             family: Family::new(FamilyConfig::default(), seed),
-            misses: 0,
-            pass_by: 0,
-            pause: 1,
+            patience: Patience::default(),
             edition: 0,
             choice: None,
             skipped: 0,
@@ -237,7 +231,7 @@ impl StringFamily {
         state.choice = Some(choice);
         if state.edition != edition {
             state.edition = edition;
-            (state.misses, state.pass_by, state.pause) = (0, 0, 1);
+            state.patience = Patience::default();
         }
         if choice.codec == Codec::None {
             state.skipped += 1;
@@ -255,8 +249,7 @@ impl StringFamily {
             if verdict == Verdict::Raw && !choice.told {
                 return None;
             }
-            if state.pass_by > 0 {
-                state.pass_by -= 1;
+            if state.patience.passes_by() {
                 return None;
             }
         }
@@ -279,16 +272,8 @@ impl StringFamily {
     pub(crate) fn tried(&self, raw_len: usize, packed_len: usize, worth: bool) {
         let mut state = self.state.lock();
         state.family.packed(raw_len, packed_len);
-        if worth {
-            (state.misses, state.pause) = (0, 1);
-            return;
-        }
-        state.not_worth += 1;
-        state.misses += 1;
-        if state.misses >= MISSES {
-            state.pass_by = state.pause;
-            state.pause = (state.pause * 2).min(PASSED_BY_MAX);
-        }
+        state.patience.tried(worth);
+        state.not_worth += u64::from(!worth);
     }
 
     /// A training that is due, for a dictionary of `bytes_max`: to be run where
@@ -321,7 +306,8 @@ impl StringFamily {
         (!self.asked.swap(true, Ordering::AcqRel)).then(|| (Arc::clone(dictionary), level))
     }
 
-    /// Says that a training which was due could not be begun: it is due again.
+    /// Says that what was due, training or another level, could not be begun: it is
+    /// due again.
     pub fn training_refused(&self) {
         self.asked.store(false, Ordering::Release);
     }
@@ -338,6 +324,44 @@ impl StringFamily {
             choice: state.choice,
             skipped: state.skipped,
             not_worth: state.not_worth,
+        }
+    }
+}
+
+/// How a family whose values are not worth packing is tried ever more seldom.
+#[derive(Debug)]
+struct Patience {
+    /// Values in a row that were not worth packing.
+    misses: u32,
+    /// Values to be passed by before one is tried, and how many the next time.
+    pass_by: u32,
+    pause: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { misses: 0, pass_by: 0, pause: 1 }
+    }
+}
+
+impl Patience {
+    /// Whether the next value is passed by.
+    fn passes_by(&mut self) -> bool {
+        let passes = self.pass_by > 0;
+        self.pass_by = self.pass_by.saturating_sub(1);
+        passes
+    }
+
+    /// Takes note of what came of trying one.
+    fn tried(&mut self, worth: bool) {
+        if worth {
+            (self.misses, self.pause) = (0, 1);
+            return;
+        }
+        self.misses += 1;
+        if self.misses >= MISSES {
+            self.pass_by = self.pause;
+            self.pause = (self.pause * 2).min(PASSED_BY_MAX);
         }
     }
 }
@@ -428,12 +452,8 @@ impl Families {
         let before = state.family.memory_bytes();
         match dictionary {
             Some(dictionary) => {
-                let dictionary = self.dictionaries.add(dictionary);
-                if let Some(old) = state.family.adopt(dictionary) {
-                    self.dictionaries.registry.supersede(old.id());
-                }
-                (state.misses, state.pass_by, state.pause) = (0, 0, 1);
-                family.changed_at.store(self.dictionaries.generation(), Ordering::Release);
+                self.replace(family, dictionary, |new| state.family.adopt(new));
+                state.patience = Patience::default();
             }
             None => state.family.rejected(),
         }
@@ -449,13 +469,23 @@ impl Families {
         state.other_level = (0, 0);
         let same = state.family.dictionary().is_some_and(|current| current.id() == old);
         if let Some(dictionary) = dictionary.filter(|_| same) {
-            let dictionary = self.dictionaries.add(dictionary);
-            if let Some(old) = state.family.relevel(dictionary) {
-                self.dictionaries.registry.supersede(old.id());
-            }
-            family.changed_at.store(self.dictionaries.generation(), Ordering::Release);
+            self.replace(family, dictionary, |new| state.family.relevel(new));
         }
         family.asked.store(false, Ordering::Release);
+    }
+
+    /// Has a family take a dictionary, by `take`, for the one that it gives back:
+    /// that goes with the last value that refers to it.
+    fn replace(
+        &self,
+        family: &StringFamily,
+        dictionary: Dictionary,
+        take: impl FnOnce(Arc<Dictionary>) -> Option<Arc<Dictionary>>,
+    ) {
+        if let Some(old) = take(self.dictionaries.add(dictionary)) {
+            self.dictionaries.registry.supersede(old.id());
+        }
+        family.changed_at.store(self.dictionaries.generation(), Ordering::Release);
     }
 
     fn count_samples(&self, before: usize, after: usize) {
