@@ -35,6 +35,7 @@
 //! pass over the slots.
 
 use crate::entry::Cell;
+use crate::keyspace::share_of;
 use crate::packing;
 use crate::slot::{Detached, Slot, SlotGuard};
 use crate::store::{Batch, DATABASES, Session};
@@ -168,12 +169,8 @@ impl Batch<'_> {
     /// A random slot with keys that may go, and its database.
     fn draw(&self, how: &Eviction, counts: &[u64; DATABASES]) -> Option<(usize, usize)> {
         let session = self.session();
-        let mut rest = session.below(counts.iter().sum());
-        let db = counts.iter().position(|&count| {
-            let here = rest < count;
-            rest = rest.saturating_sub(count);
-            here
-        })?;
+        let at = session.below(counts.iter().sum());
+        let db = share_of(counts.iter().copied().enumerate(), at)?;
         let keyspace = self.store().keyspace(db);
         let slot = keyspace.draw(&|n| session.below(n), |slot| how.weight(slot))?;
         Some((db, slot))

@@ -121,14 +121,7 @@ impl Keyspace {
     /// The same, by weighing all slots. O(slots).
     fn weigh(&self, below: &dyn Fn(u64) -> u64, weight: impl Fn(&Slot) -> usize) -> Option<usize> {
         let weights = || self.made(0).map(|(number, slot)| (number, weight(slot) as u64));
-        let total: u64 = weights().map(|(_, weight)| weight).sum();
-        let mut rest = if total == 0 { return None } else { below(total) };
-        let drawn = weights().find(|&(_, weight)| {
-            let here = rest < weight;
-            rest = rest.saturating_sub(weight);
-            here
-        });
-        drawn.map(|(number, _)| number)
+        share_of(weights(), below(weights().map(|(_, weight)| weight).sum()))
     }
 
     /// Bytes allocated for slots.
@@ -164,6 +157,17 @@ impl Keyspace {
         // SAFETY: each from a box, and nobody else can hold it, by the contract.
         pages.filter(|page| !page.is_null()).map(|page| unsafe { Box::from_raw(page) }).collect()
     }
+}
+
+/// The one in whose share `at` lies, when each has as much of a line as it weighs;
+/// `None` if that is behind the last.
+pub(crate) fn share_of<T>(weights: impl IntoIterator<Item = (T, u64)>, mut at: u64) -> Option<T> {
+    let here = weights.into_iter().find(|(_, weight)| {
+        let here = at < *weight;
+        at = at.saturating_sub(*weight);
+        here
+    });
+    here.map(|(one, _)| one)
 }
 
 impl Drop for Keyspace {
