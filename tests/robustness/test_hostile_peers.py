@@ -212,7 +212,7 @@ def test_claims_past_a_limit_are_refused(server, claim, error):
     ids=["a million arguments", "512 MB", "a million keys"],
 )
 def test_claims_within_the_limits_cost_nothing_until_sent(server, claim):
-    with Bystanders(server, 48 * MB):
+    with Bystanders(server, 32 * MB):
         liars = [server.connect() for _ in range(scaled(200))]
         for connection in liars:
             connection.send_raw(claim)
