@@ -102,6 +102,13 @@ def test_figures_of_a_large_value_are_exact(server):
         assert packing(server) == (0, 0, 0)
 
 
+def fields_anywhere(rng, size):
+    """What BITFIELD_RO is to read, in no order, many across a border of segments."""
+    borders = range(0, 8 * (size + 2 * SEGMENT), 8 * SEGMENT)
+    offsets = [rng.choice([rng.randrange(8 * size), max(0, rng.choice(borders) - rng.randrange(64))]) for _ in range(12)]
+    return [word for offset in offsets for word in ("GET", rng.choice(["u1", "u8", "i17", "u63", "i64"]), offset)]
+
+
 def random_command(rng, size):
     at = rng.choice([rng.randrange(size), SEGMENT, 2 * SEGMENT - 1, size - 1])
     to = rng.choice([at, at + 40, at + SEGMENT, size, -1, -20])
@@ -112,6 +119,7 @@ def random_command(rng, size):
         ("BITCOUNT", "k"), ("BITCOUNT", "k", at, to), ("BITCOUNT", "k", bit, bit + 3 * SEGMENT, "BIT"),
         ("BITPOS", "k", 1, at), ("BITPOS", "k", 0), ("BITPOS", "k", 1, bit, -1, "BIT"),
         ("BITFIELD_RO", "k", "GET", "u8", bit, "GET", "i63", 8 * SEGMENT - 5),
+        ("BITFIELD_RO", "k", *fields_anywhere(rng, size)),
         ("BITFIELD", "k", "GET", "u16", bit), ("BITFIELD", "k", "SET", "u16", bit, 700, "INCRBY", "i8", 3, 9),
         ("BITOP", "NOT", "other", "k"), ("BITOP", "XOR", "other", "k", "other", "small"),
         ("BITOP", "AND", "third", "k", "small"), ("BITCOUNT", "third"),

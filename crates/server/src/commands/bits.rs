@@ -766,8 +766,7 @@ fn act(
     Some((answer, after != before))
 }
 
-/// Answers operations that only read. Of a packed large string the segments that
-/// the fields lie in are unpacked, one at a time.
+/// Answers operations that only read.
 fn answer_gets(
     cx: &Context<'_>,
     slot: SlotGuard<'_>,
@@ -778,10 +777,8 @@ fn answer_gets(
     out.w().array(operations.len());
     if let Some(chain) = found.and_then(|found| packed(&slot, found)) {
         drop(slot);
-        let mut segments = OneSegment { cx, chain: &chain, held: None };
-        for (field, _) in operations {
-            out.w().integer(field.read(segments.window(field.byte())?) as i64);
-        }
+        let values = read_in_segments(cx, &chain, operations)?;
+        values.into_iter().for_each(|value| out.w().integer(value));
         return Ok(());
     }
     let mut room = Vec::new();
@@ -792,28 +789,53 @@ fn answer_gets(
     Ok(())
 }
 
-/// A packed large string of which the segment looked at last is kept.
-struct OneSegment<'c> {
-    cx: &'c Context<'c>,
-    chain: &'c PackedChain,
-    held: Option<(usize, Bytes)>,
+/// The values of fields of a packed large string. They are read in the order in
+/// which they lie there, so that each segment is unpacked once, however often and
+/// in whatever order it is asked for.
+fn read_in_segments(
+    cx: &Context<'_>,
+    chain: &PackedChain,
+    operations: &[(Field, Action)],
+) -> Result<Vec<i64>, Error> {
+    let mut by_place: Vec<usize> = (0..operations.len()).collect();
+    by_place.sort_unstable_by_key(|&nth| operations[nth].0.offset);
+    let mut values = vec![0; operations.len()];
+    let mut segments = TwoSegments { cx, chain, held: Default::default() };
+    for nth in by_place {
+        let field = operations[nth].0;
+        values[nth] = field.read(segments.window(field)?) as i64;
+    }
+    Ok(values)
 }
 
-impl OneSegment<'_> {
-    /// The bytes from `at` on, zeros behind the string's end.
-    fn window(&mut self, at: usize) -> Result<Window, Error> {
+/// A packed large string, of which two neighbouring segments are kept: a field
+/// may lie across their border, and the next one too.
+struct TwoSegments<'c> {
+    cx: &'c Context<'c>,
+    chain: &'c PackedChain,
+    /// Each at the parity of its index, with the number of segments up to it.
+    held: [(usize, Bytes); 2],
+}
+
+impl TwoSegments<'_> {
+    /// The bytes of a field, zeros behind the string's end.
+    fn window(&mut self, field: Field) -> Result<Window, Error> {
         let mut window = Window::default();
-        for (n, byte) in window.iter_mut().enumerate() {
-            let Some(at) = at.checked_add(n).filter(|&at| at < self.chain.len()) else { break };
-            let index = at / SEGMENT_BYTES;
-            let segment = match self.held.take() {
-                Some((held, segment)) if held == index => segment,
-                _ => self.cx.store.segment(self.chain, index)?,
-            };
-            *byte = segment[at % SEGMENT_BYTES];
-            self.held = Some((index, segment));
+        let from = field.byte();
+        let to = self.chain.len().min(from + field.byte_len());
+        for (byte, at) in window.iter_mut().zip(from..to) {
+            *byte = self.segment(at / SEGMENT_BYTES)?[at % SEGMENT_BYTES];
         }
         Ok(window)
+    }
+
+    fn segment(&mut self, index: usize) -> Result<&Bytes, Error> {
+        let (up_to, segment) = &mut self.held[index % 2];
+        if *up_to != index + 1 {
+            *segment = self.cx.store.segment(self.chain, index)?;
+            *up_to = index + 1;
+        }
+        Ok(segment)
     }
 }
 
