@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from harness.servers import info_fields
+
 #: Fields of redis-server that say nothing about Snug, each with its reason.
 NOT_OURS = {
     "gcc_version": "the compiler of another language",
@@ -79,10 +81,6 @@ def info(server, *sections):
         return connection.call("INFO", *sections)[1].decode()
 
 
-def fields(text):
-    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line and not line.startswith("#"))
-
-
 def headings(text):
     return [line[2:] for line in text.split("\r\n") if line.startswith("# ")]
 
@@ -106,7 +104,7 @@ def test_sections_come_in_redis_servers_order(pairs, section):
 @pytest.mark.parametrize("section", ["server", "clients", "memory", "stats", "replication", "persistence", "cluster"])
 def test_fields_and_formats(pairs, section):
     pair = pairs.get()
-    wanted, got = (fields(info(s, section)) for s in (pair.reference, pair.tested))
+    wanted, got = (info_fields(info(s, section)) for s in (pair.reference, pair.tested))
     missing = [name for name in wanted if ours(name) and name not in got]
     assert not missing, f"INFO {section} lacks {missing}"
     formats = {n: (format_of(v), format_of(got[n])) for n, v in wanted.items() if n in got}
@@ -116,7 +114,7 @@ def test_fields_and_formats(pairs, section):
 
 
 def test_what_exporters_read(pairs):
-    got = fields(info(pairs.get().tested, "everything"))
+    got = info_fields(info(pairs.get().tested, "everything"))
     missing = [name for name in READ_BY_OTHERS if name not in got]
     assert not missing
 
@@ -125,7 +123,7 @@ def test_what_exporters_read(pairs):
 def test_own_fields(pairs):
     text = info(pairs.get().tested, "everything")
     assert "Packing" in headings(text)
-    got = fields(text)
+    got = info_fields(text)
     assert got["redis_version"].startswith("7.2.")
     assert "snug_version" in got
 
@@ -162,7 +160,7 @@ def test_counters_count_what_redis_server_counts(pairs):
                 connection.call(*args)
             connection.call("DEBUG", "SLEEP", "0.01")
             connection.call("GET", "gone")
-            got = fields(connection.call("INFO", "everything")[1].decode())
+            got = info_fields(connection.call("INFO", "everything")[1].decode())
         stats = {name: got.get(name) for name in COUNTED}
         for name, value in got.items():
             if name.startswith("cmdstat_"):

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from conftest import VARIANTS
-from harness.resp import Connection, encode
+from harness.resp import Connection
 
 CLIENTS = 16
 
@@ -45,18 +45,13 @@ def ask(server, *args):
         return connection.call(*args)
 
 
-def pipeline(connection, commands):
-    connection.send_raw(b"".join(encode(c) for c in commands))
-    return [connection.reply() for _ in commands]
-
-
 def test_no_increment_is_lost(server):
-    at_once(server, lambda n, c: pipeline(c, [("INCR", f"n{i % 3}") for i in range(900)]))
+    at_once(server, lambda n, c: c.pipeline([("INCR", f"n{i % 3}") for i in range(900)]))
     assert ask(server, "MGET", "n0", "n1", "n2")[1] == [("$", b"%d" % (300 * CLIENTS))] * 3
 
 
 def test_appends_are_whole(server):
-    at_once(server, lambda n, c: pipeline(c, [("APPEND", "log", f"<{n:02}>")] * 200))
+    at_once(server, lambda n, c: c.pipeline([("APPEND", "log", f"<{n:02}>")] * 200))
     log = ask(server, "GET", "log")[1]
     pieces = [log[i : i + 4] for i in range(0, len(log), 4)]
     assert sorted(pieces) == sorted([b"<%02d>" % n for n in range(CLIENTS)] * 200)
@@ -68,9 +63,9 @@ def test_mset_is_seen_whole(server):
 
     def work(number, connection):
         if number % 2:
-            pipeline(connection, [("MSET", *[p for k in keys for p in (k, f"{number}-{i}")]) for i in range(150)])
+            connection.pipeline([("MSET", *[p for k in keys for p in (k, f"{number}-{i}")]) for i in range(150)])
             return []
-        return pipeline(connection, [("MGET", *keys)] * 150)
+        return connection.pipeline([("MGET", *keys)] * 150)
 
     for replies in at_once(server, work):
         for reply in replies:
@@ -83,11 +78,11 @@ def test_exec_is_seen_whole_and_moves_nothing_away(server):
     def work(number, connection):
         if number % 2:
             for _ in range(60):
-                pipeline(connection, [("MULTI",), ("DECR", "x"), ("INCR", "y"), ("EXEC",)])
+                connection.pipeline([("MULTI",), ("DECR", "x"), ("INCR", "y"), ("EXEC",)])
             return []
         sums = []
         for _ in range(60):
-            reply = pipeline(connection, [("MULTI",), ("GET", "x"), ("GET", "y"), ("EXEC",)])[-1]
+            reply = connection.pipeline([("MULTI",), ("GET", "x"), ("GET", "y"), ("EXEC",)])[-1]
             sums.append(sum(int(v[1]) for v in reply[1]))
         return sums
 
@@ -102,7 +97,7 @@ def test_watch_lets_one_win(server):
         for _ in range(60):
             connection.call("WATCH", "counter")
             value = int(connection.call("GET", "counter")[1] or 0)
-            replies = pipeline(connection, [("MULTI",), ("SET", "counter", value + 1), ("EXEC",)])
+            replies = connection.pipeline([("MULTI",), ("SET", "counter", value + 1), ("EXEC",)])
             won += replies[-1] == ("*", [("+", b"OK")])
         return won
 
@@ -111,7 +106,7 @@ def test_watch_lets_one_win(server):
 
 
 def test_stream_ids_rise_for_all_writers(server):
-    replies = at_once(server, lambda n, c: pipeline(c, [("XADD", "s", "*", "w", str(n))] * 200))
+    replies = at_once(server, lambda n, c: c.pipeline([("XADD", "s", "*", "w", str(n))] * 200))
     for own in replies:
         ids = [tuple(map(int, r[1].split(b"-"))) for r in own]
         assert ids == sorted(set(ids))
@@ -148,7 +143,7 @@ def test_every_subscriber_gets_every_message_in_order(server):
     def work(number, connection):
         if number < publishers:
             ready.wait()
-            return pipeline(connection, [("PUBLISH", "ch", f"{number}:{i}") for i in range(100)])
+            return connection.pipeline([("PUBLISH", "ch", f"{number}:{i}") for i in range(100)])
         connection.send("SUBSCRIBE", "ch")
         connection.frame()
         ready.wait()
@@ -167,7 +162,7 @@ def test_flushall_amid_writes_leaves_a_sane_keyspace(server):
     def work(number, connection):
         if number == 0:
             return [connection.call("FLUSHALL") for _ in range(20)]
-        pipeline(connection, [("SET", f"{number}:{i}", "v") for i in range(500)])
+        connection.pipeline([("SET", f"{number}:{i}", "v") for i in range(500)])
 
     at_once(server, work)
     count = ask(server, "DBSIZE")[1]
@@ -176,7 +171,7 @@ def test_flushall_amid_writes_leaves_a_sane_keyspace(server):
 
 def test_swapdb_amid_reads_shows_one_or_the_other(server):
     with server.connect() as connection:
-        pipeline(connection, [("SET", "k", "zero"), ("SELECT", "1"), ("SET", "k", "one")])
+        connection.pipeline([("SET", "k", "zero"), ("SELECT", "1"), ("SET", "k", "one")])
 
     def work(number, connection):
         if number == 0:

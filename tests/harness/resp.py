@@ -88,6 +88,11 @@ class Connection:
         self.send(*args)
         return self.reply()
 
+    def pipeline(self, commands):
+        """Sends commands together and returns what each was answered."""
+        self.send_raw(b"".join(map(encode, commands)))
+        return [self.reply() for _ in commands]
+
     def reply(self, wait=WAIT_SECONDS):
         while True:
             frame = self.frame(wait)

@@ -48,6 +48,11 @@ def is_free(port):
         return True
 
 
+def info_fields(text):
+    """The text of INFO as a dictionary of its fields."""
+    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+
+
 class Server:
     """A running server: `port`, `pid`, `directory`, `log`."""
 
@@ -119,8 +124,7 @@ class Server:
     def info(self):
         """INFO as a dictionary of its fields."""
         with self.connect() as connection:
-            text = connection.call("INFO", "everything")[1].decode()
-        return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+            return info_fields(connection.call("INFO", "everything")[1].decode())
 
     def stop(self):
         """Asks it to end, then makes sure; returns the exit code."""

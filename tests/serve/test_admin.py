@@ -4,6 +4,7 @@ HTTP, and metrics that parse in both formats and say what INFO says."""
 import http.client
 import json
 import pathlib
+import random
 import re
 import shutil
 import socket
@@ -16,7 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from harness import servers
-from test_policy import AT_ONCE, BAD, NEVER, PNG, VALUE, about, policy, until
+from harness.packing import NEVER, about, until
+from test_policy import AT_ONCE, BAD, PNG, VALUE, policy
 
 pytestmark = pytest.mark.snug_only
 
@@ -245,8 +247,8 @@ def test_metrics_say_what_info_says(admin):
     info = admin.server.info()
     assert info["db0"].startswith("keys=50,expires=1,")
     samples = {(s.name, *sorted(s.labels.items())): s.value for f in admin.metrics()[0] for s in f.samples}
-    rows = re.findall(r'^ *\("(\w+)", "(redis_\w+)", (\w+), "', (DOCS.parent / "crates/server/src/metrics.rs").read_text(), re.MULTILINE)
-    rows += re.findall(r'^ +\(\n +"(\w+)",\n +"(redis_\w+)",\n +(\w+),', (DOCS.parent / "crates/server/src/metrics.rs").read_text(), re.MULTILINE)
+    source = (DOCS.parent / "crates/server/src/metrics.rs").read_text()
+    rows = re.findall(r'^ +\(\s*"(\w+)",\s*"(redis_\w+)",\s*(\w+),\s*"', source, re.MULTILINE)
     assert len(rows) > 80
     moving = re.compile(r"memory|allocator|fragmentation|cpu|uptime|instantaneous|net_|rss|frag|commands_processed|connections_received|reads_|writes_|clients$|clients_normal|expire_cycle|max_.*put_buffer")
     for field, name, kind in rows:
@@ -362,8 +364,6 @@ def doctor(c):
 
 @pytest.mark.parametrize("admin", [[*AT_ONCE, "--pack-cpu-percent", "100"]], indirect=True)
 def test_the_doctor_speaks_of_packing(admin):
-    import random
-
     with admin.server.connect() as c:
         assert doctor(c).startswith("Hi Sam, this instance is empty or is using very little memory")
         c.call("SNUG", "POLICY", "SET", '{"rules": [{"key": "left:*", "codec": "none"}]}')

@@ -3,12 +3,12 @@ clients that are slow, gone or in a hurry, replaced and deleted meanwhile. What
 they are is what redis-server says they are."""
 
 import random
-import time
 
 import pytest
 
 from harness import servers
 from harness.bystander import MB, Bystanders
+from harness.packing import NEVER, about, until
 from harness.resp import Closed, encode
 
 pytestmark = pytest.mark.snug_only
@@ -18,8 +18,6 @@ MADE = {}
 
 KIB = 1024
 SEGMENT = 128 * KIB
-#: Never cold by itself: packed when a test says so.
-NEVER = ["--pack-cold-after", "1000000"]
 #: Packs whatever can be packed at once, also where that makes it longer.
 AT_ONCE = ["--pack-cold-after", "0", "--pack-min-saving", "-100000", "--hz", "500"]
 
@@ -44,14 +42,8 @@ def mixed(size, seed=0):
     return b"".join(parts)
 
 
-def fields(connection, *command):
-    _, answered = connection.call(*command)
-    values = [value for _, value in answered]
-    return dict(zip(values[::2], values[1::2]))
-
-
 def is_packed(connection, key):
-    return fields(connection, "SNUG", "OBJECT", key)[b"packed-bytes"] > 0
+    return about(connection, key)[b"packed-bytes"] > 0
 
 
 def pack(connection, key):
@@ -65,13 +57,6 @@ def packing(server):
     return tuple(int(figures[name]) for name in names)
 
 
-def eventually(condition, what):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
 def test_figures_of_a_large_value_are_exact(server):
     value = text(3_000_000)
@@ -79,18 +64,18 @@ def test_figures_of_a_large_value_are_exact(server):
         c.call("SET", "doc", value)
         c.call("SET", "noise", random.Random(1).randbytes(1_000_000))
         pack(c, "doc")
-        about = fields(c, "SNUG", "OBJECT", "doc")
-        assert about[b"codec"] == b"zstd" and about[b"encoding"] == b"raw"
-        assert about[b"raw-bytes"] == about[b"packed-from-bytes"] == len(value)
-        assert about[b"packed-bytes"] < len(value) * 2 // 3
+        held = about(c, "doc")
+        assert held[b"codec"] == b"zstd" and held[b"encoding"] == b"raw"
+        assert held[b"raw-bytes"] == held[b"packed-from-bytes"] == len(value)
+        assert held[b"packed-bytes"] < len(value) * 2 // 3
         # What does not shrink stays as it is.
         assert c.call("SNUG", "PACK", "noise") == (":", 0)
-        assert packing(server) == (4_000_000, 3_000_000, about[b"packed-bytes"])
+        assert packing(server) == (4_000_000, 3_000_000, held[b"packed-bytes"])
         used = c.call("MEMORY", "USAGE", "doc")[1]
-        assert about[b"packed-bytes"] <= used <= about[b"packed-bytes"] * 1.2
+        assert held[b"packed-bytes"] <= used <= held[b"packed-bytes"] * 1.2
         would = c.call("MEMORY", "USAGE", "doc", "RAW")[1]
         assert c.call("SNUG", "PACK", "doc") == (":", 1), "it is packed"
-        assert b"packed:%d " % about[b"packed-bytes"] in c.call("DEBUG", "OBJECT", "doc")[1]
+        assert b"packed:%d " % held[b"packed-bytes"] in c.call("DEBUG", "OBJECT", "doc")[1]
         assert c.call("GET", "doc") == ("$", value)
         assert is_packed(c, "doc"), "reading once does not unpack"
         assert c.call("SNUG", "UNPACK", "doc") == (":", 1)
@@ -155,8 +140,7 @@ def test_packed_or_not_it_is_what_redis_says(target, protocol, how):
                     commands = [("MULTI",), *commands, ("EXEC",)]
                 answers = []
                 for both in (expected, got):
-                    both.send_raw(b"".join(map(encode, commands)))
-                    answers.append([both.reply() for _ in commands])
+                    answers.append(both.pipeline(commands))
                 for command, wanted, answer in zip(commands, *answers):
                     assert wanted == answer, f"step {step}: {str(command)[:200]}"
             assert expected.call("GET", "k") == got.call("GET", "k")
@@ -188,8 +172,7 @@ def test_a_pipeline_of_large_and_small(server):
             ("*", [("$", other), (":", len(other) + 1), (":", len(other) + 1)]), ("+", b"PONG"),
         ]
         for _ in range(3):
-            c.send_raw(b"".join(map(encode, commands)))
-            assert [c.reply() for _ in commands] == expected
+            assert c.pipeline(commands) == expected
             c.call("SET", "other", other)
             pack(c, "other")
 
@@ -250,7 +233,7 @@ def test_clients_that_read_slowly_or_never_cost_little(server):
             pack(c, "mine")
             assert c.call("APPEND", "mine", "!") == (":", 1_000_001)
             before = bystanders.answered
-            eventually(lambda: bystanders.answered > before + 100, "nobody else is served")
+            until(lambda: bystanders.answered > before + 100, "nobody else is served")
         for reader in readers[1:]:
             reader.close()
         # What is left of the one that reads slowly is what it was.
@@ -262,7 +245,7 @@ def test_clients_that_read_slowly_or_never_cost_little(server):
             rest += data
         assert bytes(rest[-1_000_002:]) == value[-1_000_000:] + b"\r\n"
         assert readers[0].call("PING") == ("+", b"PONG")
-        eventually(lambda: int(server.info()["used_memory"]) < 30 * MB, "the value was not freed")
+        until(lambda: int(server.info()["used_memory"]) < 30 * MB, "the value was not freed")
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -297,8 +280,8 @@ def test_readers_that_go_away_leave_nothing_behind(server):
             reader.send_raw(encode(["GET", "k"]) * 3)
             reader.socket.recv(1000 * n + 1)
             reader.close()
-        eventually(lambda: server.info()["connected_clients"] == "2", "a connection was kept")
-        eventually(lambda: int(server.info()["used_memory"]) < before + 2 * MB, "memory was kept")
+        until(lambda: server.info()["connected_clients"] == "2", "a connection was kept")
+        until(lambda: int(server.info()["used_memory"]) < before + 2 * MB, "memory was kept")
         assert c.call("GET", "k") == ("$", value)
 
 
@@ -308,7 +291,7 @@ def test_large_values_are_packed_by_themselves(server):
         for n in range(6):
             c.call("SET", f"doc:{n}", text(4_000_000, n))
         c.call("SET", "noise", random.Random(2).randbytes(4_000_000))
-        eventually(lambda: packing(server)[1] == 24_000_000, "not all was packed")
+        until(lambda: packing(server)[1] == 24_000_000, "not all was packed")
         assert not is_packed(c, "noise")
         for n in range(6):
             assert c.call("GET", f"doc:{n}") == ("$", text(4_000_000, n))
@@ -324,7 +307,7 @@ def test_large_values_are_packed_by_themselves(server):
             assert value is None or value in (text(2_000_000, at) for at in range(n, 60, 6))
         c.call("FLUSHALL")
         assert packing(server) == (0, 0, 0)
-        eventually(lambda: int(server.info()["used_memory"]) < 40 * MB, "memory was kept")
+        until(lambda: int(server.info()["used_memory"]) < 40 * MB, "memory was kept")
 
 
 @pytest.mark.parametrize("server", [["--pack-cold-after", "3", "--hz", "100"]], indirect=True)
@@ -339,7 +322,7 @@ def test_what_is_read_often_is_raw_again(server):
                 assert c.call("GET", "k") == ("$", value)
             return not is_packed(c, "k")
 
-        eventually(read, "it stays packed")
+        until(read, "it stays packed")
 
 
 def test_a_server_ends_while_it_packs(target):

@@ -7,17 +7,16 @@ import time
 
 import pytest
 
-from harness.resp import encode
+from harness.bystander import MB
+from harness.servers import info_fields
 
-MB = 1_000_000
 LIMIT = 50 * MB
 PATIENCE_SECONDS = 120
 POLICIES = ["lru", "lfu", "random"]
 
 
 def figures(connection, section):
-    text = connection.call("INFO", section)[1].decode()
-    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line)
+    return info_fields(connection.call("INFO", section)[1].decode())
 
 
 def used(connection):
@@ -30,20 +29,14 @@ def limit(connection, policy, more=0):
     assert connection.call("CONFIG", "SET", "maxmemory", used(connection) + more)[1] == b"OK"
 
 
-def pipeline(connection, commands):
-    """Sends commands together; what they answered."""
-    connection.send_raw(b"".join(map(encode, commands)))
-    return [connection.reply() for _ in commands]
-
-
 def fill(connection, name, count, *options):
     for at in range(0, count, 500):
         commands = [("SET", f"{name}:{n}", random.randbytes(200), *options) for n in range(at, min(at + 500, count))]
-        assert {reply[1] for reply in pipeline(connection, commands)} == {b"OK"}
+        assert {reply[1] for reply in connection.pipeline(commands)} == {b"OK"}
 
 
 def left(connection, name, count):
-    replies = pipeline(connection, [("EXISTS", f"{name}:{n}") for n in range(count)])
+    replies = connection.pipeline([("EXISTS", f"{name}:{n}") for n in range(count)])
     return sum(reply[1] for reply in replies)
 
 
@@ -56,7 +49,7 @@ def test_volatile_policies_evict_only_what_expires(server, policy):
         replies = []
         for number in range(0, 20_000, 100):
             commands = [("SET", f"new:{n}", random.randbytes(200)) for n in range(number, number + 100)]
-            replies += pipeline(c, commands)
+            replies += c.pipeline(commands)
         refused = [reply for reply in replies if reply[0] == "-"]
         assert {reply[1] for reply in refused} == {b"OOM command not allowed when used memory > 'maxmemory'."}
         c.call("CONFIG", "SET", "maxmemory", "0")
@@ -86,7 +79,7 @@ def test_what_is_read_outlives_what_is_not(server):
         fill(c, "cold", 8000)
         limit(c, "allkeys-lru", 50_000)
         for part in range(40):
-            pipeline(c, [("GET", f"hot:{n}") for n in range(500)])
+            c.pipeline([("GET", f"hot:{n}") for n in range(500)])
             fill(c, f"new:{part}", 500)
         c.call("CONFIG", "SET", "maxmemory", "0")
         assert left(c, "hot", 500) > 350
@@ -167,7 +160,7 @@ def test_the_limit_holds_in_a_storm_of_writes(target, write, workers):
             with server.connect() as connection:
                 while written[who] < 10 * LIMIT // len(written):
                     commands, size = write(rng, who, number)
-                    replies = pipeline(connection, commands)
+                    replies = connection.pipeline(commands)
                     assert not [reply for reply in replies if reply[0] == "-"]
                     written[who] += size
                     number += 1
@@ -219,7 +212,7 @@ def test_what_can_be_packed_is_packed_before_anything_is_evicted(server):
                 documents[name] = document(rng, len(documents))
                 commands.append(("SET", name, documents[name]))
                 size += len(documents[name])
-            pipeline(c, commands)
+            c.pipeline(commands)
             # No storm: there is time to pack what came. By itself none of it would
             # be cold yet.
             while used(c) > 0.96 * LIMIT:
@@ -232,7 +225,7 @@ def test_what_can_be_packed_is_packed_before_anything_is_evicted(server):
         assert int(state["saved_bytes_ahead"]) > 5 * MB
         names = list(documents)
         for at in range(0, len(names), 500):
-            replies = pipeline(c, [("GET", name) for name in names[at : at + 500]])
+            replies = c.pipeline([("GET", name) for name in names[at : at + 500]])
             assert [reply[1] for reply in replies] == [documents[name] for name in names[at : at + 500]]
 
 

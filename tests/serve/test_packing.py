@@ -3,23 +3,16 @@ many clients at once read what they wrote while everything is packed under them.
 
 import random
 import threading
-import time
 
 import pytest
+
+from harness.packing import NEVER, about, families, record, until
 
 pytestmark = pytest.mark.snug_only
 
 VALUE = b'{"name":"alice","roles":["reader","writer"]}' * 8
 #: Packs whatever can be packed within milliseconds, and trains early.
 AT_ONCE = ["--pack-cold-after", "0", "--pack-min-size", "1", "--hz", "500", "--pack-dictionary-size", "2048"]
-#: Never cold by itself.
-NEVER = ["--pack-cold-after", "1000000"]
-
-
-def about(connection, key):
-    _, fields = connection.call("SNUG", "OBJECT", key)
-    values = [value for _, value in fields]
-    return dict(zip(values[::2], values[1::2]))
 
 
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
@@ -46,8 +39,7 @@ def test_a_string_is_packed_and_unpacked_on_demand(server):
         assert c.call("SNUG", "PACK", "nosuch")[0] == "-"
         c.call("XADD", "stream", "1-1", "field", "value")
         assert c.call("SNUG", "PACK", "stream")[1].startswith(b"WRONGTYPE")
-        families = [dict(zip(*[iter([v for _, v in f])] * 2)) for _, f in c.call("SNUG", "FAMILIES")[1]]
-        assert b"user:#:profile" in {family[b"shape"] for family in families}
+        assert b"user:#:profile" in families(c)
         assert c.call("SNUG", "DICTIONARIES") == ("*", [])
 
 
@@ -66,11 +58,7 @@ def test_a_new_age_counts_at_once(server):
         c.call("SET", "key", VALUE)
         c.call("CONFIG", "SET", "pack-cold-after", "0")
         # A pass that began under the old age is to be gone through first.
-        for _ in range(3000):
-            if about(c, "key")[b"codec"] == b"zstd":
-                return
-            time.sleep(0.01)
-        raise AssertionError("the value was not packed")
+        until(lambda: about(c, "key")[b"codec"] == b"zstd", "the value was not packed")
 
 
 def document(rng):
@@ -127,15 +115,13 @@ def test_clients_read_what_they_wrote_while_it_is_packed(server):
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
+    figures = server.info()
     with server.connect() as c:
-        text = c.call("INFO", "packing")[1].decode()
-        figures = dict(line.split(":") for line in text.splitlines() if ":" in line)
         assert int(figures["strings_packed"]) > 0
         left = {name: figures[name + "_string"] for name in ("raw_bytes", "packed_from_bytes", "packed_bytes")}
         assert set(left.values()) == {"0"}, left
-        for _, fields in c.call("SNUG", "DICTIONARIES")[1]:
-            values = [value for _, value in fields]
-            assert dict(zip(values[::2], values[1::2]))[b"references"] == 0
+        for dictionary in c.call("SNUG", "DICTIONARIES")[1]:
+            assert record(dictionary)[b"references"] == 0
 
 
 @pytest.mark.parametrize("server", [["--pack-cold-after", "3"]], indirect=True)
@@ -143,9 +129,6 @@ def test_idle_time_grows_until_the_key_is_read(server):
     with server.connect() as c:
         c.call("SET", "k", "v")
         assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)
-        deadline = time.monotonic() + 30
-        while c.call("OBJECT", "IDLETIME", "k")[1] == 0:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: c.call("OBJECT", "IDLETIME", "k")[1] > 0)
         c.call("GET", "k")
         assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)

@@ -3,16 +3,16 @@ that what was packed under one policy follows the next."""
 
 import json
 import subprocess
-import time
 
 import pytest
+
+from harness.packing import NEVER, about, families, until
 
 pytestmark = pytest.mark.snug_only
 
 VALUE = b'{"name":"alice","roles":["reader","writer"]}' * 8
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + b"the same again " * 50
 AT_ONCE = ["--pack-cold-after", "0", "--hz", "500", "--pack-dictionary-size", "2048"]
-NEVER = ["--pack-cold-after", "1000000"]
 #: What cannot be, and a piece of what is said of it.
 BAD = [
     ("{", "EOF while parsing"),
@@ -28,24 +28,8 @@ BAD = [
 ]
 
 
-def about(connection, key):
-    values = [value for _, value in connection.call("SNUG", "OBJECT", key)[1]]
-    return dict(zip(values[::2], values[1::2]))
-
-
-def families(connection):
-    rows = [[value for _, value in family] for _, family in connection.call("SNUG", "FAMILIES")[1]]
-    rows = [dict(zip(row[::2], row[1::2])) for row in rows]
-    return {row[b"shape"]: row for row in rows}
-
-
 def policy(connection):
     return connection.call("CONFIG", "GET", "pack-policy")[1][1][1].decode()
-
-
-def until(holds):
-    while not holds():
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
