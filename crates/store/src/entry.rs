@@ -79,9 +79,15 @@ impl Kind {
         matches!(self, Self::Large | Self::Stream | Self::PackedLarge)
     }
 
-    /// Whether the value is a string in a packed form inside its entry.
+    /// Whether the value is a string in a packed form.
     #[inline]
     pub(crate) fn is_packed(self) -> bool {
+        matches!(self, Self::Packed | Self::PackedChanged | Self::PackedLarge)
+    }
+
+    /// Whether the value is a string whose packed form is in the entry.
+    #[inline]
+    pub(crate) fn is_packed_bytes(self) -> bool {
         matches!(self, Self::Packed | Self::PackedChanged)
     }
 
@@ -362,7 +368,7 @@ impl Cell {
     /// `Packed` and `PackedChanged`.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.kind().is_raw_bytes() || self.kind().is_packed());
+        debug_assert!(self.kind().is_raw_bytes() || self.kind().is_packed_bytes());
         let parts = self.parts();
         // SAFETY: the value's bytes, which live as long as the cell.
         unsafe { std::slice::from_raw_parts(self.entry().add(parts.value), parts.value_len) }

@@ -187,3 +187,28 @@ fn take_out(
     gone(guard, value.key());
     value
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Payload;
+    use crate::large::PackedChain;
+    use crate::{Store, StoreConfig, Unobserved};
+
+    #[test]
+    fn one_read_tells_as_much_of_every_packed_value_and_only_those_age_to_0() {
+        let session = Store::new(StoreConfig::default(), Box::new(Unobserved)).session();
+        let how = Eviction { order: Order::Recency, volatile: false, samples: 5 };
+        let chain = Box::new(PackedChain::raw(&[7; 300]));
+        let payloads =
+            [Payload::Packed(b"form"), Payload::PackedLarge(chain), Payload::Str(b"raw")];
+        let worths = payloads.map(|payload| {
+            let mut cell = Cell::new(1, b"key", None, payload);
+            cell.set_access(1);
+            let worth = how.worth(&cell);
+            how.age(&mut cell, &session);
+            (worth, cell.access())
+        });
+        assert_eq!(worths, [(2, 0), (2, 0), (1, 1)]);
+    }
+}

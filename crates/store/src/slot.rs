@@ -505,7 +505,7 @@ impl<'a> SlotGuard<'a> {
             self.put_large(found, raw);
             return Ok(true);
         }
-        if !cell.kind().is_packed() {
+        if !cell.kind().is_packed_bytes() {
             return Ok(false);
         }
         let mut raw = Vec::new();
@@ -588,7 +588,7 @@ impl<'a> SlotGuard<'a> {
                 return false;
             }
             // What is packed anew is as warm as it was.
-            let settled = if cell.kind().is_packed() { access.saturating_sub(1) } else { 0 };
+            let settled = if cell.kind().is_packed_bytes() { access.saturating_sub(1) } else { 0 };
             cell.set_access(settled);
             copied += cell.bytes().len();
             let mut candidate = copy_out(store, db, cell, false);
@@ -607,7 +607,7 @@ impl<'a> SlotGuard<'a> {
     pub(crate) fn install(&mut self, found: Found, candidate: &Candidate, ready: &Ready) -> bool {
         let cell = self.cell(found);
         let kind = cell.kind();
-        let same = if candidate.is_packed { kind.is_packed() } else { kind.is_raw_bytes() }
+        let same = if candidate.is_packed { kind.is_packed_bytes() } else { kind.is_raw_bytes() }
             && cell.bytes() == candidate.bytes
             && (candidate.forced || candidate.is_packed || cell.access() == 0);
         if same {
@@ -797,7 +797,7 @@ impl<'a> SlotGuard<'a> {
 
     /// Keeps the dictionary of a packed value that is about to leave its slot.
     fn pin(&self, cell: &Cell) -> Option<Pin> {
-        if !cell.kind().is_packed() {
+        if !cell.kind().is_packed_bytes() {
             return None;
         }
         self.session.store().families().dictionaries.pin(packing::dictionary_id(cell.bytes()))
@@ -1290,7 +1290,7 @@ fn after_read(session: &Session, cell: &Cell) -> u8 {
     let access = cell.access();
     match session.store().log_factor() {
         // One read does not make a packed value hot.
-        None if cell.kind().is_packed() || cell.kind() == Kind::PackedLarge => access + 1,
+        None if cell.kind().is_packed() => access + 1,
         None => ACCESS_MAX,
         Some(factor) => {
             let counted = u64::from(access.saturating_sub(NEW_READS));
@@ -1363,7 +1363,7 @@ impl Rules<'_> {
 
 /// A copy of a cell's key and bytes, with a hold on the dictionary they need.
 fn copy_out(store: &Store, db: usize, cell: &Cell, forced: bool) -> Candidate {
-    let is_packed = cell.kind().is_packed();
+    let is_packed = cell.kind().is_packed_bytes();
     let id = if is_packed { packing::dictionary_id(cell.bytes()) } else { 0 };
     Candidate {
         db,
