@@ -564,10 +564,9 @@ impl<'a> SlotGuard<'a> {
                     None
                 }
                 Kind::Large if rules.is_cold_large(cell) => {
-                    // Where there is no room for its name, the next pass comes by.
-                    if large.push(db, cell.key(), LargeWork::Pack) {
-                        cell.set_access(0);
-                    }
+                    // Where there is no room for its name, the next pass finds it cold.
+                    let named = large.push(db, cell.key(), LargeWork::Pack);
+                    cell.set_access(if named { 0 } else { access.max(1) });
                     return true;
                 }
                 // Under another policy it is packed anew, once it has cooled again.
@@ -575,7 +574,10 @@ impl<'a> SlotGuard<'a> {
                     if (access == ACCESS_MAX && !rules.keep_packed)
                         || rules.concerns("string", cell.key(), cell.packed_large().len()) =>
                 {
-                    large.push(db, cell.key(), LargeWork::Unpack);
+                    // Where there is no room for its name, the next pass finds it hot.
+                    if !large.push(db, cell.key(), LargeWork::Unpack) {
+                        cell.set_access(ACCESS_MAX);
+                    }
                     return true;
                 }
                 Kind::Int | Kind::Large | Kind::PackedLarge => None,

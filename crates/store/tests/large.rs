@@ -358,3 +358,34 @@ fn what_changed_or_was_used_meanwhile_is_not_replaced() {
         assert!(!batch.install_large(&job, outcome.unwrap()));
     }
 }
+
+/// More of them than names can wait: those without room are met again later.
+#[test]
+fn another_policy_comes_to_all_large_strings_however_many() {
+    const VALUES: usize = 150;
+    let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+    let mut session = store.session();
+    let batch = session.enter(NOW);
+    let mut cooling = Cooling::new(0, 1);
+    let name = |n: usize| format!("key:{n}").into_bytes();
+    (0..VALUES).for_each(|n| set(&batch, &name(n), &text(n as u64, 66 * KIB)));
+    let none = StringParams { min_size: KIB * KIB, ..PARAMS };
+    let mut passes = |params: &StringParams| -> usize {
+        (0..8).map(|_| pass(&store, &batch, &mut cooling, params)).sum()
+    };
+    let packed_with = |codec: &str| {
+        let is = |n: &usize| {
+            let name = name(*n);
+            let key = batch.key(&name);
+            let mut slot = batch.lock(0, &key);
+            let found = slot.find_untouched(&key).expect("the key is there");
+            slot.anatomy(found).codec == codec
+        };
+        (0..VALUES).filter(is).count()
+    };
+    assert_eq!((passes(&none), packed_with("none")), (0, VALUES), "too short, and settled");
+    assert_eq!((passes(&PARAMS), packed_with("zstd")), (VALUES, VALUES));
+    let policy = serde_json::from_str(r#"{"rules": [{"codec": "lz4"}]}"#).unwrap();
+    store.families().set_policy(policy);
+    assert_eq!((passes(&PARAMS), packed_with("lz4")), (2 * VALUES, VALUES), "and anew");
+}
