@@ -1,12 +1,15 @@
 //! Large strings: packed and unpacked in slices at random moments, read and
 //! written whole and in parts, they are the bytes that a plain vector has.
 
+mod strings;
+
 use proptest::prelude::*;
 use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{Batch, Found, Key, LargeJob, LargeNames, LargeOutcome, NewStr, SetExpiry};
 use snug_store::{Cooling, SlotGuard, Store, StoreConfig, Str, StringParams, Type, Unobserved};
 use std::sync::Arc;
+use strings::{assert_none_are_held, is_packed, set};
 
 const NOW: u64 = 1_700_000_000_000;
 const KIB: usize = 1024;
@@ -251,23 +254,8 @@ proptest! {
         }
         drop(one);
         drop(batch.flush(0));
-        let memory = store.type_memory(Type::String);
-        prop_assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+        assert_none_are_held(&store);
     }
-}
-
-fn set(batch: &Batch<'_>, name: &[u8], value: &[u8]) {
-    let key = batch.key(name);
-    let mut slot = batch.lock(0, &key);
-    let found = slot.find(&key);
-    slot.set_string(&key, found, NewStr::Bytes(value), SetExpiry::Clear);
-}
-
-fn is_packed(batch: &Batch<'_>, name: &[u8]) -> bool {
-    let key = batch.key(name);
-    let mut slot = batch.lock(0, &key);
-    let found = slot.find_untouched(&key).expect("the key is there");
-    matches!(slot.string(found), Some(Str::PackedLarge(_)))
 }
 
 /// One pass of a sweeper; how many large values it met.
@@ -373,16 +361,8 @@ fn another_policy_comes_to_all_large_strings_however_many() {
     let mut passes = |params: &StringParams| -> usize {
         (0..8).map(|_| pass(&store, &batch, &mut cooling, params)).sum()
     };
-    let packed_with = |codec: &str| {
-        let is = |n: &usize| {
-            let name = name(*n);
-            let key = batch.key(&name);
-            let mut slot = batch.lock(0, &key);
-            let found = slot.find_untouched(&key).expect("the key is there");
-            slot.anatomy(found).codec == codec
-        };
-        (0..VALUES).filter(is).count()
-    };
+    let packed_with =
+        |codec| (0..VALUES).filter(|n| strings::codec(&batch, &name(*n)) == codec).count();
     assert_eq!((passes(&none), packed_with("none")), (0, VALUES), "too short, and settled");
     assert_eq!((passes(&PARAMS), packed_with("zstd")), (VALUES, VALUES));
     let policy = serde_json::from_str(r#"{"rules": [{"codec": "lz4"}]}"#).unwrap();

@@ -1,11 +1,12 @@
 //! How strings cool: raw, cold, packed, packed anew with a dictionary, hot, raw.
 
+mod strings;
+
 use snug_store::types::stream::{Shape, StreamId};
-use snug_store::{
-    Batch, Cooling, LargeNames, NewStr, Packer, Session, SetExpiry, Store, StoreConfig, Str,
-};
+use snug_store::{Batch, Cooling, LargeNames, Packer, Session, Store, StoreConfig};
 use snug_store::{StringParams, Type, Unobserved};
 use std::sync::Arc;
+use strings::{assert_none_are_held, codec, is_packed, set};
 
 const NOW: u64 = 1_700_000_000_000;
 const PARAMS: StringParams = StringParams { min_size: 64, min_saving_percent: 30, level: 3 };
@@ -23,20 +24,6 @@ fn document(n: usize) -> Vec<u8> {
 
 fn name(n: usize) -> Vec<u8> {
     format!("user:{n}:profile").into_bytes()
-}
-
-fn set(batch: &Batch<'_>, name: &[u8], value: &[u8]) {
-    let key = batch.key(name);
-    let mut slot = batch.lock(0, &key);
-    let found = slot.find(&key);
-    slot.set_string(&key, found, NewStr::Bytes(value), SetExpiry::Clear);
-}
-
-fn is_packed(batch: &Batch<'_>, name: &[u8]) -> bool {
-    let key = batch.key(name);
-    let mut slot = batch.lock(0, &key);
-    let found = slot.find_untouched(&key).expect("the key is there");
-    matches!(slot.string(found), Some(Str::Packed(_)))
 }
 
 /// Reads a value as a client does.
@@ -80,6 +67,18 @@ impl Worker {
         }
         met
     }
+
+    fn passes(&mut self, passes: usize, batch: &Batch<'_>) {
+        for _ in 0..passes {
+            self.pass(batch, &PARAMS);
+        }
+    }
+
+    /// How many values refer to a dictionary; `None` if there is no such any more.
+    fn references(&self, id: u32) -> Option<u64> {
+        let all = self.store.families().dictionaries();
+        all.iter().find(|d| d.id == id).map(|d| d.references)
+    }
 }
 
 #[test]
@@ -108,11 +107,7 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     let id = family.dictionary_id();
     assert_eq!(worker.pass(&batch, &PARAMS), DOCUMENTS);
     assert_eq!(worker.pass(&batch, &PARAMS), 0);
-    let references = |id| {
-        let all = worker.store.families().dictionaries();
-        all.iter().find(|d| d.id == id).map(|d| d.references)
-    };
-    assert_eq!(references(id), Some(DOCUMENTS as u64));
+    assert_eq!(worker.references(id), Some(DOCUMENTS as u64));
     let memory = worker.store.type_memory(Type::String);
     assert!(memory.packed * 2 < memory.packed_from, "{memory:?}");
     assert_eq!(memory.packed_from + 12, memory.raw);
@@ -124,9 +119,9 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
         let found = slot.find_untouched(&from).unwrap();
         slot.duplicate(found)
     };
-    assert_eq!(references(id), Some(DOCUMENTS as u64 + 1), "the copy on its way");
+    assert_eq!(worker.references(id), Some(DOCUMENTS as u64 + 1), "the copy on its way");
     batch.lock(0, &to).attach(&to, copy);
-    assert_eq!(references(id), Some(DOCUMENTS as u64 + 1));
+    assert_eq!(worker.references(id), Some(DOCUMENTS as u64 + 1));
     assert!(is_packed(&batch, b"copy"));
     assert_eq!(get(&batch, b"copy"), document(7));
     (0..DOCUMENTS).for_each(|n| assert_eq!(get(&batch, &name(n)), document(n)));
@@ -136,27 +131,20 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     let samples: Vec<&[u8]> = samples.iter().map(|sample| &sample[..]).collect();
     let other = snug_codec::Dictionary::train_with(&samples, 4096, 3, 1).unwrap();
     worker.store.families().adopt(&family, Some(other));
-    assert!(references(id).is_some(), "replaced, but needed");
-    (0..3).for_each(|_| {
-        worker.pass(&batch, &PARAMS);
-    });
-    let references = |id| {
-        let all = worker.store.families().dictionaries();
-        all.iter().find(|d| d.id == id).map(|d| d.references)
-    };
+    assert!(worker.references(id).is_some(), "replaced, but needed");
+    worker.passes(3, &batch);
     // A copy under another shape of key is of another family, and stays as it is.
-    assert_eq!(references(id), Some(1));
+    assert_eq!(worker.references(id), Some(1));
     {
         let mut slot = batch.lock(0, &to);
         let found = slot.find(&to).unwrap();
         slot.remove(found);
     }
-    assert_eq!(references(id), None, "freed with its last value");
+    assert_eq!(worker.references(id), None, "freed with its last value");
     assert_eq!(get(&batch, &name(3)), document(3));
 
     drop(batch.flush(0));
-    let memory = worker.store.type_memory(Type::String);
-    assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+    assert_none_are_held(&worker.store);
     (0..9).for_each(|_| worker.store.families().tidy(8));
     assert_eq!(worker.store.families().dictionaries().len(), 0);
     assert!(worker.store.families().is_empty());
@@ -171,9 +159,7 @@ fn what_is_read_often_is_unpacked_and_what_changed_meanwhile_is_not_replaced() {
     for key in [&b"hot"[..], b"cold", b"changed"] {
         set(&batch, key, &value);
     }
-    (0..3).for_each(|_| {
-        worker.pass(&batch, &PARAMS);
-    });
+    worker.passes(3, &batch);
     assert!([&b"hot"[..], b"cold", b"changed"].iter().all(|key| is_packed(&batch, key)));
 
     (0..3).for_each(|_| assert_eq!(get(&batch, b"hot"), value));
@@ -203,9 +189,7 @@ fn rules_that_change_are_applied_to_what_was_settled() {
     let batch = session.enter(NOW);
     let value = b"abcdefghij".repeat(5);
     set(&batch, b"key", &value);
-    (0..4).for_each(|_| {
-        worker.pass(&batch, &PARAMS);
-    });
+    worker.passes(4, &batch);
     assert!(!is_packed(&batch, b"key"), "too short");
     worker.pass(&batch, &StringParams { min_size: 10, ..PARAMS });
     assert!(is_packed(&batch, b"key"));
@@ -257,14 +241,6 @@ fn a_cold_streams_tail_is_sealed() {
     assert_eq!(slot.with_stream(found, |stream| stream.len()), Some(400));
 }
 
-/// The codec that a value is packed with, none if it is raw.
-fn codec(batch: &Batch<'_>, name: &[u8]) -> &'static str {
-    let key = batch.key(name);
-    let mut slot = batch.lock(0, &key);
-    let found = slot.find_untouched(&key).expect("the key is there");
-    slot.anatomy(found).codec
-}
-
 #[test]
 fn a_policy_holds_for_what_comes_and_the_next_pass_applies_it_to_what_was() {
     let policy = |json: &str| serde_json::from_str(json).unwrap();
@@ -280,9 +256,7 @@ fn a_policy_holds_for_what_comes_and_the_next_pass_applies_it_to_what_was() {
         set(&batch, format!("png:{n}").as_bytes(), &png);
     }
     worker.store.families().set_policy(policy(r#"{"rules": [{"key": "a:*", "codec": "lz4"}]}"#));
-    (0..4).for_each(|_| {
-        worker.pass(&batch, &PARAMS);
-    });
+    worker.passes(4, &batch);
     let codecs = |batch: &Batch<'_>| [b"a:1".as_slice(), b"b:1", b"png:1"].map(|k| codec(batch, k));
     assert_eq!(codecs(&batch), ["lz4", "zstd", "zstd"]);
 
@@ -308,8 +282,7 @@ fn a_policy_holds_for_what_comes_and_the_next_pass_applies_it_to_what_was() {
     (0..100).for_each(|n| assert_eq!(get(&batch, format!("a:{n}").as_bytes()), text(n)));
 
     drop(batch.flush(0));
-    let memory = worker.store.type_memory(Type::String);
-    assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+    assert_none_are_held(&worker.store);
 }
 
 #[test]
@@ -318,9 +291,7 @@ fn a_familys_dictionary_follows_the_level_that_the_policy_names() {
     let mut session = worker.store.session();
     let batch = session.enter(NOW);
     (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
-    (0..3).for_each(|_| {
-        worker.pass(&batch, &PARAMS);
-    });
+    worker.passes(3, &batch);
     let families = worker.store.families();
     let family = families.of(&name(0));
     // Of the kind that knows levels, whatever these documents would be given.

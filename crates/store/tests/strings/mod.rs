@@ -1,0 +1,39 @@
+//! Strings of the first database by their names, for tests of how they are packed.
+
+use snug_store::{Batch, Found, NewStr, SetExpiry, SlotGuard, Store, Str, Type};
+
+pub(crate) fn set(batch: &Batch<'_>, name: &[u8], value: &[u8]) {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key);
+    slot.set_string(&key, found, NewStr::Bytes(value), SetExpiry::Clear);
+}
+
+/// What `look` tells of a key that is there, which does not count as a read.
+fn untouched<T>(
+    batch: &Batch<'_>,
+    name: &[u8],
+    look: impl FnOnce(&SlotGuard<'_>, Found) -> T,
+) -> T {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find_untouched(&key).expect("the key is there");
+    look(&slot, found)
+}
+
+pub(crate) fn is_packed(batch: &Batch<'_>, name: &[u8]) -> bool {
+    untouched(batch, name, |slot, found| {
+        matches!(slot.string(found), Some(Str::Packed(_) | Str::PackedLarge(_)))
+    })
+}
+
+/// The codec that a value is packed with, none if it is raw.
+pub(crate) fn codec(batch: &Batch<'_>, name: &[u8]) -> &'static str {
+    untouched(batch, name, |slot, found| slot.anatomy(found).codec)
+}
+
+/// Nothing is counted any more.
+pub(crate) fn assert_none_are_held(store: &Store) {
+    let memory = store.type_memory(Type::String);
+    assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+}
