@@ -199,15 +199,18 @@ impl Report {
         serde_json::to_string_pretty(self).expect("a report has no map keys but strings")
     }
 
-    /// Whether anything went wrong. What one server lacks and another has been
-    /// measured at is a result of the comparison, and nothing wrong.
+    /// Whether anything went wrong. A command that one server lacks and another
+    /// has been measured at is a result of the comparison, and nothing wrong.
     pub fn has_failed(&self) -> bool {
         let has_errors = |result: &StepResult| {
             result.failure.is_some() || result.kinds.iter().any(|kind| kind.errors > 0)
         };
         let measured_elsewhere = |lacking: &StepResult| {
-            let same = |other: &&StepResult| other.workload == lacking.workload;
-            self.results.iter().filter(same).any(|other| !has_errors(other))
+            let is_other = |other: &&StepResult| {
+                other.target != lacking.target
+                    && (&other.workload, &other.step) == (&lacking.workload, &lacking.step)
+            };
+            self.results.iter().filter(is_other).any(|other| !has_errors(other))
         };
         let failed = |result: &StepResult| {
             has_errors(result) && !(result.lacks_command() && measured_elsewhere(result))
@@ -332,8 +335,8 @@ mod tests {
     fn what_a_server_lacks_is_no_failure_if_another_has_it() {
         let result = |target: &str, failure: Option<&str>| StepResult {
             target: target.into(),
-            workload: "list-celery".into(),
-            step: "list-celery".into(),
+            workload: "set-get".into(),
+            step: "lpush".into(),
             failure: failure.map(str::to_owned),
             ..StepResult::default()
         };
@@ -346,5 +349,8 @@ mod tests {
         let error = KindResult { errors: 1, ..KindResult::default() };
         let half = StepResult { kinds: vec![error], ..result("b", None) };
         assert!(failed(vec![lacking(), half]));
+        let another_step = |target| StepResult { step: "set".into(), ..result(target, None) };
+        assert!(failed(vec![lacking(), another_step("a")]), "another step says nothing");
+        assert!(failed(vec![lacking(), another_step("b")]), "nor that of another server");
     }
 }
