@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 use rand_distr::{Distribution, LogNormal};
 
 use super::streams::numbered_step;
-use super::{Options, WorkloadError};
+use super::{COOL, Options, WorkloadError};
 use crate::keys::{KeyDistribution, KeyPicker, Keys};
 use crate::payload::{push_text, random_word};
 use crate::request::write_request;
@@ -23,8 +23,7 @@ const SIZE_MAX: f64 = 8192.0;
 /// ln of the median size, 1 KiB, and the spread of the logarithm.
 const SIZE_LN: f64 = 6.931;
 const SIZE_SIGMA: f64 = 0.7;
-/// Time for documents to become cold before they are read, and to be packed.
-const COOL: Duration = Duration::from_secs(8);
+/// Documents are read when so many a second could have been packed.
 const PACKED_A_SECOND: u64 = 20_000;
 
 pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use super::{Options, WorkloadError};
+use super::{COOL, Options, WorkloadError};
 use crate::payload::{Payload, fill};
 use crate::request::write_request;
 use crate::run::{Items, Step, Work};
@@ -53,7 +53,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
             source: Arc::new(move |_| Box::new(Filler { at: 0, values: Arc::clone(&written) })),
         },
         items: Items::Keys,
-        rest: Some(Duration::from_secs(5)),
+        rest: Some(COOL),
         inspect: None,
     };
     let load = Step {

@@ -22,6 +22,10 @@ mod streams;
 
 pub use set_get::{FILL_KEYS_MAX, TESTS};
 
+/// Time in which what was written becomes cold and begins to be packed, by a
+/// server that waits 5 seconds for that.
+const COOL: Duration = Duration::from_secs(8);
+
 /// What the user asked for; `None` leaves a choice to the workload.
 #[derive(Debug, Clone)]
 pub struct Options {
