@@ -45,9 +45,7 @@ pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
 pub use packing::{Candidate, Cooling, Damaged, PackedStr, Packer, Ready, StringParams};
-pub use slot::{
-    Anatomy, Detached, Found, Interest, NEW_READS, NewStr, Packed, SetExpiry, SlotGuard, Str, Type,
-    canonical_int,
-};
+pub use slot::{Anatomy, Detached, Found, Interest, NEW_READS, Packed, SetExpiry, SlotGuard, Type};
 pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
+pub use types::string::{NewStr, Str, canonical_int};

@@ -1,3 +1,4 @@
-//! The data types that an entry boxes, one file or folder each.
+//! The data types, one file or folder each.
 
 pub mod stream;
+pub mod string;
