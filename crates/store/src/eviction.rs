@@ -1,7 +1,7 @@
 //! Which key goes when memory is short.
 //!
 //! Nothing is kept for it beside the two access bits that every cell has anyway
-//! (`packing` tells how reads set them and the sweeper ages them). A few keys are
+//! (`cooling` tells how reads set them and the sweeper ages them). A few keys are
 //! drawn at random and the least wanted of them goes:
 //!
 //! ```text
@@ -36,7 +36,6 @@
 
 use crate::entry::Cell;
 use crate::keyspace::share_of;
-use crate::packing;
 use crate::slot::{Detached, Slot, SlotGuard};
 use crate::store::{Batch, DATABASES, Session};
 
@@ -85,7 +84,7 @@ impl Eviction {
     /// How much a key is wanted; the least goes first, and nothing is below 0.
     pub(crate) fn worth(&self, cell: &Cell) -> u64 {
         match self.order {
-            Order::Recency => packing::recency(cell),
+            Order::Recency => recency(cell),
             Order::Frequency => u64::from(cell.access()),
             Order::Expiry => cell.expiry().unwrap_or(u64::MAX),
             Order::Random => 0,
@@ -109,6 +108,14 @@ impl Eviction {
     fn weight(&self, slot: &Slot) -> usize {
         if self.volatile && slot.next_expiry() == u64::MAX { 0 } else { slot.keys() }
     }
+}
+
+/// How lately a value was used, 0 to 3: a packed one that a read has added to was
+/// read since about the last pass.
+#[inline]
+fn recency(cell: &Cell) -> u64 {
+    let access = cell.access();
+    u64::from(if cell.kind().is_packed() && access > 0 { access.max(2) } else { access })
 }
 
 /// The least wanted of the keys looked at in one slot.

@@ -21,6 +21,7 @@
 //! partition and its guard) to `table` (its sorted cells) to `entry` (a key
 //! and its value in one allocation). [`memory`] is the allocator beneath.
 
+pub mod cooling;
 mod entry;
 pub mod eviction;
 pub mod families;
@@ -37,6 +38,7 @@ mod table;
 mod timing;
 pub mod types;
 
+pub use cooling::Cooling;
 pub use entry::ACCESS_MAX;
 pub use eviction::{Eviction, Order};
 pub use families::{Families, StringFamily};
@@ -44,7 +46,7 @@ pub use hash::{Key, SLOTS, cluster_slot};
 pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
-pub use packing::{Candidate, Cooling, Damaged, PackedStr, Packer, Ready, StringParams};
+pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{Anatomy, Detached, Found, Interest, NEW_READS, Packed, SetExpiry, SlotGuard, Type};
 pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};

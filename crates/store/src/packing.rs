@@ -1,38 +1,25 @@
-//! How strings cool, are packed, and are read while packed.
-//!
-//! Two access bits of each cell, which the sweeper walks without touching the
-//! entries behind them, say how lately a value was used:
+//! How strings are packed, and read while packed.
 //!
 //! ```text
-//!            a read, a write                      a read adds one
-//!        ┌───────────────────┐                 ┌──────────────────┐
-//!        v                   │                 │                  v
-//!  raw   3 ──> 2 ──> 1 ──> candidate ──> packed 0 ──> 1 ──> 2 ──> 3 ──> raw 3
-//!          pass  pass  pass                       <── pass <──      pass
+//!  slot, locked          no lock held                       slot, locked
+//!  bytes, copied out ──> Candidate ── Packer ──> Ready ──>  its form, installed
 //! ```
 //!
-//! Each pass over the slots takes one off. A candidate's bytes are copied out
-//! under the slot's lock, packed with no lock held, and put back only if key and
-//! value are still what they were ([`Batch::install`]). What is not worth packing
-//! stays raw at 0, which costs the walk a look at its cell, until it is written
-//! or read or until its family gets a new dictionary or it a new policy.
-//!
-//! A stream is packed block by block as its blocks fill up; what is left in its
-//! tail when it has cooled is sealed by the same walk ([`TAIL_MIN`]).
-//! What is too long for its entry is packed segment by segment: see `large`.
+//! A form takes its place only if key and value are still what they were
+//! ([`Batch::install`](crate::Batch::install)). Which strings, and when, is told by
+//! `cooling.rs`; with what, by their family and the policy. A value that would not
+//! save enough stays raw. What is too long for its entry is packed segment by
+//! segment: see `large.rs`.
 //!
 //! A packed string is read through [`PackedStr`]: its length stands in its
 //! header, its bytes are unpacked straight to where they are wanted, with a
 //! workspace that each session makes when it first needs one (157 KiB).
 
-use crate::entry::Cell;
+use crate::entry::{Cell, Kind, Payload};
 use crate::families::{Dictionaries, Pin, StringFamily};
-use crate::hash::SLOTS;
-use crate::keyspace::PAGE_SLOTS;
-use crate::large::LargeNames;
-use crate::policy::{self, Change, Edition};
-use crate::store::{Batch, DATABASES, Session, Store};
-use crate::table::Mark;
+use crate::policy;
+use crate::slot::{Found, SlotGuard};
+use crate::store::{Session, Store};
 use crate::timing;
 use foldhash::HashMap;
 use snug_codec::packed::{self, Header};
@@ -43,17 +30,6 @@ use std::time::Instant;
 
 /// The longest string that is packed inside its entry.
 pub(crate) const PACK_MAX: usize = crate::entry::INLINE_MAX;
-
-/// The least bytes in the tail of a cold stream that make a block of their own:
-/// less would hardly pack, and each block costs its place in the index.
-pub(crate) const TAIL_MIN: usize = 4096;
-
-/// Cells looked at under one hold of a slot's lock ...
-pub(crate) const LOOK_AT_ONCE: usize = 128;
-/// ... bytes copied out ...
-pub(crate) const COPY_AT_ONCE: usize = 64 * 1024;
-/// ... and bytes unpacked.
-pub(crate) const UNPACK_AT_ONCE: usize = 64 * 1024;
 
 /// A packed value that does not unpack: its bytes are not what was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -202,6 +178,21 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// A copy of a cell's key and bytes, with a hold on the dictionary they need.
+    pub(crate) fn of(store: &Store, db: usize, cell: &Cell, forced: bool) -> Self {
+        let is_packed = cell.kind().is_packed_bytes();
+        let id = if is_packed { dictionary_id(cell.bytes()) } else { 0 };
+        Self {
+            db,
+            key: cell.key().to_vec(),
+            bytes: cell.bytes().to_vec(),
+            is_packed,
+            _pin: store.families().dictionaries.pin(id),
+            forced,
+            settled_by: None,
+        }
+    }
+
     /// The key.
     pub fn key(&self) -> &[u8] {
         &self.key
@@ -346,226 +337,41 @@ impl Packer {
     }
 }
 
-/// Which settled values a pass looks at again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recheck {
-    Nothing,
-    /// Those whose family has a dictionary newer than this generation.
-    NewerThan(u64),
-    /// All that are raw, and those of the line above: the rules have changed.
-    AllRaw(u64),
-}
-
-/// One worker's walk over its share of the slots, pass after pass.
-#[derive(Debug)]
-pub struct Cooling {
-    first: usize,
-    of: usize,
-    /// Databases in use when the pass began, and where in them the walk is.
-    databases: Vec<usize>,
-    at: usize,
-    slot: usize,
-    mark: Mark,
-    /// The generation of dictionaries when the pass before began.
-    generation: u64,
-    params: Option<StringParams>,
-    keep_packed: bool,
-    leave_mixed: bool,
-    recheck: Recheck,
-    /// The policy when the pass began, and what of it is new.
-    edition: Option<Edition>,
-    change: Option<Change>,
-}
-
-impl Cooling {
-    /// A walk over every `of`-th page of slots, beginning with page `first`.
-    pub fn new(first: usize, of: usize) -> Self {
-        Self {
-            first,
-            of,
-            databases: Vec::new(),
-            at: 0,
-            slot: first * PAGE_SLOTS,
-            mark: Mark::default(),
-            generation: 0,
-            params: None,
-            keep_packed: false,
-            leave_mixed: false,
-            recheck: Recheck::Nothing,
-            edition: None,
-            change: None,
-        }
+impl SlotGuard<'_> {
+    /// A raw string's copy, to be packed whatever its age. `None` if it is
+    /// packed already, nothing that can be packed, or large (see
+    /// [`large_job`](Self::large_job)).
+    pub fn candidate(&self, found: Found) -> Option<Candidate> {
+        let cell = self.cell(found);
+        let store = self.session().store();
+        cell.kind().is_raw_bytes().then(|| Candidate::of(store, self.db(), cell, true))
     }
 
-    /// Begins a pass.
-    pub fn begin(&mut self, session: &Session, params: &StringParams) {
-        let store = session.store();
-        session.unpacker().forget();
-        self.databases = (0..DATABASES).filter(|&db| store.keys(db) > 0).collect();
-        (self.at, self.slot, self.mark) = (0, self.first * PAGE_SLOTS, Mark::default());
-        let before = self.generation;
-        self.generation = store.families().generation();
-        self.recheck = match self.params {
-            Some(old) if old != *params => Recheck::AllRaw(before),
-            _ if self.generation != before => Recheck::NewerThan(before),
-            _ => Recheck::Nothing,
-        };
-        self.params = Some(*params);
-        let edition = store.families().policy();
-        self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
-        self.edition = Some(edition);
-    }
-
-    /// Whether values stay packed however often they are read: memory is short.
-    pub fn keep_packed(&mut self, keep: bool) {
-        self.keep_packed = keep;
-    }
-
-    /// Whether values of families that pack only in part wait: there is no time for
-    /// all, and it is better spent on the others.
-    pub fn leave_mixed(&mut self, leave: bool) {
-        self.leave_mixed = leave;
-    }
-
-    /// Whether the pass has come to its end.
-    pub fn is_done(&self) -> bool {
-        self.at >= self.databases.len()
-    }
-
-    /// How much of the pass is done, 0 to 1.
-    pub fn progress(&self) -> f64 {
-        if self.is_done() {
-            return 1.0;
-        }
-        let done = self.at as f64 + self.slot as f64 / SLOTS as f64;
-        done / self.databases.len() as f64
-    }
-
-    /// The next slot of this worker's share.
-    fn next_slot(&self) -> usize {
-        match self.slot + 1 {
-            next if next.is_multiple_of(PAGE_SLOTS) => next + (self.of - 1) * PAGE_SLOTS,
-            next => next,
-        }
-    }
-
-    /// Goes on to the next slot that has keys, and looks at some of them: what
-    /// has cooled is copied to `candidates`, what is large and has cooled or is
-    /// read often is named in `large`. `at_once` takes what is not hot for cold.
-    /// O(slots passed by), and a bounded number of cells and bytes.
-    pub fn step(
-        &mut self,
-        batch: &Batch<'_>,
-        params: &StringParams,
-        at_once: bool,
-        candidates: &mut Vec<Candidate>,
-        large: &mut LargeNames,
-    ) {
-        let Some(&db) = self.databases.get(self.at) else { return };
-        while self.slot < SLOTS {
-            if batch.store().keys_in_slot(db, self.slot) > 0 {
-                let mut guard = batch.lock_slot(db, self.slot);
-                let (keep_packed, leave_mixed) = (self.keep_packed, self.leave_mixed);
-                let recheck = self.recheck;
-                let change = self.change.as_ref();
-                let rules = Rules { params, at_once, keep_packed, leave_mixed, recheck, change };
-                match guard.cool(self.mark, rules, candidates, large) {
-                    Some(mark) => self.mark = mark,
-                    None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
+    /// Puts a packed form in the place of the value it was made of, if that is
+    /// still there and, unless it was forced, still cold; whether it was.
+    pub(crate) fn install(&mut self, found: Found, candidate: &Candidate, ready: &Ready) -> bool {
+        let cell = self.cell(found);
+        let kind = cell.kind();
+        let same = if candidate.is_packed { kind.is_packed_bytes() } else { kind.is_raw_bytes() }
+            && cell.bytes() == candidate.bytes
+            && (candidate.forced || candidate.is_packed || cell.access() == 0);
+        if same {
+            let changed = matches!(kind, Kind::StrChanged | Kind::PackedChanged);
+            self.change(found, |cell| {
+                let (expiry, form) = (cell.expiry(), &ready.form);
+                let payload = match (ready.is_raw, changed) {
+                    (false, false) => Payload::Packed,
+                    (false, true) => Payload::PackedChanged,
+                    (true, false) => Payload::Str,
+                    (true, true) => Payload::StrChanged,
+                };
+                cell.replace(expiry, payload(form));
+                if !candidate.is_packed || ready.is_raw {
+                    cell.set_access(0);
                 }
-                return;
-            }
-            (self.slot, self.mark) = (self.next_slot(), Mark::default());
+            });
         }
-        (self.at, self.slot) = (self.at + 1, self.first * PAGE_SLOTS);
-    }
-}
-
-/// How lately a value was used, 0 to 3: a packed one that a read has added to was
-/// read since about the last pass.
-#[inline]
-pub(crate) fn recency(cell: &Cell) -> u64 {
-    let access = cell.access();
-    u64::from(if cell.kind().is_packed() && access > 0 { access.max(2) } else { access })
-}
-
-/// What one look at a slot goes by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules<'p> {
-    pub(crate) params: &'p StringParams,
-    pub(crate) at_once: bool,
-    pub(crate) keep_packed: bool,
-    pub(crate) leave_mixed: bool,
-    pub(crate) recheck: Recheck,
-    pub(crate) change: Option<&'p Change>,
-}
-
-/// Why a settled string is looked at again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// What it would be packed with has changed.
-    Recheck,
-    /// Another policy came into force, and nothing else.
-    Policy,
-}
-
-impl Rules<'_> {
-    /// Whether a raw string is long enough.
-    pub(crate) fn fits(&self, cell: &Cell) -> bool {
-        cell.bytes().len() >= self.params.min_size
-    }
-
-    /// Whether a raw string is to stay as it is until there is more time.
-    pub(crate) fn leaves(&self, store: &Store, cell: &Cell) -> bool {
-        self.leave_mixed && self.fits(cell) && store.families().of(cell.key()).is_mixed()
-    }
-
-    /// Whether a large string that is raw has cooled, or is to be looked at again.
-    pub(crate) fn is_cold_large(&self, cell: &Cell) -> bool {
-        let is_old = match cell.access() {
-            0 => {
-                matches!(self.recheck, Recheck::AllRaw(_))
-                    || self.concerns("string", cell.key(), cell.large().len())
-            }
-            1 => true,
-            _ => self.at_once,
-        };
-        is_old && cell.large().len() >= self.params.min_size
-    }
-
-    /// Whether a settled string is to be looked at again, and why.
-    pub(crate) fn reason(&self, store: &Store, cell: &Cell, is_packed: bool) -> Option<Reason> {
-        if self.rechecks(store, cell, is_packed) {
-            return Some(Reason::Recheck);
-        }
-        let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
-        let concerned = (is_packed || self.fits(cell)) && self.concerns("string", cell.key(), len);
-        concerned.then_some(Reason::Policy)
-    }
-
-    /// Whether another policy may decide differently on a settled value.
-    pub(crate) fn concerns(&self, kind: &str, key: &[u8], len: usize) -> bool {
-        self.change.is_some_and(|change| change.concerns(kind, key, len, self.params.level))
-    }
-
-    /// What a value was settled by that is looked at again for this reason.
-    pub(crate) fn settled_by(&self, reason: Reason) -> Option<Arc<Policy>> {
-        let change = self.change.filter(|_| reason == Reason::Policy)?;
-        change.from.clone()
-    }
-
-    fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
-        let since = match self.recheck {
-            Recheck::Nothing => return false,
-            Recheck::AllRaw(_) if !is_packed => return self.fits(cell),
-            Recheck::AllRaw(since) | Recheck::NewerThan(since) => since,
-        };
-        if !is_packed && !self.fits(cell) {
-            return false;
-        }
-        let family = store.families().of(cell.key());
-        family.changed_since(since)
-            && (!is_packed || dictionary_id(cell.bytes()) != family.dictionary_id())
+        same
     }
 }
 

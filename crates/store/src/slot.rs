@@ -19,8 +19,8 @@ use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::eviction::{self, Eviction, Sampled};
 use crate::families::Pin;
 use crate::hash::Key;
-use crate::large::{LargeNames, LargeWork, PackedChain, PackedLarge};
-use crate::packing::{self, Candidate, Damaged, PackedStr, Ready, Reason, Rules};
+use crate::large::{PackedChain, PackedLarge};
+use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
 use crate::store::{Counter, Session, Store};
 use crate::table::{Cells, Mark, Place};
@@ -295,7 +295,7 @@ impl<'a> SlotGuard<'a> {
     }
 
     #[inline]
-    fn cells_mut(&mut self) -> &mut Cells {
+    pub(crate) fn cells_mut(&mut self) -> &mut Cells {
         // SAFETY: this guard is the only one of its slot, borrowed mutably.
         unsafe { &mut *self.slot.cells.get() }
     }
@@ -303,6 +303,11 @@ impl<'a> SlotGuard<'a> {
     fn note(&self, note: u8, set: bool) {
         let notes = self.slot.notes.load(Relaxed);
         self.slot.notes.store(if set { notes | note } else { notes & !note }, Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn session(&self) -> &'a Session {
+        self.session
     }
 
     /// The number of the database, as clients know it.
@@ -367,7 +372,7 @@ impl<'a> SlotGuard<'a> {
         Some(Found(place))
     }
 
-    fn cell(&self, found: Found) -> &Cell {
+    pub(crate) fn cell(&self, found: Found) -> &Cell {
         self.cells().get(found.0)
     }
 
@@ -466,123 +471,6 @@ impl<'a> SlotGuard<'a> {
         self.packed(cell).append_to(&mut raw)?;
         self.change(found, |cell| put_raw(cell, &raw));
         Ok(true)
-    }
-
-    /// A raw string's copy, to be packed whatever its age. `None` if it is
-    /// packed already, nothing that can be packed, or large (see
-    /// [`large_job`](Self::large_job)).
-    pub fn candidate(&self, found: Found) -> Option<Candidate> {
-        let cell = self.cell(found);
-        cell.kind().is_raw_bytes().then(|| self.copied(cell, true))
-    }
-
-    fn copied(&self, cell: &Cell, forced: bool) -> Candidate {
-        copy_out(self.session.store(), self.db, cell, forced)
-    }
-
-    /// Takes one off the access bits of some cells from `mark` on. What has
-    /// cooled is copied to `candidates`, or sealed if it is a stream; what is
-    /// read often is unpacked; where to go on, or `None` at the slot's end.
-    pub(crate) fn cool(
-        &mut self,
-        mark: Mark,
-        rules: Rules<'_>,
-        candidates: &mut Vec<Candidate>,
-        large: &mut LargeNames,
-    ) -> Option<Mark> {
-        let (session, db) = (self.session, self.db);
-        let (mut copied, mut unpacked, mut work) = (0, 0, false);
-        let rest = self.cells_mut().walk_mut(mark, packing::LOOK_AT_ONCE, &mut |cell| {
-            let (access, store) = (cell.access(), session.store());
-            let newly_cold = |cold: bool| cold.then_some(Reason::Recheck);
-            let reason = match cell.kind() {
-                Kind::Packed | Kind::PackedChanged
-                    if access == ACCESS_MAX && !rules.keep_packed =>
-                {
-                    if unpacked >= packing::UNPACK_AT_ONCE {
-                        return false;
-                    }
-                    unpacked += unpack_hot(session, cell);
-                    return true;
-                }
-                Kind::Packed | Kind::PackedChanged => rules.reason(store, cell, true),
-                Kind::Str | Kind::StrChanged => match access {
-                    0 => rules.reason(store, cell, false),
-                    1 if rules.leaves(store, cell) => return true,
-                    1 => newly_cold(rules.fits(cell)),
-                    _ => newly_cold(rules.at_once && rules.fits(cell)),
-                },
-                Kind::Stream => {
-                    work |= access == 1 && seal_cold(session, cell);
-                    work |= rules.reconsider(store, cell);
-                    None
-                }
-                Kind::Large if rules.is_cold_large(cell) => {
-                    // Where there is no room for its name, the next pass finds it cold.
-                    let named = large.push(db, cell.key(), LargeWork::Pack);
-                    cell.set_access(if named { 0 } else { access.max(1) });
-                    return true;
-                }
-                // Under another policy it is packed anew, once it has cooled again.
-                Kind::PackedLarge
-                    if (access == ACCESS_MAX && !rules.keep_packed)
-                        || rules.concerns("string", cell.key(), cell.packed_large().len()) =>
-                {
-                    // Where there is no room for its name, the next pass finds it hot.
-                    if !large.push(db, cell.key(), LargeWork::Unpack) {
-                        cell.set_access(ACCESS_MAX);
-                    }
-                    return true;
-                }
-                Kind::Int | Kind::Large | Kind::PackedLarge => None,
-            };
-            let Some(reason) = reason else {
-                cell.set_access(access.saturating_sub(1));
-                return true;
-            };
-            if copied > 0 && copied + cell.bytes().len() > packing::COPY_AT_ONCE {
-                return false;
-            }
-            // What is packed anew is as warm as it was.
-            let settled = if cell.kind().is_packed_bytes() { access.saturating_sub(1) } else { 0 };
-            cell.set_access(settled);
-            copied += cell.bytes().len();
-            let mut candidate = copy_out(store, db, cell, false);
-            candidate.settled_by = rules.settled_by(reason);
-            candidates.push(candidate);
-            true
-        });
-        if work {
-            self.note(UNPACKED, true);
-        }
-        rest
-    }
-
-    /// Puts a packed form in the place of the value it was made of, if that is
-    /// still there and, unless it was forced, still cold; whether it was.
-    pub(crate) fn install(&mut self, found: Found, candidate: &Candidate, ready: &Ready) -> bool {
-        let cell = self.cell(found);
-        let kind = cell.kind();
-        let same = if candidate.is_packed { kind.is_packed_bytes() } else { kind.is_raw_bytes() }
-            && cell.bytes() == candidate.bytes
-            && (candidate.forced || candidate.is_packed || cell.access() == 0);
-        if same {
-            let changed = matches!(kind, Kind::StrChanged | Kind::PackedChanged);
-            self.change(found, |cell| {
-                let (expiry, form) = (cell.expiry(), &ready.form);
-                let payload = match (ready.is_raw, changed) {
-                    (false, false) => Payload::Packed,
-                    (false, true) => Payload::PackedChanged,
-                    (true, false) => Payload::Str,
-                    (true, true) => Payload::StrChanged,
-                };
-                cell.replace(expiry, payload(form));
-                if !candidate.is_packed || ready.is_raw {
-                    cell.set_access(0);
-                }
-            });
-        }
-        same
     }
 
     /// Sets a key to a string, whatever it held. `found` is what a lookup of
@@ -1042,7 +930,7 @@ impl<'a> SlotGuard<'a> {
 
     /// Changes an entry in place and counts the difference.
     #[inline]
-    fn change<R>(&mut self, found: Found, change: impl FnOnce(&mut Cell) -> R) -> R {
+    pub(crate) fn change<R>(&mut self, found: Found, change: impl FnOnce(&mut Cell) -> R) -> R {
         let cell = self.cell_mut(found);
         let (before, expired) = (Weight::of(cell), cell.expires());
         let result = change(cell);
@@ -1070,8 +958,13 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     fn note_pending(&self, weight: Weight) {
         if weight.pending() {
-            self.note(UNPACKED, true);
+            self.note_unpacked();
         }
+    }
+
+    /// Notes for the sweeper that something here awaits packing.
+    pub(crate) fn note_unpacked(&self) {
+        self.note(UNPACKED, true);
     }
 
     #[inline]
@@ -1153,6 +1046,18 @@ impl Weight {
         }
     }
 
+    /// Changes an entry, and counts what that makes of its weight.
+    pub(crate) fn recounted<R>(
+        store: &Store,
+        cell: &mut Cell,
+        change: impl FnOnce(&mut Cell) -> R,
+    ) -> R {
+        let before = Self::of(cell);
+        let result = change(cell);
+        before.becomes(Self::of(cell), store);
+        result
+    }
+
     /// Counts that an entry of this weight now has another: the difference in
     /// one step, so that nobody who reads a counter meanwhile sees a dip.
     #[inline]
@@ -1200,7 +1105,7 @@ fn after_write(session: &Session, access: u8) -> u8 {
 }
 
 /// Puts raw bytes in the place of their packed form.
-fn put_raw(cell: &mut Cell, raw: &[u8]) {
+pub(crate) fn put_raw(cell: &mut Cell, raw: &[u8]) {
     let expiry = cell.expiry();
     match cell.kind() {
         Kind::PackedChanged => cell.replace(expiry, Payload::StrChanged(raw)),
@@ -1209,65 +1114,11 @@ fn put_raw(cell: &mut Cell, raw: &[u8]) {
     cell.set_access(ACCESS_MAX);
 }
 
-/// Unpacks a value that is read often; the bytes that took. What is damaged is
-/// left as it is, for whoever reads it.
-fn unpack_hot(session: &Session, cell: &mut Cell) -> usize {
-    let mut raw = Vec::new();
-    if (PackedStr { form: cell.bytes(), session }).append_to(&mut raw).is_err() {
-        return 0;
-    }
-    let before = Weight::of(cell);
-    put_raw(cell, &raw);
-    before.becomes(Weight::of(cell), session.store());
-    raw.len()
-}
-
-/// Seals the tail of a stream that has cooled, so that it is packed as the other
-/// blocks are; whether it was worth it. A copy of at most one block.
-fn seal_cold(session: &Session, cell: &mut Cell) -> bool {
-    if cell.stream().tail_bytes() < packing::TAIL_MIN {
-        return false;
-    }
-    let before = Weight::of(cell);
-    let sealed = cell.stream_mut().seal_tail();
-    before.becomes(Weight::of(cell), session.store());
-    sealed
-}
-
-impl Rules<'_> {
-    /// Has the blocks of a stream tried again if another policy may decide
-    /// differently on them; whether there is such work now. O(1).
-    fn reconsider(&self, store: &Store, cell: &mut Cell) -> bool {
-        if !self.concerns("stream", cell.key(), cell.stream().memory().raw) {
-            return false;
-        }
-        let before = Weight::of(cell);
-        cell.stream_mut().reconsider();
-        let after = Weight::of(cell);
-        before.becomes(after, store);
-        after.pending()
-    }
-}
-
-/// A copy of a cell's key and bytes, with a hold on the dictionary they need.
-fn copy_out(store: &Store, db: usize, cell: &Cell, forced: bool) -> Candidate {
-    let is_packed = cell.kind().is_packed_bytes();
-    let id = if is_packed { packing::dictionary_id(cell.bytes()) } else { 0 };
-    Candidate {
-        db,
-        key: cell.key().to_vec(),
-        bytes: cell.bytes().to_vec(),
-        is_packed,
-        _pin: store.families().dictionaries.pin(id),
-        forced,
-        settled_by: None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packing::Recheck;
+    use crate::cooling::{Recheck, Rules};
+    use crate::large::LargeNames;
     use crate::{StoreConfig, StringParams, Unobserved};
     use proptest::prelude::*;
 

@@ -1,0 +1,372 @@
+//! How strings cool: which are to be packed, unpacked or packed anew, and when.
+//!
+//! Two access bits of each cell, which the sweeper walks without touching the
+//! entries behind them, say how lately a value was used:
+//!
+//! ```text
+//!            a read, a write                      a read adds one
+//!        ┌───────────────────┐                 ┌──────────────────┐
+//!        v                   │                 │                  v
+//!  raw   3 ──> 2 ──> 1 ──> candidate ──> packed 0 ──> 1 ──> 2 ──> 3 ──> raw 3
+//!          pass  pass  pass                       <── pass <──      pass
+//! ```
+//!
+//! Each pass over the slots takes one off. What is not worth packing stays raw at
+//! 0, which costs the walk a look at its cell, until it is written or read or until
+//! its family gets a new dictionary or it a new policy.
+//!
+//! A stream is packed block by block as its blocks fill up; what is left in its
+//! tail when it has cooled is sealed by the same walk ([`TAIL_MIN`]). Large strings
+//! are only named, for they are worked on in slices (`large.rs`).
+
+use crate::entry::{ACCESS_MAX, Cell, Kind};
+use crate::hash::SLOTS;
+use crate::keyspace::PAGE_SLOTS;
+use crate::large::{LargeNames, LargeWork};
+use crate::packing::{Candidate, PackedStr, StringParams, dictionary_id, raw_len};
+use crate::policy::{Change, Edition};
+use crate::slot::{SlotGuard, Weight, put_raw};
+use crate::store::{Batch, DATABASES, Session, Store};
+use crate::table::Mark;
+use snug_codec::policy::Policy;
+use std::sync::Arc;
+
+/// The least bytes in the tail of a cold stream that make a block of their own:
+/// less would hardly pack, and each block costs its place in the index.
+const TAIL_MIN: usize = 4096;
+
+/// Cells looked at under one hold of a slot's lock ...
+const LOOK_AT_ONCE: usize = 128;
+/// ... bytes copied out ...
+const COPY_AT_ONCE: usize = 64 * 1024;
+/// ... and bytes unpacked.
+const UNPACK_AT_ONCE: usize = 64 * 1024;
+
+/// Which settled values a pass looks at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recheck {
+    Nothing,
+    /// Those whose family has a dictionary newer than this generation.
+    NewerThan(u64),
+    /// All that are raw, and those of the line above: the rules have changed.
+    AllRaw(u64),
+}
+
+/// One worker's walk over its share of the slots, pass after pass.
+#[derive(Debug)]
+pub struct Cooling {
+    first: usize,
+    of: usize,
+    /// Databases in use when the pass began, and where in them the walk is.
+    databases: Vec<usize>,
+    at: usize,
+    slot: usize,
+    mark: Mark,
+    /// The generation of dictionaries when the pass before began.
+    generation: u64,
+    params: Option<StringParams>,
+    keep_packed: bool,
+    leave_mixed: bool,
+    recheck: Recheck,
+    /// The policy when the pass began, and what of it is new.
+    edition: Option<Edition>,
+    change: Option<Change>,
+}
+
+impl Cooling {
+    /// A walk over every `of`-th page of slots, beginning with page `first`.
+    pub fn new(first: usize, of: usize) -> Self {
+        Self {
+            first,
+            of,
+            databases: Vec::new(),
+            at: 0,
+            slot: first * PAGE_SLOTS,
+            mark: Mark::default(),
+            generation: 0,
+            params: None,
+            keep_packed: false,
+            leave_mixed: false,
+            recheck: Recheck::Nothing,
+            edition: None,
+            change: None,
+        }
+    }
+
+    /// Begins a pass.
+    pub fn begin(&mut self, session: &Session, params: &StringParams) {
+        let store = session.store();
+        session.unpacker().forget();
+        self.databases = (0..DATABASES).filter(|&db| store.keys(db) > 0).collect();
+        (self.at, self.slot, self.mark) = (0, self.first * PAGE_SLOTS, Mark::default());
+        let before = self.generation;
+        self.generation = store.families().generation();
+        self.recheck = match self.params {
+            Some(old) if old != *params => Recheck::AllRaw(before),
+            _ if self.generation != before => Recheck::NewerThan(before),
+            _ => Recheck::Nothing,
+        };
+        self.params = Some(*params);
+        let edition = store.families().policy();
+        self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
+        self.edition = Some(edition);
+    }
+
+    /// Whether values stay packed however often they are read: memory is short.
+    pub fn keep_packed(&mut self, keep: bool) {
+        self.keep_packed = keep;
+    }
+
+    /// Whether values of families that pack only in part wait: there is no time for
+    /// all, and it is better spent on the others.
+    pub fn leave_mixed(&mut self, leave: bool) {
+        self.leave_mixed = leave;
+    }
+
+    /// Whether the pass has come to its end.
+    pub fn is_done(&self) -> bool {
+        self.at >= self.databases.len()
+    }
+
+    /// How much of the pass is done, 0 to 1.
+    pub fn progress(&self) -> f64 {
+        if self.is_done() {
+            return 1.0;
+        }
+        let done = self.at as f64 + self.slot as f64 / SLOTS as f64;
+        done / self.databases.len() as f64
+    }
+
+    /// The next slot of this worker's share.
+    fn next_slot(&self) -> usize {
+        match self.slot + 1 {
+            next if next.is_multiple_of(PAGE_SLOTS) => next + (self.of - 1) * PAGE_SLOTS,
+            next => next,
+        }
+    }
+
+    /// Goes on to the next slot that has keys, and looks at some of them: what
+    /// has cooled is copied to `candidates`, what is large and has cooled or is
+    /// read often is named in `large`. `at_once` takes what is not hot for cold.
+    /// O(slots passed by), and a bounded number of cells and bytes.
+    pub fn step(
+        &mut self,
+        batch: &Batch<'_>,
+        params: &StringParams,
+        at_once: bool,
+        candidates: &mut Vec<Candidate>,
+        large: &mut LargeNames,
+    ) {
+        let Some(&db) = self.databases.get(self.at) else { return };
+        while self.slot < SLOTS {
+            if batch.store().keys_in_slot(db, self.slot) > 0 {
+                let mut guard = batch.lock_slot(db, self.slot);
+                let rules = Rules {
+                    params,
+                    at_once,
+                    keep_packed: self.keep_packed,
+                    leave_mixed: self.leave_mixed,
+                    recheck: self.recheck,
+                    change: self.change.as_ref(),
+                };
+                match guard.cool(self.mark, rules, candidates, large) {
+                    Some(mark) => self.mark = mark,
+                    None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
+                }
+                return;
+            }
+            (self.slot, self.mark) = (self.next_slot(), Mark::default());
+        }
+        (self.at, self.slot) = (self.at + 1, self.first * PAGE_SLOTS);
+    }
+}
+
+impl SlotGuard<'_> {
+    /// Takes one off the access bits of some cells from `mark` on. What has
+    /// cooled is copied to `candidates`, or sealed if it is a stream; what is
+    /// read often is unpacked; where to go on, or `None` at the slot's end.
+    pub(crate) fn cool(
+        &mut self,
+        mark: Mark,
+        rules: Rules<'_>,
+        candidates: &mut Vec<Candidate>,
+        large: &mut LargeNames,
+    ) -> Option<Mark> {
+        let (session, db) = (self.session(), self.db());
+        let (mut copied, mut unpacked, mut work) = (0, 0, false);
+        let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
+            let (access, store) = (cell.access(), session.store());
+            let newly_cold = |cold: bool| cold.then_some(Reason::Recheck);
+            let reason = match cell.kind() {
+                Kind::Packed | Kind::PackedChanged
+                    if access == ACCESS_MAX && !rules.keep_packed =>
+                {
+                    if unpacked >= UNPACK_AT_ONCE {
+                        return false;
+                    }
+                    unpacked += unpack_hot(session, cell);
+                    return true;
+                }
+                Kind::Packed | Kind::PackedChanged => rules.reason(store, cell, true),
+                Kind::Str | Kind::StrChanged => match access {
+                    0 => rules.reason(store, cell, false),
+                    1 if rules.leaves(store, cell) => return true,
+                    1 => newly_cold(rules.fits(cell)),
+                    _ => newly_cold(rules.at_once && rules.fits(cell)),
+                },
+                Kind::Stream => {
+                    work |= access == 1 && seal_cold(session, cell);
+                    work |= rules.reconsider(store, cell);
+                    None
+                }
+                Kind::Large if rules.is_cold_large(cell) => {
+                    // Where there is no room for its name, the next pass finds it cold.
+                    let named = large.push(db, cell.key(), LargeWork::Pack);
+                    cell.set_access(if named { 0 } else { access.max(1) });
+                    return true;
+                }
+                // Under another policy it is packed anew, once it has cooled again.
+                Kind::PackedLarge
+                    if (access == ACCESS_MAX && !rules.keep_packed)
+                        || rules.concerns("string", cell.key(), cell.packed_large().len()) =>
+                {
+                    // Where there is no room for its name, the next pass finds it hot.
+                    if !large.push(db, cell.key(), LargeWork::Unpack) {
+                        cell.set_access(ACCESS_MAX);
+                    }
+                    return true;
+                }
+                Kind::Int | Kind::Large | Kind::PackedLarge => None,
+            };
+            let Some(reason) = reason else {
+                cell.set_access(access.saturating_sub(1));
+                return true;
+            };
+            if copied > 0 && copied + cell.bytes().len() > COPY_AT_ONCE {
+                return false;
+            }
+            // What is packed anew is as warm as it was.
+            let settled = if cell.kind().is_packed_bytes() { access.saturating_sub(1) } else { 0 };
+            cell.set_access(settled);
+            copied += cell.bytes().len();
+            let mut candidate = Candidate::of(store, db, cell, false);
+            candidate.settled_by = rules.settled_by(reason);
+            candidates.push(candidate);
+            true
+        });
+        if work {
+            self.note_unpacked();
+        }
+        rest
+    }
+}
+
+/// Unpacks a value that is read often; the bytes that took. What is damaged is
+/// left as it is, for whoever reads it.
+fn unpack_hot(session: &Session, cell: &mut Cell) -> usize {
+    let mut raw = Vec::new();
+    if (PackedStr { form: cell.bytes(), session }).append_to(&mut raw).is_err() {
+        return 0;
+    }
+    Weight::recounted(session.store(), cell, |cell| put_raw(cell, &raw));
+    raw.len()
+}
+
+/// Seals the tail of a stream that has cooled, so that it is packed as the other
+/// blocks are; whether it was worth it. A copy of at most one block.
+fn seal_cold(session: &Session, cell: &mut Cell) -> bool {
+    if cell.stream().tail_bytes() < TAIL_MIN {
+        return false;
+    }
+    Weight::recounted(session.store(), cell, |cell| cell.stream_mut().seal_tail())
+}
+
+/// What one look at a slot goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'p> {
+    pub(crate) params: &'p StringParams,
+    pub(crate) at_once: bool,
+    pub(crate) keep_packed: bool,
+    pub(crate) leave_mixed: bool,
+    pub(crate) recheck: Recheck,
+    pub(crate) change: Option<&'p Change>,
+}
+
+/// Why a settled string is looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    /// What it would be packed with has changed.
+    Recheck,
+    /// Another policy came into force, and nothing else.
+    Policy,
+}
+
+impl Rules<'_> {
+    /// Whether a raw string is long enough.
+    fn fits(&self, cell: &Cell) -> bool {
+        cell.bytes().len() >= self.params.min_size
+    }
+
+    /// Whether a raw string is to stay as it is until there is more time.
+    fn leaves(&self, store: &Store, cell: &Cell) -> bool {
+        self.leave_mixed && self.fits(cell) && store.families().of(cell.key()).is_mixed()
+    }
+
+    /// Whether a large string that is raw has cooled, or is to be looked at again.
+    fn is_cold_large(&self, cell: &Cell) -> bool {
+        let is_old = match cell.access() {
+            0 => {
+                matches!(self.recheck, Recheck::AllRaw(_))
+                    || self.concerns("string", cell.key(), cell.large().len())
+            }
+            1 => true,
+            _ => self.at_once,
+        };
+        is_old && cell.large().len() >= self.params.min_size
+    }
+
+    /// Whether a settled string is to be looked at again, and why.
+    fn reason(&self, store: &Store, cell: &Cell, is_packed: bool) -> Option<Reason> {
+        if self.rechecks(store, cell, is_packed) {
+            return Some(Reason::Recheck);
+        }
+        let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
+        let concerned = (is_packed || self.fits(cell)) && self.concerns("string", cell.key(), len);
+        concerned.then_some(Reason::Policy)
+    }
+
+    /// Whether another policy may decide differently on a settled value.
+    fn concerns(&self, kind: &str, key: &[u8], len: usize) -> bool {
+        self.change.is_some_and(|change| change.concerns(kind, key, len, self.params.level))
+    }
+
+    /// What a value was settled by that is looked at again for this reason.
+    fn settled_by(&self, reason: Reason) -> Option<Arc<Policy>> {
+        let change = self.change.filter(|_| reason == Reason::Policy)?;
+        change.from.clone()
+    }
+
+    fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
+        let since = match self.recheck {
+            Recheck::Nothing => return false,
+            Recheck::AllRaw(_) if !is_packed => return self.fits(cell),
+            Recheck::AllRaw(since) | Recheck::NewerThan(since) => since,
+        };
+        if !is_packed && !self.fits(cell) {
+            return false;
+        }
+        let family = store.families().of(cell.key());
+        family.changed_since(since)
+            && (!is_packed || dictionary_id(cell.bytes()) != family.dictionary_id())
+    }
+
+    /// Has the blocks of a stream tried again if another policy may decide
+    /// differently on them; whether there is such work now. O(1).
+    fn reconsider(&self, store: &Store, cell: &mut Cell) -> bool {
+        if !self.concerns("stream", cell.key(), cell.stream().memory().raw) {
+            return false;
+        }
+        Weight::recounted(store, cell, |cell| cell.stream_mut().reconsider());
+        cell.stream().pending_work() > 0
+    }
+}
