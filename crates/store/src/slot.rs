@@ -712,7 +712,7 @@ impl<'a> SlotGuard<'a> {
                 amounts: [allocated, raw, 0, 0, pending],
                 dictionary: 0,
             };
-            weight.count(self.session.store());
+            weight.count_amounts(self.session.store());
             self.note_pending(weight);
         }))
     }
@@ -1014,9 +1014,15 @@ impl Weight {
         Self { kind, amounts, dictionary }
     }
 
+    /// Whether any of it is packed: no packed form is empty.
+    fn is_packed(&self) -> bool {
+        self.amounts[3] > 0
+    }
+
     /// Counts this as gone.
     pub(crate) fn count_gone(self, store: &Store) {
         Self { amounts: self.amounts.map(|amount| -amount), ..self }.count_amounts(store);
+        store.count(Counter::Values(self.kind, self.is_packed()), -1);
         if self.dictionary != 0 {
             store.families().dictionaries.count(self.dictionary, -1);
         }
@@ -1025,6 +1031,7 @@ impl Weight {
     /// Adds this to the counters.
     pub(crate) fn count(self, store: &Store) {
         self.count_amounts(store);
+        store.count(Counter::Values(self.kind, self.is_packed()), 1);
         if self.dictionary != 0 {
             store.families().dictionaries.count(self.dictionary, 1);
         }
@@ -1066,9 +1073,13 @@ impl Weight {
         if self.kind != after.kind || self.dictionary != after.dictionary {
             after.count(store);
             self.count_gone(store);
-        } else if self != after {
+        } else if self.amounts != after.amounts {
             let amounts = std::array::from_fn(|n| after.amounts[n] - self.amounts[n]);
             Self { amounts, ..after }.count_amounts(store);
+            if self.is_packed() != after.is_packed() {
+                store.count(Counter::Values(self.kind, after.is_packed()), 1);
+                store.count(Counter::Values(self.kind, self.is_packed()), -1);
+            }
         }
     }
 

@@ -80,12 +80,14 @@ pub(crate) enum Counter {
     Raw(Type),
     PackedFrom(Type),
     Packed(Type),
+    /// How many there are, and whether raw or packed.
+    Values(Type, bool),
     Expired,
     Pending,
 }
 
 const TYPES: usize = 8;
-const COUNTERS: usize = 2 * DATABASES + 4 * TYPES + 2;
+const COUNTERS: usize = 2 * DATABASES + 6 * TYPES + 2;
 
 impl Counter {
     #[inline]
@@ -97,13 +99,16 @@ impl Counter {
             Self::Raw(kind) => 2 * DATABASES + TYPES + kind as usize,
             Self::PackedFrom(kind) => 2 * DATABASES + 2 * TYPES + kind as usize,
             Self::Packed(kind) => 2 * DATABASES + 3 * TYPES + kind as usize,
+            Self::Values(kind, is_packed) => {
+                2 * DATABASES + (4 + is_packed as usize) * TYPES + kind as usize
+            }
             Self::Expired => COUNTERS - 2,
             Self::Pending => COUNTERS - 1,
         }
     }
 }
 
-/// What the values of one type take, in bytes.
+/// What the values of one type take, in bytes, and how many there are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TypeMemory {
     /// Allocated, entries with their keys included.
@@ -114,6 +119,10 @@ pub struct TypeMemory {
     pub packed_from: u64,
     /// What those are packed into.
     pub packed: u64,
+    /// How many values are raw ...
+    pub raw_values: u64,
+    /// ... and how many are packed, streams of which a block is among them.
+    pub packed_values: u64,
 }
 
 /// An in-memory keyspace of [`DATABASES`] databases.
@@ -235,6 +244,8 @@ impl Store {
             raw: self.sum(Counter::Raw(kind)),
             packed_from: self.sum(Counter::PackedFrom(kind)),
             packed: self.sum(Counter::Packed(kind)),
+            raw_values: self.sum(Counter::Values(kind, false)),
+            packed_values: self.sum(Counter::Values(kind, true)),
         }
     }
 

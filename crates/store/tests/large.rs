@@ -156,7 +156,7 @@ impl One<'_> {
                 let Some(job) = self.job().filter(LargeJob::packs) else { return };
                 assert_eq!(job.raw_len(), self.plain.len());
                 let outcome = self.run(&job, usize::MAX).unwrap();
-                let packed = matches!(outcome, LargeOutcome::Packed(_));
+                let packed = matches!(outcome, LargeOutcome::Packed(..));
                 assert_eq!(self.batch.install_large(&job, outcome), packed);
                 let (slot, found) = self.slot();
                 let anatomy = slot.anatomy(found.unwrap());
@@ -299,6 +299,7 @@ fn large_values_cool_are_packed_and_become_raw_when_they_are_read_often() {
     assert_eq!(pass(&store, &batch, &mut cooling, &PARAMS), 0, "what was tried is settled");
     let memory = store.type_memory(Type::String);
     assert_eq!((memory.raw, memory.packed_from), (1_800_000, 900_000));
+    assert_eq!((memory.raw_values, memory.packed_values), (1, 1));
     assert!(memory.packed * 2 < memory.packed_from);
 
     // Other rules: what was left raw is looked at again.

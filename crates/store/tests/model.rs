@@ -179,6 +179,7 @@ impl Sweeper {
 /// The counters of strings are the sums over the strings.
 fn check_counters(batch: &Batch<'_>) {
     let (mut raw, mut from, mut packed, mut allocated) = (0, 0, 0, 0);
+    let (mut raw_values, mut packed_values) = (0, 0);
     let mut references = std::collections::BTreeMap::new();
     for db in 0..3 {
         let mut names = Vec::new();
@@ -192,6 +193,8 @@ fn check_counters(batch: &Batch<'_>) {
             raw += if anatomy.encoding == "int" { 0 } else { anatomy.raw };
             from += anatomy.packed.unwrap_or_default().raw;
             packed += anatomy.packed.unwrap_or_default().packed;
+            raw_values += u64::from(anatomy.packed.is_none());
+            packed_values += u64::from(anatomy.packed.is_some());
             if let Some((id, _)) = anatomy.dictionary_id {
                 *references.entry(id).or_insert(0) += 1;
             }
@@ -201,6 +204,7 @@ fn check_counters(batch: &Batch<'_>) {
     assert_eq!(memory.allocated, allocated as u64);
     assert_eq!(memory.raw, raw as u64);
     assert_eq!((memory.packed_from, memory.packed), (from as u64, packed as u64));
+    assert_eq!((memory.raw_values, memory.packed_values), (raw_values, packed_values));
     for dictionary in batch.store().families().dictionaries() {
         assert_eq!(dictionary.references, references.remove(&dictionary.id).unwrap_or(0));
     }
@@ -394,6 +398,7 @@ proptest! {
         (0..3).for_each(|db| drop(batch.flush(db)));
         let memory = store.type_memory(Type::String);
         prop_assert_eq!((memory.allocated, memory.raw, memory.packed), (0, 0, 0));
+        prop_assert_eq!((memory.raw_values, memory.packed_values), (0, 0));
         prop_assert!(store.families().dictionaries().iter().all(|d| d.references == 0));
     }
 }

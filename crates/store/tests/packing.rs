@@ -2,7 +2,7 @@
 
 mod strings;
 
-use snug_store::types::stream::{Shape, StreamId};
+use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
 use snug_store::{Batch, Cooling, LargeNames, Packer, Session, Store, StoreConfig};
 use snug_store::{StringParams, Type, Unobserved};
 use std::sync::Arc;
@@ -318,4 +318,49 @@ fn a_familys_dictionary_follows_the_level_that_the_policy_names() {
     assert_eq!(all.len(), 1, "the old one is freed");
     assert_eq!((all[0].level, all[0].references), (9, DOCUMENTS as u64));
     (0..DOCUMENTS).for_each(|n| assert_eq!(get(&batch, &name(n)), document(n)));
+}
+
+#[test]
+fn a_stream_counts_as_packed_while_one_of_its_blocks_is() {
+    let worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let counts = || {
+        let memory = worker.store.type_memory(Type::Stream);
+        (memory.raw_values, memory.packed_values)
+    };
+    let key = batch.key(b"stream");
+    let mut slot = batch.lock(0, &key);
+    let found = slot.insert_stream(&key);
+    let (shape, value) = (Shape::default(), b"all the same ".repeat(40));
+    for n in 1..=1000 {
+        let fields = [(&b"field"[..], &value[..])];
+        let added = slot.append_entry(found, StreamId::new(n, 0), fields.into_iter(), &shape);
+        added.unwrap().unwrap();
+    }
+    assert_eq!(counts(), (1, 0), "raw until it is packed");
+    let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
+    let pack =
+        |stream: &mut Stream| stream.pack_some(&mut workspace, &PackParams::default(), usize::MAX);
+    slot.with_stream(found, pack).unwrap();
+    assert_eq!(counts(), (0, 1));
+    let copy = slot.duplicate(found);
+    let to = batch.key(b"copy");
+    drop(slot);
+    batch.lock(0, &to).attach(&to, copy);
+    assert_eq!(counts(), (0, 2));
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key).unwrap();
+    let empty = |stream: &mut Stream| {
+        stream.trim(Trim::MaxLen(0), None, &shape, &mut StreamScratch::new()).unwrap();
+    };
+    slot.with_stream(found, empty).unwrap();
+    assert_eq!(counts(), (1, 1), "nothing of it is left to be packed");
+    slot.remove(found);
+    drop(slot);
+    assert_eq!(counts(), (0, 1));
+    let kept = batch.flush(0);
+    assert_eq!(counts(), (0, 1), "until it is freed");
+    drop(kept);
+    assert_eq!(counts(), (0, 0));
 }

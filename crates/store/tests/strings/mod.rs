@@ -36,4 +36,5 @@ pub(crate) fn codec(batch: &Batch<'_>, name: &[u8]) -> &'static str {
 pub(crate) fn assert_none_are_held(store: &Store) {
     let memory = store.type_memory(Type::String);
     assert_eq!((memory.allocated, memory.raw, memory.packed_from, memory.packed), (0, 0, 0, 0));
+    assert_eq!((memory.raw_values, memory.packed_values), (0, 0));
 }
