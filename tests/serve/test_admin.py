@@ -1,6 +1,7 @@
 """The admin port: who is let in, what hostile and slow peers get, the policy over
 HTTP, and metrics that parse in both formats and say what INFO says."""
 
+import contextlib
 import http.client
 import json
 import pathlib
@@ -71,8 +72,8 @@ class Admin:
         return found[0] if found else None
 
 
-def admin_server(target, *flags):
-    return target.server("--admin-port", str(servers.free_port()), "--enable-debug-command", "local", *flags)
+def admin_server(target, *flags, **how):
+    return target.server("--admin-port", str(servers.free_port()), "--enable-debug-command", "local", *flags, **how)
 
 
 @pytest.fixture
@@ -298,6 +299,190 @@ def test_metrics_of_packing(admin):
     assert admin.value("snug_pack_seconds_count", type="stream") >= 1
     assert admin.value("snug_unpack_seconds_count", type="string") >= 300 // 16
     assert 0 < admin.value("snug_sweeper_turn_longest_seconds") and 0 < admin.value("snug_sweeper_share") <= 1
+
+
+MB = 1_000_000
+WORDS = b"packed raw segment chain slot " * 7 + b"and so on, "
+
+
+def large(size, seed=0):
+    """A text of that size, of which no two segments are alike."""
+    lines = (b"%d %d %s" % (seed, n * 7919, WORDS) for n in range(size // len(WORDS) + 1))
+    return b"".join(lines)[:size]
+
+
+def values(admin):
+    """Raw and packed values by type, which INFO tells as /metrics does."""
+    info = admin.server.info()
+    told = {name: (int(info[f"values_raw_{name}"]), int(info[f"values_packed_{name}"])) for name in ("string", "stream")}
+    for name, counts in told.items():
+        assert tuple(admin.value("snug_values", type=name, state=state) for state in ("raw", "packed")) == counts
+    return told
+
+
+@pytest.mark.parametrize("admin", [NEVER], indirect=True)
+def test_values_are_counted_by_type_and_state(admin):
+    with admin.server.connect() as c:
+        assert values(admin) == {"string": (0, 0), "stream": (0, 0)}
+        for key, value in {"int": 7, "text": VALUE, "other": VALUE, "large": large(MB), "noise": large(MB)}.items():
+            c.call("SET", key, value)
+        assert values(admin)["string"] == (5, 0)
+        for key in ("text", "large"):
+            assert c.call("SNUG", "PACK", key) == (":", 1)
+        assert values(admin)["string"] == (3, 2)
+        c.call("SET", "large", "small and raw")
+        c.call("COPY", "text", "copy")
+        c.call("SELECT", 3)
+        c.call("SET", "text", "x")
+        c.call("SELECT", 0)
+        assert values(admin)["string"] == (5, 2)
+        c.call("APPEND", "copy", "more")
+        c.call("RENAME", "text", "renamed")
+        c.call("DEL", "int")
+        assert values(admin)["string"] == (5, 1)
+        for n in range(2000):
+            c.call("XADD", "log", "*", "field", f"the value {n} " * 10)
+        c.call("XADD", "short", "*", "field", "value")
+        until(lambda: int(admin.server.info()["blocks_packed"]) > 0)
+        assert values(admin) == {"string": (5, 1), "stream": (1, 1)}
+        c.call("XTRIM", "log", "MAXLEN", "0")
+        assert values(admin)["stream"] == (2, 0)
+        c.call("SET", "log", "of another type")
+        assert values(admin) == {"string": (6, 1), "stream": (1, 0)}
+        c.call("FLUSHALL", "SYNC")
+        assert values(admin) == {"string": (0, 0), "stream": (0, 0)}
+
+
+def counted(admin, name, **labels):
+    return admin.value(name, **labels) or 0
+
+
+@pytest.mark.parametrize("admin", [NEVER], indirect=True)
+def test_large_values_are_counted_as_others_are(admin):
+    labels = {"type": "string", "codec": "zstd", "level": "3", "mime": "unknown"}
+    outcome = lambda: tuple(counted(admin, f"snug_packing_{what}_total", **labels) for what in ("values", "raw_bytes", "packed_bytes"))
+    packings = lambda: counted(admin, "snug_pack_seconds_count", type="large_string")
+    unpackings = lambda: counted(admin, "snug_unpack_seconds_count", type="large_string")
+    value = large(MB)
+    segments = -(-MB // 131_072)
+    with admin.server.connect() as c:
+        c.call("SET", "small", VALUE)
+        assert c.call("SNUG", "PACK", "small") == (":", 1)
+        small = int(about(c, "small")[b"packed-bytes"])
+        assert outcome() == (1, len(VALUE), small)
+        assert (packings(), unpackings()) == (0, 0)
+        c.call("SET", "doc", value)
+        assert c.call("SNUG", "PACK", "doc") == (":", 1)
+        form = int(about(c, "doc")[b"packed-bytes"])
+        assert outcome() == (2, len(VALUE) + MB, small + form)
+        assert packings() == 1 and 0 < admin.value("snug_pack_seconds_sum", type="large_string") < 10
+        assert c.call("GETRANGE", "doc", 0, 9)[1] == value[:10]
+        assert unpackings() == 1, "the segment that it lies in"
+        assert c.call("GET", "doc") == ("$", value)
+        assert unpackings() == 1 + segments
+        assert c.call("APPEND", "doc", "!") == (":", MB + 1)
+        assert unpackings() == 1 + 2 * segments
+        # In a transaction the same is done at once.
+        c.call("MULTI")
+        c.call("SNUG", "PACK", "doc")
+        c.call("SETRANGE", "doc", MB, "?")
+        assert c.call("EXEC") == ("*", [(":", 1), (":", MB + 1)])
+        assert outcome()[:2] == (3, len(VALUE) + 2 * MB + 1)
+        assert (packings(), unpackings()) == (2, 1 + 3 * segments)
+        assert admin.value("snug_unpack_seconds_sum", type="large_string") > 0
+        # What is not packed is timed and not counted.
+        c.call("SET", "noise", random.Random(1).randbytes(MB // 3))
+        assert c.call("SNUG", "PACK", "noise") == (":", 0)
+        assert (packings(), outcome()[0]) == (3, 3)
+        # The policy is told, and the MIME type.
+        c.call("SNUG", "POLICY", "SET", '{"rules": [{"key": "pic:*", "codec": "lz4"}]}')
+        c.call("SET", "pic:1", PNG + value)
+        assert c.call("SNUG", "PACK", "pic:1") == (":", 1)
+        labels = {"type": "string", "codec": "lz4", "level": "0", "mime": "image"}
+        assert outcome() == (1, len(PNG) + MB, int(about(c, "pic:1")[b"packed-bytes"]))
+
+
+@pytest.mark.parametrize("admin", [["--pack-cold-after", "60"]], indirect=True)
+def test_large_values_that_are_packed_ahead_are_counted(admin):
+    limit, count = 64 * MB, 50
+    with admin.server.connect() as c:
+        c.call("CONFIG", "SET", "maxmemory", limit)
+        for n in range(count):
+            assert c.call("SET", f"doc:{n}", large(MB, n)) == ("+", b"OK")
+        until(lambda: float(admin.server.info()["memory_pressure"]) == 0)
+        c.call("CONFIG", "SET", "pack", "no")
+        info = admin.server.info()
+        ahead, saved, packed = (int(info[name]) for name in ("strings_packed_ahead", "saved_bytes_ahead", "values_packed_string"))
+        assert 0 < ahead <= packed <= count, "what was due when there was room again is packed too"
+        assert ahead * MB // 2 < saved <= int(info["saved_bytes"])
+        assert admin.value("snug_strings_packed_ahead_total") == ahead
+        assert admin.value("snug_packing_raw_bytes_total", type="string", codec="zstd") == packed * MB
+
+
+def change_at_once(connections, keys, size):
+    """Has each client change its large packed value, all at the same time."""
+    for connection, key in zip(connections, keys):
+        assert connection.call("SNUG", "PACK", key) == (":", 1)
+    for connection, key in zip(connections, keys):
+        connection.send("SETRANGE", key, size - 1, ".")
+    for connection in connections:
+        assert connection.reply() == (":", size)
+
+
+def workspaces(admin):
+    return {state: admin.value("snug_workspaces", state=state) for state in ("in_use", "free")}
+
+
+@pytest.fixture(params=[1, 6])
+def one_worker(target, request):
+    """A server with one worker, and how many workspaces that has."""
+    flags = ["--pack-workspaces", str(request.param), "--pack-slice-us", "50", *NEVER]
+    server = admin_server(target, "--admin-token", TOKEN, *flags, workers=1).start()
+    yield Admin(server), request.param
+    assert server.stop() == 0
+
+
+def test_workspaces_are_waited_for_where_there_are_too_few(one_worker):
+    (admin, most), size = one_worker, 4 * MB
+    keys = [f"doc:{n}" for n in range(6)]
+    enough = most == len(keys)
+    assert workspaces(admin) == {"in_use": 0, "free": 0} and admin.value("snug_workspaces_bytes") == 0
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(admin.server.connect()) for _ in keys]
+        for n, (connection, key) in enumerate(zip(connections, keys)):
+            connection.call("SET", key, large(size, n))
+            assert connection.call("SNUG", "PACK", key) == (":", 1)
+        assert workspaces(admin) == {"in_use": 0, "free": 1}, "one is made, and used by one after the other"
+        each = admin.value("snug_workspaces_bytes")
+        assert each > 100_000 and admin.value("snug_workspace_waits_total") == admin.value("snug_workspace_wait_seconds_total") == 0
+        # How many really come at the same time is up to the machine.
+        made = lambda: sum(workspaces(admin).values())
+        waits = lambda: admin.value("snug_workspace_waits_total")
+        until(lambda: change_at_once(connections, keys, size) or (made() > 1 if enough else waits() > 0))
+        assert workspaces(admin)["in_use"] == admin.value("snug_workspaces_waited_for") == 0
+        assert admin.value("snug_workspaces_bytes") == each * made()
+        info = admin.server.info()
+        assert (int(info["workspaces"]), int(info["workspaces_in_use"]), int(info["workspaces_waited_for"])) == (made(), 0, 0)
+        assert int(info["workspace_waits"]) == waits()
+        if enough:
+            assert 1 < made() <= most and waits() == admin.value("snug_workspace_wait_seconds_total") == 0
+        else:
+            assert made() == 1 and waits() > 0
+            assert 0 < admin.value("snug_workspace_wait_seconds_total") and 0 < int(info["workspace_wait_usec"])
+        connections[0].call("CONFIG", "RESETSTAT")
+        info = admin.server.info()
+        assert info["workspace_waits"] == info["workspace_wait_usec"] == "0" and int(info["workspaces"]) == made()
+
+
+def test_how_many_workspaces_there_may_be_is_settled_at_the_start(target, admin):
+    with admin.server.connect() as c:
+        assert c.call("CONFIG", "GET", "pack-workspaces")[1][1] == ("$", b"2")
+        assert c.call("CONFIG", "SET", "pack-workspaces", "4")[0] == "-"
+    for number in ("0", "65", "-1", "two", ""):
+        server = target.server("--pack-workspaces", number)
+        done = subprocess.run(server.command, capture_output=True, text=True, timeout=30)
+        said = (done.stdout + done.stderr).strip().splitlines()
+        assert done.returncode == 1 and len(said) == 1 and "pack-workspaces" in said[0], said
 
 
 @pytest.mark.parametrize("admin", [AT_ONCE], indirect=True)

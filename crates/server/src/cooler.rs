@@ -14,14 +14,11 @@
 use crate::allowance::Allowance;
 use crate::config::Param;
 use crate::large::{self, Work};
-use crate::reclaim::reclaim_job;
 use crate::server::{Server, unix_ms};
 use crate::slices;
 use crate::stats::Stat;
-use crate::timings::mime_group;
 use snug_codec::pool::Pool;
-use snug_store::{Candidate, Cooling, LargeJob, LargeNames, Packer, Ready, Session};
-use snug_store::{StringParams, Type};
+use snug_store::{Candidate, Cooling, LargeJob, LargeNames, Packer, Ready, Session, StringParams};
 use std::time::{Duration, Instant};
 
 /// Passes that a value must stay unused to be cold.
@@ -168,15 +165,17 @@ impl Cooler {
             }
             return;
         };
-        let Some((job, outcome)) = slices::slice(&mut work.0) else { return };
+        let Some(finished) = slices::slice(&mut work.0) else { return };
         self.work = None;
-        let installed = session.enter(unix_ms()).install_large(&job, outcome);
-        if job.packs() {
+        let (packs, saved) = (finished.packs(), finished.saved());
+        let installed = finished.install(server, &session.enter(unix_ms()), self.worker);
+        if packs {
             let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
             server.stats.add(stat, 1);
         }
-        // Its segments may be nobody else's by now.
-        reclaim_job(job);
+        if packs && installed {
+            self.count_ahead(server, saved);
+        }
     }
 
     fn pack(
@@ -208,11 +207,13 @@ impl Cooler {
 
     /// Counts a string that was packed.
     fn count(&self, server: &Server, candidate: &Candidate, ready: &Ready) {
-        let (raw, choice) = (self.packer.raw(candidate), ready.choice());
-        let (group, to) = (mime_group(raw), ready.packed_len());
-        server.timings.packed(Type::String, choice.codec, choice.level, group, raw.len(), to);
+        server.timings.packed_string(self.packer.raw(candidate), ready);
+        self.count_ahead(server, candidate.held_len().saturating_sub(ready.packed_len()));
+    }
+
+    /// Counts a string that was packed, if memory is short.
+    fn count_ahead(&self, server: &Server, saved: usize) {
         if self.pressure > 0.0 {
-            let saved = candidate.held_len().saturating_sub(ready.packed_len());
             server.stats.add(Stat::strings_packed_ahead, 1);
             server.stats.add(Stat::bytes_saved_ahead, saved as u64);
         }

@@ -11,26 +11,62 @@
 use crate::context::Context;
 use crate::cooler;
 use crate::error::Error;
+use crate::reclaim::reclaim_job;
 use crate::server::Server;
 use crate::slices::{self, InSlices, InTurns};
-use snug_codec::WorkspaceConfig;
-use snug_codec::pool::{Pool, PoolConfig};
+use crate::timings::mime_group;
+use snug_codec::pool::Pool;
 use snug_codec::stream::AtOnce;
-use snug_store::{Found, LargeJob, LargeOutcome, PackedChain, SlotGuard};
-
-/// Large values that a worker works on at once.
-const AT_ONCE: usize = 2;
+use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::{Batch, Found, LargeJob, LargeOutcome, PackedChain, SlotGuard, Type};
+use std::time::{Duration, Instant};
 
 /// Strings of so many segments are unpacked at once: two take about a slice.
 pub(crate) const SEGMENTS_AT_ONCE: usize = 2;
 
-/// A worker's workspaces for large values, made as they are needed.
-pub(crate) fn pool() -> Pool {
-    Pool::new(PoolConfig { small: 1, long: AT_ONCE, workspace: WorkspaceConfig::default() })
+/// A job, what it came to, and how long that was worked on.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    job: LargeJob,
+    outcome: LargeOutcome,
+    took: Duration,
 }
 
-/// A job, and what it came to.
-pub(crate) type Finished = (LargeJob, LargeOutcome);
+impl Finished {
+    /// Whether it was about packing, and not unpacking.
+    pub(crate) fn packs(&self) -> bool {
+        self.job.packs()
+    }
+
+    /// Bytes that it saves, if it is packed.
+    pub(crate) fn saved(&self) -> usize {
+        match &self.outcome {
+            LargeOutcome::Packed(chain, _) => chain.len().saturating_sub(chain.packed_len()),
+            LargeOutcome::Raw(_) | LargeOutcome::Left => 0,
+        }
+    }
+
+    /// Puts what came of it in the place of the value, if that is still there and
+    /// the same, and counts it; whether it did.
+    pub(crate) fn install(self, server: &Server, store: &Batch<'_>, worker: usize) -> bool {
+        let Self { job, outcome, took } = self;
+        if job.packs() {
+            server.timings.of(worker).large.record(took);
+        }
+        let packed = match &outcome {
+            LargeOutcome::Packed(chain, choice) => Some((chain.packed_len(), *choice)),
+            LargeOutcome::Raw(_) | LargeOutcome::Left => None,
+        };
+        let installed = store.install_large(&job, outcome);
+        if let Some((to, choice)) = packed.filter(|_| installed) {
+            let (group, raw) = (mime_group(job.front()), job.raw_len());
+            server.timings.packed(Type::String, choice.codec, choice.level, group, raw, to);
+        }
+        // Its segments may be nobody else's by now.
+        reclaim_job(job);
+        installed
+    }
+}
 
 /// A job being done.
 pub(crate) struct Work(pub InTurns<Finished>);
@@ -43,21 +79,27 @@ impl std::fmt::Debug for Work {
 
 /// Begins a job, as soon as a workspace is free.
 pub(crate) fn begin(server: &Server, pool: &Pool, job: LargeJob) -> Work {
-    let (lease, params) = (pool.long(), cooler::params(server));
+    let lease = server.workspaces.clock().lease(pool.long());
+    let params = cooler::params(server);
     let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
     Work(Box::pin(async move {
         let mut workspace = lease.await;
         let outcome = job.run(&mut workspace, &params, &pace, slice_ns).await;
-        (job, outcome)
+        Finished { job, outcome, took: pace.worked() }
     }))
 }
 
 /// Does a job at once, whoever waits meanwhile.
-fn at_once(server: &Server, job: LargeJob) -> Finished {
-    let mut workspace = snug_codec::Workspace::new(WorkspaceConfig::default());
+fn at_once(server: &Server, pool: Option<&Pool>, job: LargeJob) -> Finished {
     let params = cooler::params(server);
-    let outcome = AtOnce::run(job.run(&mut workspace, &params, &AtOnce, u64::MAX));
-    (job, outcome)
+    let began = Instant::now();
+    let run =
+        |workspace: &mut Workspace| AtOnce::run(job.run(workspace, &params, &AtOnce, u64::MAX));
+    let outcome = match pool.and_then(Pool::try_small) {
+        Some(mut workspace) => run(&mut workspace),
+        None => run(&mut Workspace::new(WorkspaceConfig::default())),
+    };
+    Finished { job, outcome, took: began.elapsed() }
 }
 
 /// What a client's command waits for.
@@ -82,12 +124,12 @@ impl Context<'_> {
     /// work was done: no command waits twice.
     pub(crate) fn finish(&mut self, job: LargeJob) -> Option<Finished> {
         match (self.client.awaited.take(), self.pool) {
-            (Some(Awaited::Done(finished)), _) if finished.0.is_same(&job) => Some(finished),
+            (Some(Awaited::Done(finished)), _) if finished.job.is_same(&job) => Some(finished),
             (None, Some(pool)) if self.may_wait() => {
                 self.client.awaited = Some(Awaited::Running(begin(self.server, pool, job)));
                 None
             }
-            _ => Some(at_once(self.server, job)),
+            (_, pool) => Some(at_once(self.server, pool, job)),
         }
     }
 
@@ -107,7 +149,7 @@ impl Context<'_> {
         let Some(job) = slot.large_job(found, true) else { return Ok(true) };
         match self.finish(job) {
             None => Ok(false),
-            Some((_, LargeOutcome::Raw(raw))) => {
+            Some(Finished { outcome: LargeOutcome::Raw(raw), .. }) => {
                 slot.put_unpacked(found, &chain, raw);
                 Ok(true)
             }

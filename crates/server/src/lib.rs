@@ -42,5 +42,6 @@ mod timings;
 mod trainer;
 mod watch;
 mod worker;
+mod workspaces;
 
 pub use serve::serve;

@@ -29,6 +29,11 @@ use std::fmt;
 /// Families with a label of their own; the others are added up.
 const FAMILIES_SHOWN: usize = 64;
 
+/// What histograms are of: strings packed inside their entries, and those above
+/// 64 KiB, which are packed in segments.
+const STRING: &str = "string";
+const LARGE_STRING: &str = "large_string";
+
 type Labels = Vec<(&'static str, String)>;
 
 /// One value of a metric.
@@ -492,6 +497,7 @@ fn gather(server: &Server) -> Scrape {
     of_families(&mut scrape, server);
     of_dictionaries(&mut scrape, server);
     of_background(&mut scrape, server);
+    of_workspaces(&mut scrape, server);
     scrape
 }
 
@@ -626,6 +632,12 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
         each(|m| m.packed_from),
     );
     scrape.gauges("snug_packed_bytes", "What those are packed into.", each(|m| m.packed));
+    let by_state = types.iter().flat_map(|(name, memory)| {
+        let labels = |state: &str| vec![("type", (*name).to_owned()), ("state", state.to_owned())];
+        [(labels("raw"), memory.raw_values as f64), (labels("packed"), memory.packed_values as f64)]
+    });
+    let help = "Values by type: raw, or packed in whole or in part.";
+    scrape.gauges("snug_values", help, by_state);
     let sum =
         |of: fn(&snug_store::TypeMemory) -> u64| -> u64 { types.iter().map(|(_, m)| of(m)).sum() };
     let (from, into) = (sum(|m| m.packed_from), sum(|m| m.packed));
@@ -762,17 +774,23 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
     scrape.gauge("snug_packing_enabled", "Whether values are packed.", is_on);
     scrape.gauge("snug_workers", "Worker threads.", server.workers as f64);
     let strings = server.timings.sum(|of| &of.strings);
+    let large = server.timings.sum(|of| &of.large);
     let blocks = server.timings.sum(|of| &of.blocks);
+    let times = [(STRING, strings), (LARGE_STRING, large), ("stream", blocks)];
     scrape.times(
         "snug_pack_seconds",
         "How long packing one value or block took.",
-        [(label("type", "string"), strings), (label("type", "stream"), blocks)],
+        times.map(|(of, times)| (label("type", of), times)),
     );
-    let (unpacked, seconds) = server.store.families().unpack_times();
-    let unpacked = Value::Histogram(seconds, unpacked.iter().map(|(_, n)| n).sum(), unpacked);
-    let (name, help) =
-        ("snug_unpack_seconds", "How long unpacking a string took; one in 16 is timed.");
-    scrape.add(MetricType::Histogram, name, help, vec![(label("type", "string"), unpacked)]);
+    let families = server.store.families();
+    let times = [(STRING, families.unpack_times()), (LARGE_STRING, families.segment_times())];
+    let times = times.map(|(of, (buckets, seconds))| {
+        let count = buckets.iter().map(|(_, n)| n).sum();
+        (label("type", of), Value::Histogram(seconds, count, buckets))
+    });
+    let help =
+        "How long unpacking took: of a string, one in 16 timed; of a segment of a large string.";
+    scrape.add(MetricType::Histogram, "snug_unpack_seconds", help, times.into());
     let (slices, longest_us) = server.slices.figures();
     scrape.counter("snug_pack_slices", "Slices of codec work.", slices as f64);
     let help = "The longest of them so far.";
@@ -822,6 +840,25 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
         "The most bytes ever allocated.",
         server.peak_memory.load(std::sync::atomic::Ordering::Relaxed) as f64,
     );
+}
+
+fn of_workspaces(scrape: &mut Scrape, server: &Server) {
+    let stats = server.workspaces.stats();
+    let free = stats.made.saturating_sub(stats.lent);
+    let states = [("in_use", stats.lent), ("free", free)];
+    scrape.gauges(
+        "snug_workspaces",
+        "Workspaces for large values that there are, by state.",
+        states.map(|(state, n)| (label("state", state), n as f64)),
+    );
+    let help = "What they reserve.";
+    scrape.gauge("snug_workspaces_bytes", help, stats.memory_bytes as f64);
+    let help = "Who waits for one now: packing in the background, or a command.";
+    scrape.gauge("snug_workspaces_waited_for", help, stats.waiting as f64);
+    let help = "How often none was free, so that somebody had to wait.";
+    scrape.counter("snug_workspace_waits", help, stats.waited_total as f64);
+    let help = "How long was waited for one, of waits that are over.";
+    scrape.counter("snug_workspace_wait_seconds", help, server.workspaces.waited().as_secs_f64());
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::stats::{Rates, Stat, Stats};
 use crate::timings::Timings;
 use crate::trainer::Trainer;
 use crate::watch::Watches;
+use crate::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
 use snug_store::{Interest, Observer, SlotGuard, Store, StoreConfig};
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub(crate) struct Server {
     pub pause: Pause,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
+    pub workspaces: Workspaces,
     pub exceeded: Exceeded,
     pub timings: Timings,
     /// The token of the admin port's token file, if it was needed.
@@ -87,6 +89,7 @@ impl Server {
             pause: Pause::default(),
             trainer: Trainer::default(),
             slices: Arc::default(),
+            workspaces: Workspaces::new(&config, workers),
             exceeded: Exceeded::default(),
             timings: Timings::new(workers),
             admin_token: OnceLock::new(),

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How long slices took, on all workers.
 #[derive(Debug, Default)]
@@ -41,11 +41,18 @@ impl Slices {
 pub(crate) struct InSlices {
     began: Instant,
     slices: Arc<Slices>,
+    worked_ns: AtomicU64,
 }
 
 impl InSlices {
     pub(crate) fn new(server: &Server) -> Self {
-        Self { began: Instant::now(), slices: Arc::clone(&server.slices) }
+        let slices = Arc::clone(&server.slices);
+        Self { began: Instant::now(), slices, worked_ns: AtomicU64::new(0) }
+    }
+
+    /// How long its slices took, without what was between them.
+    pub(crate) fn worked(&self) -> Duration {
+        Duration::from_nanos(self.worked_ns.load(Relaxed))
     }
 }
 
@@ -60,6 +67,7 @@ impl Pace for InSlices {
 
     fn sliced(&self, took_ns: u64) {
         self.slices.took(took_ns);
+        self.worked_ns.fetch_add(took_ns, Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::latency::{Histogram, Times};
 use parking_lot::Mutex;
 use snug_codec::{Codec, mime};
-use snug_store::Type;
+use snug_store::{Ready, Type};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -39,6 +39,8 @@ impl Timed {
 pub(crate) struct OfWorker {
     /// Packing one string, whether or not it was worth it.
     pub strings: Timed,
+    /// Packing one string above 64 KiB: its slices, without what was between them.
+    pub large: Timed,
     /// Packing one block of a stream.
     pub blocks: Timed,
     /// One turn of the sweeper: what a client may have had to wait for.
@@ -112,6 +114,13 @@ impl Timings {
         outcome.values += 1;
         outcome.raw_bytes += raw_bytes as u64;
         outcome.packed_bytes += packed_bytes as u64;
+    }
+
+    /// A string was packed inside its entry.
+    pub(crate) fn packed_string(&self, raw: &[u8], ready: &Ready) {
+        let (choice, group) = (ready.choice(), mime_group(raw));
+        let (codec, level) = (choice.codec, choice.level);
+        self.packed(Type::String, codec, level, group, raw.len(), ready.packed_len());
     }
 
     /// What was packed, by heading.

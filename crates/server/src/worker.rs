@@ -7,7 +7,6 @@ use crate::client::Shared;
 use crate::config::{Config, Param};
 use crate::connection::{Connection, End};
 use crate::eviction::evict_in_background;
-use crate::large;
 use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
@@ -107,7 +106,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> i
         out: Out::default(),
         ahead: Ahead::default(),
         worker,
-        pool: large::pool(),
+        pool: server.workspaces.of(worker),
     }));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

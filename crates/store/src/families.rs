@@ -391,6 +391,7 @@ pub struct Families {
     sample_bytes: AtomicUsize,
     policy: InForce,
     pub(crate) unpack_times: UnpackTimes,
+    pub(crate) segment_times: Arc<UnpackTimes>,
 }
 
 impl Default for Families {
@@ -402,6 +403,7 @@ impl Default for Families {
             sample_bytes: AtomicUsize::new(0),
             policy: InForce::default(),
             unpack_times: UnpackTimes::default(),
+            segment_times: Arc::default(),
         }
     }
 }
@@ -411,6 +413,11 @@ impl Families {
     /// how many are in each; and the sum in seconds. One in sixteen is timed.
     pub fn unpack_times(&self) -> (Vec<(f64, u64)>, f64) {
         self.unpack_times.read()
+    }
+
+    /// The same of large strings, segment by segment: every one is timed.
+    pub fn segment_times(&self) -> (Vec<(f64, u64)>, f64) {
+        self.segment_times.read()
     }
 
     /// The policy in force.

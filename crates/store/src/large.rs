@@ -28,6 +28,7 @@ use crate::packing::{Damaged, StringParams};
 use crate::policy::Edition;
 use crate::slot::Found;
 use crate::store::{Batch, Session};
+use crate::timing::UnpackTimes;
 use bytes::Bytes;
 use snug_codec::estimate::{Estimate, Worth};
 use snug_codec::packed::Header;
@@ -36,6 +37,7 @@ use snug_codec::stream::{self, Pace};
 use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, UnpackError, Workspace};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Segments that are estimated before a value is packed.
 const ESTIMATED_SEGMENTS: usize = 4;
@@ -126,16 +128,22 @@ impl PackedChain {
     }
 
     /// Segment `index` as it was: by reference if it is not packed. About a
-    /// tenth of a millisecond.
-    pub fn segment(&self, index: usize, workspace: &mut Workspace) -> Result<Bytes, Damaged> {
+    /// tenth of a millisecond, of which `times` takes note.
+    fn segment(
+        &self,
+        index: usize,
+        workspace: &mut Workspace,
+        times: &UnpackTimes,
+    ) -> Result<Bytes, Damaged> {
         let len = self.segment_len(index);
         let form = match self.0.parts.get(index) {
             Some(Part::Packed(form)) => form,
             Some(Part::Raw(bytes)) if bytes.len() == len => return Ok(bytes.clone()),
             Some(Part::Raw(_)) | None => return Err(wrong_length(len)),
         };
-        let mut raw = Vec::with_capacity(len);
+        let (began, mut raw) = (Instant::now(), Vec::with_capacity(len));
         workspace.unpack(form, &NoDictionaries, &mut raw, len)?;
+        times.record(began.elapsed());
         if raw.len() != len {
             return Err(wrong_length(raw.len()));
         }
@@ -144,25 +152,26 @@ impl PackedChain {
 
     /// All of it. Stops the caller for as long as that takes: about a
     /// millisecond for each MB.
-    pub fn unpack(&self, workspace: &mut Workspace) -> Result<Segments, Damaged> {
+    fn unpack(&self, workspace: &mut Workspace, times: &UnpackTimes) -> Result<Segments, Damaged> {
         let mut raw = Segments::with_room_for(self.0.len);
         for index in 0..self.segments() {
-            raw.push_segment(self.segment(index, workspace)?);
+            raw.push_segment(self.segment(index, workspace, times)?);
         }
         Ok(raw)
     }
 
     /// The same in slices of about `slice_ns`; a segment is never divided.
-    pub async fn unpack_in_slices(
+    async fn unpack_in_slices(
         &self,
         workspace: &mut Workspace,
+        times: &UnpackTimes,
         pace: &impl Pace,
         slice_ns: u64,
     ) -> Result<Segments, Damaged> {
         let mut raw = Segments::with_room_for(self.0.len);
         let (mut began, mut last) = (pace.now_ns(), 0);
         for index in 0..self.segments() {
-            raw.push_segment(self.segment(index, workspace)?);
+            raw.push_segment(self.segment(index, workspace, times)?);
             let took = pace.now_ns().saturating_sub(began);
             // If another one like the last might not fit.
             if 2 * took - last > slice_ns {
@@ -294,12 +303,12 @@ impl Session {
     /// Segment `index` of a packed large string. About a tenth of a millisecond;
     /// no lock is needed.
     pub fn segment(&self, chain: &PackedChain, index: usize) -> Result<Bytes, Damaged> {
-        chain.segment(index, self.unpacker().workspace())
+        chain.segment(index, self.unpacker().workspace(), &self.store().families().segment_times)
     }
 
     /// All of a packed large string, at once.
     pub fn unpack_large(&self, chain: &PackedChain) -> Result<Segments, Damaged> {
-        chain.unpack(self.unpacker().workspace())
+        chain.unpack(self.unpacker().workspace(), &self.store().families().segment_times)
     }
 }
 
@@ -361,6 +370,8 @@ pub struct LargeJob {
     key: Vec<u8>,
     value: Value,
     policy: Edition,
+    /// Where it is noted how long unpacking takes.
+    times: Arc<UnpackTimes>,
     /// Whatever its age and what it looks like.
     forced: bool,
 }
@@ -374,8 +385,8 @@ enum Value {
 /// What a [`LargeJob`] came to.
 #[derive(Debug)]
 pub enum LargeOutcome {
-    /// It is to be packed, and this is its form.
-    Packed(PackedChain),
+    /// It is to be packed, and this is its form, and what it was packed with.
+    Packed(PackedChain, Choice),
     /// It is to be raw, and these are its bytes.
     Raw(Segments),
     /// It stays as it is.
@@ -406,6 +417,14 @@ impl LargeJob {
         }
     }
 
+    /// The first of its bytes, of a value that is to be packed.
+    pub fn front(&self) -> &[u8] {
+        match &self.value {
+            Value::Raw(raw) => raw.parts().first().map_or(&[], |part| part),
+            Value::Packed(_) => &[],
+        }
+    }
+
     /// Does it, in slices.
     pub async fn run(
         &self,
@@ -416,15 +435,14 @@ impl LargeJob {
     ) -> LargeOutcome {
         match &self.value {
             Value::Raw(raw) => {
-                let front = raw.parts().first().map_or(&[][..], |part| part);
-                let choice = self.policy.of_large(&self.key, front, raw.len(), params.level);
+                let choice = self.policy.of_large(&self.key, self.front(), raw.len(), params.level);
                 pack(workspace, raw, choice, params, self.forced, pace, slice_ns)
                     .await
-                    .map_or(LargeOutcome::Left, LargeOutcome::Packed)
+                    .map_or(LargeOutcome::Left, |packed| LargeOutcome::Packed(packed, choice))
             }
             // What is damaged stays as it is, for whoever reads it.
             Value::Packed(packed) => packed
-                .unpack_in_slices(workspace, pace, slice_ns)
+                .unpack_in_slices(workspace, &self.times, pace, slice_ns)
                 .await
                 .map_or(LargeOutcome::Left, LargeOutcome::Raw),
         }
@@ -475,12 +493,12 @@ impl crate::SlotGuard<'_> {
             _ => return None,
         };
         let (db, key, policy) = (self.db(), self.key(found).to_vec(), self.policy());
-        Some(LargeJob { db, key, value, policy, forced })
+        Some(LargeJob { db, key, value, policy, times: self.segment_times(), forced })
     }
 
     fn install_large(&mut self, found: Found, job: &LargeJob, outcome: LargeOutcome) -> bool {
         match (&job.value, outcome) {
-            (Value::Raw(raw), LargeOutcome::Packed(packed)) => {
+            (Value::Raw(raw), LargeOutcome::Packed(packed, _)) => {
                 let same = self.large(found).is_some_and(|chain| chain.is_same(raw))
                     && (job.forced || self.access(found) == 0);
                 if same {
@@ -531,19 +549,20 @@ mod tests {
             }
             let chain = PackedChain::of_forms(len, forms.iter().map(|form| &form[..]));
             let mut workspace = Workspace::new(WorkspaceConfig::default());
+            let times = UnpackTimes::default();
             let mut whole = true;
             for index in 0..chain.segments() {
-                match chain.segment(index, &mut workspace) {
+                match chain.segment(index, &mut workspace, &times) {
                     Ok(bytes) => prop_assert_eq!(bytes.len(), chain.segment_len(index)),
                     Err(_) => whole = false,
                 }
             }
             prop_assert!(!whole || chain.check().is_ok() || chain.segments() < forms.len());
-            match chain.unpack(&mut workspace) {
+            match chain.unpack(&mut workspace, &times) {
                 Ok(raw) => prop_assert_eq!((raw.len(), whole), (len, true)),
                 Err(_) => prop_assert!(!whole),
             }
-            let behind = chain.segment(chain.segments(), &mut workspace);
+            let behind = chain.segment(chain.segments(), &mut workspace, &times);
             prop_assert!(behind.is_err() || chain.segments() < forms.len());
         }
     }

@@ -24,12 +24,14 @@ use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
 use crate::store::{Counter, Session, Store};
 use crate::table::{Cells, Mark, Place};
+use crate::timing::UnpackTimes;
 use crate::types::stream::{Growth, Shape, Stream, StreamError, StreamId};
 use crate::types::string::{NewStr, Str, canonical_int};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::Segments;
 use std::cell::UnsafeCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What kind of value a key holds, as `TYPE` names it.
@@ -413,6 +415,11 @@ impl<'a> SlotGuard<'a> {
     /// The policy in force.
     pub(crate) fn policy(&self) -> Edition {
         self.session.store().families().policy()
+    }
+
+    /// Where it is noted how long unpacking segments takes.
+    pub(crate) fn segment_times(&self) -> Arc<UnpackTimes> {
+        Arc::clone(&self.session.store().families().segment_times)
     }
 
     pub(crate) fn kind(&self, found: Found) -> Kind {

@@ -1,7 +1,9 @@
 //! How long unpacking takes: counts by powers of two, one row per thread.
 //!
-//! One in [`ONE_IN`] is timed, so that a read of a packed value pays for the
-//! clock seldom: the shape is told exactly enough, the number is a sample.
+//! Of values inside their entries one in [`ONE_IN`] is timed, so that a read of
+//! one pays for the clock seldom: the shape is told exactly enough, the number is
+//! a sample. Of large ones every segment is: it takes as long as thousands of
+//! looks at the clock.
 
 use crate::sharded::Sharded;
 use std::time::Duration;

@@ -124,6 +124,7 @@ fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
     }
     cx.server.monitor.reset();
     cx.server.slices.reset();
+    cx.server.workspaces.reset();
     cx.server.exceeded.reset();
     let expired = cx.store.store().expired();
     cx.server.expired_base.store(expired, std::sync::atomic::Ordering::Relaxed);

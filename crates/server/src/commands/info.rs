@@ -404,6 +404,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
     let families = cx.store.store().families();
     let dictionaries = families.dictionary_stats();
     let (slices, longest_slice) = cx.server.slices.figures();
+    let workspaces = cx.server.workspaces.stats();
     let (mut from, mut into, mut raw) = (0, 0, 0);
     for kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);
@@ -411,6 +412,8 @@ fn packing(cx: &View<'_>, text: &mut String) {
         line(text, format_args!("raw_bytes_{name}:{}", memory.raw));
         line(text, format_args!("packed_from_bytes_{name}:{}", memory.packed_from));
         line(text, format_args!("packed_bytes_{name}:{}", memory.packed));
+        line(text, format_args!("values_raw_{name}:{}", memory.raw_values));
+        line(text, format_args!("values_packed_{name}:{}", memory.packed_values));
         from += memory.packed_from;
         into += memory.packed;
         raw += memory.raw;
@@ -426,6 +429,11 @@ fn packing(cx: &View<'_>, text: &mut String) {
         "blocks_left_raw": stats.get(Stat::pack_rejected),
         "pack_slices": slices,
         "pack_slice_longest_usec": longest_slice,
+        "workspaces": workspaces.made,
+        "workspaces_in_use": workspaces.lent,
+        "workspaces_waited_for": workspaces.waiting,
+        "workspace_waits": workspaces.waited_total,
+        "workspace_wait_usec": cx.server.workspaces.waited().as_micros(),
         "strings_packed": stats.get(Stat::packed_strings),
         "strings_left_raw": stats.get(Stat::strings_left_raw),
         "memory_pressure": format_args!("{:.2}", cx.server.pressure()),

@@ -9,7 +9,6 @@ use crate::cooler;
 use crate::error::Error;
 use crate::large::packed;
 use crate::out::Out;
-use crate::reclaim::reclaim_job;
 use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
 use snug_store::{LargeJob, Packer, Type};
@@ -202,17 +201,21 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let already = slot.anatomy(found).packed.is_some();
     if let Some(job) = slot.large_job(found, true).filter(LargeJob::packs) {
         drop(slot);
-        let Some((job, outcome)) = cx.finish(job) else { return Ok(()) };
-        out.w().integer(i64::from(cx.store.install_large(&job, outcome)));
-        reclaim_job(job);
+        let Some(finished) = cx.finish(job) else { return Ok(()) };
+        let done = finished.install(cx.server, cx.store, cx.worker);
+        out.w().integer(i64::from(done));
         return Ok(());
     }
     let candidate = slot.candidate(found);
     drop(slot);
     let done = candidate.is_some_and(|candidate| {
-        let ready =
-            Packer::default().pack(cx.store.store(), &candidate, &cooler::params(cx.server));
-        ready.is_some_and(|ready| cx.store.install(&candidate, &ready))
+        let mut packer = Packer::default();
+        let ready = packer.pack(cx.store.store(), &candidate, &cooler::params(cx.server));
+        let ready = ready.filter(|ready| cx.store.install(&candidate, ready));
+        if let Some(ready) = &ready {
+            cx.server.timings.packed_string(packer.raw(&candidate), ready);
+        }
+        ready.is_some()
     });
     out.w().integer(i64::from(already || done));
     Ok(())
