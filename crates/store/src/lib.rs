@@ -21,6 +21,7 @@
 //! partition and its guard) to `table` (its sorted cells) to `entry` (a key
 //! and its value in one allocation). [`memory`] is the allocator beneath.
 
+pub mod anatomy;
 pub mod cooling;
 mod entry;
 pub mod eviction;
@@ -38,6 +39,7 @@ mod table;
 mod timing;
 pub mod types;
 
+pub use anatomy::{Anatomy, Packed};
 pub use cooling::Cooling;
 pub use entry::ACCESS_MAX;
 pub use eviction::{Eviction, Order};
@@ -47,7 +49,7 @@ pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
 pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
-pub use slot::{Anatomy, Detached, Found, Interest, NEW_READS, Packed, SetExpiry, SlotGuard, Type};
+pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, Type};
 pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use types::string::{NewStr, Str, canonical_int};

@@ -112,38 +112,6 @@ impl Detached {
     }
 }
 
-/// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
-#[derive(Clone, Copy, Debug)]
-pub struct Anatomy {
-    /// What Redis would answer to `OBJECT ENCODING`.
-    pub encoding: &'static str,
-    /// Bytes allocated for entry and value, the slot's cell included.
-    pub allocated: usize,
-    /// The same if nothing of it were packed.
-    pub allocated_raw: usize,
-    /// Bytes of value as a client sees them (for streams: as rows).
-    pub raw: usize,
-    /// Of those, the bytes that are packed, and what they are packed into.
-    pub packed: Option<Packed>,
-    /// The codec of what is packed; `none` where nothing is.
-    pub codec: &'static str,
-    /// Bytes of the dictionary that it is packed with, if there is one.
-    pub dictionary: Option<usize>,
-    /// The id of a string's dictionary and the level that it packs at.
-    pub dictionary_id: Option<(u32, i32)>,
-    /// How lately it was read: 3 just now, 0 not for long.
-    pub access: u8,
-}
-
-/// The packed part of a value.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Packed {
-    /// Bytes before packing.
-    pub raw: usize,
-    /// Bytes after packing, headers included.
-    pub packed: usize,
-}
-
 /// One cache line.
 #[repr(align(64))]
 pub(crate) struct Slot {
@@ -730,73 +698,6 @@ impl<'a> SlotGuard<'a> {
         let mut cell = Cell::new(key.tag(), key.bytes, None, payload);
         cell.set_access(after_write(self.session, 0));
         self.insert(key, cell)
-    }
-
-    /// What the entry is made of.
-    pub fn anatomy(&self, found: Found) -> Anatomy {
-        let cell = self.cell(found);
-        let codec = match cell.kind() {
-            Kind::Packed | Kind::PackedChanged => packing::codec_name(cell.bytes()),
-            Kind::PackedLarge => cell.packed_large().codec_name(),
-            Kind::Stream => cell.stream().codec().name(),
-            _ => "none",
-        };
-        let (encoding, raw, packed) = match cell.kind() {
-            Kind::Int => ("int", cell.int().to_string().len(), None),
-            // Redis embeds strings of up to 44 bytes in their object.
-            Kind::Str if cell.bytes().len() <= 44 => ("embstr", cell.bytes().len(), None),
-            Kind::Str | Kind::StrChanged => ("raw", cell.bytes().len(), None),
-            Kind::Large => ("raw", cell.large().len(), None),
-            Kind::Packed | Kind::PackedChanged => {
-                let raw = self.packed(cell).len();
-                let embedded = cell.kind() == Kind::Packed && raw <= 44;
-                let packed = Packed { raw, packed: cell.bytes().len() };
-                (if embedded { "embstr" } else { "raw" }, raw, Some(packed))
-            }
-            Kind::PackedLarge => {
-                let chain = cell.packed_large();
-                let packed = Packed { raw: chain.len(), packed: chain.packed_len() };
-                ("raw", chain.len(), Some(packed))
-            }
-            Kind::Stream => {
-                let memory = cell.stream().memory();
-                let packed = Packed { raw: memory.packed_from, packed: memory.packed };
-                ("stream", memory.raw, (memory.packed > 0).then_some(packed))
-            }
-        };
-        let allocated = cell.allocated() + size_of::<Cell>();
-        let (dictionary, dictionary_id) = match cell.kind() {
-            Kind::Stream => (cell.stream().dictionary().map(|d| d.bytes().len()), None),
-            Kind::Packed | Kind::PackedChanged => {
-                let id = packing::dictionary_id(cell.bytes());
-                let dictionary = self.session.store().families().dictionaries.get(id);
-                let dictionary = dictionary.as_ref();
-                (dictionary.map(|d| d.bytes().len()), dictionary.map(|d| (id, d.level())))
-            }
-            Kind::Int | Kind::Str | Kind::StrChanged | Kind::Large | Kind::PackedLarge => {
-                (None, None)
-            }
-        };
-        let access = cell.access();
-        let allocated_raw = match (cell.kind(), packed) {
-            (Kind::Packed | Kind::PackedChanged, Some(packed)) => {
-                cell.allocated_with(packed.raw) + size_of::<Cell>()
-            }
-            (Kind::PackedLarge, _) => cell.allocated_unpacked() + size_of::<Cell>(),
-            (_, Some(packed)) => allocated.saturating_sub(packed.packed) + packed.raw,
-            (_, None) => allocated,
-        };
-        Anatomy {
-            encoding,
-            allocated,
-            allocated_raw,
-            raw,
-            packed,
-            codec,
-            dictionary,
-            dictionary_id,
-            access,
-        }
     }
 
     /// Visits keys from `mark` on, `count` of them or a few more, each with its
