@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::out::Out;
 use std::sync::LazyLock;
 
+mod bitfield;
 mod bits;
 mod clients;
 mod cluster;
@@ -34,6 +35,7 @@ pub(crate) mod transactions;
 
 /// Every group's table.
 const GROUPS: &[&[Command]] = &[
+    bitfield::COMMANDS,
     bits::COMMANDS,
     clients::COMMANDS,
     cluster::COMMANDS,
