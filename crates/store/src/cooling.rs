@@ -25,9 +25,10 @@ use crate::keyspace::PAGE_SLOTS;
 use crate::large::{LargeNames, LargeWork};
 use crate::packing::{Candidate, PackedStr, StringParams, dictionary_id, raw_len};
 use crate::policy::{Change, Edition};
-use crate::slot::{SlotGuard, Weight, put_raw};
+use crate::slot::{SlotGuard, put_raw};
 use crate::store::{Batch, DATABASES, Session, Store};
 use crate::table::Mark;
+use crate::weight::Weight;
 use snug_codec::policy::Policy;
 use std::sync::Arc;
 

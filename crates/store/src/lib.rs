@@ -38,6 +38,7 @@ pub mod store;
 mod table;
 mod timing;
 pub mod types;
+mod weight;
 
 pub use anatomy::{Anatomy, Packed};
 pub use cooling::Cooling;

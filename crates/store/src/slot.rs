@@ -12,7 +12,7 @@
 //! for those who only count.
 //!
 //! [`SlotGuard`] keeps the books: each change is counted (keys, keys that
-//! expire, bytes by type) in the store's counters as it is made.
+//! expire, bytes by type) in the store's counters as it is made (`weight.rs`).
 #![allow(unsafe_code)]
 
 use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
@@ -22,11 +22,12 @@ use crate::hash::Key;
 use crate::large::{PackedChain, PackedLarge};
 use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
-use crate::store::{Counter, Session, Store};
+use crate::store::{Counter, Session};
 use crate::table::{Cells, Mark, Place};
 use crate::timing::UnpackTimes;
-use crate::types::stream::{Growth, Shape, Stream, StreamError, StreamId};
+use crate::types::stream::{Shape, Stream, StreamError, StreamId};
 use crate::types::string::{NewStr, Str, canonical_int};
+use crate::weight::Weight;
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::Segments;
@@ -681,14 +682,10 @@ impl<'a> SlotGuard<'a> {
             return None;
         }
         Some(cell.stream_mut().append(id, fields, shape).map(|growth| {
-            let Growth { raw, allocated, pending } = growth;
-            let weight = Weight {
-                kind: Type::Stream,
-                amounts: [allocated, raw, 0, 0, pending],
-                dictionary: 0,
-            };
-            weight.count_amounts(self.session.store());
-            self.note_pending(weight);
+            Weight::grow_stream(growth, self.session.store());
+            if growth.pending > 0 {
+                self.note_unpacked();
+            }
         }))
     }
 
@@ -881,121 +878,6 @@ impl<'a> SlotGuard<'a> {
     }
 }
 
-/// What one entry adds to the store's counters, besides being a key; or what a
-/// change of it adds to them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Weight {
-    kind: Type,
-    /// Bytes allocated, raw, packed from and packed, and the blocks that await
-    /// packing: of streams alone but for the first.
-    amounts: [i64; 5],
-    /// The dictionary that a packed string refers to, 0 for none.
-    dictionary: u32,
-}
-
-impl Weight {
-    #[inline]
-    pub(crate) fn of(cell: &Cell) -> Self {
-        let (kind, mut amounts) = (cell.kind().into(), [cell.allocated() as i64, 0, 0, 0, 0]);
-        let mut dictionary = 0;
-        match cell.kind() {
-            Kind::Int => {}
-            Kind::Str | Kind::StrChanged => amounts[1] = cell.bytes().len() as i64,
-            Kind::Large => amounts[1] = cell.large().len() as i64,
-            Kind::Packed | Kind::PackedChanged => {
-                let form = cell.bytes();
-                let raw = packing::raw_len(form) as i64;
-                amounts[1..4].copy_from_slice(&[raw, raw, form.len() as i64]);
-                dictionary = packing::dictionary_id(form);
-            }
-            Kind::PackedLarge => {
-                let chain = cell.packed_large();
-                let (raw, packed) = (chain.len() as i64, chain.packed_len() as i64);
-                amounts[1..4].copy_from_slice(&[raw, raw, packed]);
-            }
-            Kind::Stream => {
-                let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
-                let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
-                amounts[1..].copy_from_slice(&of_stream.map(|amount| amount as i64));
-            }
-        }
-        Self { kind, amounts, dictionary }
-    }
-
-    /// Whether any of it is packed: no packed form is empty.
-    fn is_packed(&self) -> bool {
-        self.amounts[3] > 0
-    }
-
-    /// Counts this as gone.
-    pub(crate) fn count_gone(self, store: &Store) {
-        Self { amounts: self.amounts.map(|amount| -amount), ..self }.count_amounts(store);
-        store.count(Counter::Values(self.kind, self.is_packed()), -1);
-        if self.dictionary != 0 {
-            store.families().dictionaries.count(self.dictionary, -1);
-        }
-    }
-
-    /// Adds this to the counters.
-    pub(crate) fn count(self, store: &Store) {
-        self.count_amounts(store);
-        store.count(Counter::Values(self.kind, self.is_packed()), 1);
-        if self.dictionary != 0 {
-            store.families().dictionaries.count(self.dictionary, 1);
-        }
-    }
-
-    fn count_amounts(self, store: &Store) {
-        let kind = self.kind;
-        let counters = [
-            Counter::Bytes(kind),
-            Counter::Raw(kind),
-            Counter::PackedFrom(kind),
-            Counter::Packed(kind),
-            Counter::Pending,
-        ];
-        for (counter, amount) in counters.into_iter().zip(self.amounts) {
-            if amount != 0 {
-                store.count(counter, amount);
-            }
-        }
-    }
-
-    /// Changes an entry, and counts what that makes of its weight.
-    pub(crate) fn recounted<R>(
-        store: &Store,
-        cell: &mut Cell,
-        change: impl FnOnce(&mut Cell) -> R,
-    ) -> R {
-        let before = Self::of(cell);
-        let result = change(cell);
-        before.becomes(Self::of(cell), store);
-        result
-    }
-
-    /// Counts that an entry of this weight now has another: the difference in
-    /// one step, so that nobody who reads a counter meanwhile sees a dip.
-    #[inline]
-    fn becomes(self, after: Self, store: &Store) {
-        // What comes is counted before what goes: they may share a dictionary.
-        if self.kind != after.kind || self.dictionary != after.dictionary {
-            after.count(store);
-            self.count_gone(store);
-        } else if self.amounts != after.amounts {
-            let amounts = std::array::from_fn(|n| after.amounts[n] - self.amounts[n]);
-            Self { amounts, ..after }.count_amounts(store);
-            if self.is_packed() != after.is_packed() {
-                store.count(Counter::Values(self.kind, after.is_packed()), 1);
-                store.count(Counter::Values(self.kind, self.is_packed()), -1);
-            }
-        }
-    }
-
-    fn pending(self) -> bool {
-        self.amounts[4] > 0
-    }
-}
-
 /// What a new key's access bits begin with where they count reads.
 pub const NEW_READS: u8 = 1;
 
@@ -1038,7 +920,7 @@ mod tests {
     use super::*;
     use crate::cooling::{Recheck, Rules};
     use crate::large::LargeNames;
-    use crate::{StoreConfig, StringParams, Unobserved};
+    use crate::{Store, StoreConfig, StringParams, Unobserved};
     use proptest::prelude::*;
 
     proptest! {

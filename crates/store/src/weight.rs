@@ -1,0 +1,140 @@
+//! The books: what entries add to the store's counters, as they come, change and go.
+//!
+//! ```text
+//!  Cell ── Weight::of ──> type; bytes allocated, raw, packed from, packed;
+//!                         blocks that await packing; dictionary referred to
+//! ```
+//!
+//! Every counter is the sum over all entries at any moment that nobody is writing:
+//! whoever changes an entry weighs it before and after, and counts the difference.
+//! Cost: some reads of the entry's header, and an addition for each counter that
+//! changes.
+
+use crate::entry::{Cell, Kind};
+use crate::packing;
+use crate::slot::Type;
+use crate::store::{Counter, Store};
+use crate::types::stream::Growth;
+
+/// What one entry adds to the store's counters, besides being a key; or what a
+/// change of it adds to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Weight {
+    kind: Type,
+    /// Bytes allocated, raw, packed from and packed; and the blocks of a stream that
+    /// await packing.
+    amounts: [i64; 5],
+    /// The dictionary that a packed string refers to, 0 for none.
+    dictionary: u32,
+}
+
+impl Weight {
+    #[inline]
+    pub(crate) fn of(cell: &Cell) -> Self {
+        let (kind, mut amounts) = (cell.kind().into(), [cell.allocated() as i64, 0, 0, 0, 0]);
+        let mut dictionary = 0;
+        match cell.kind() {
+            Kind::Int => {}
+            Kind::Str | Kind::StrChanged => amounts[1] = cell.bytes().len() as i64,
+            Kind::Large => amounts[1] = cell.large().len() as i64,
+            Kind::Packed | Kind::PackedChanged => {
+                let form = cell.bytes();
+                let raw = packing::raw_len(form) as i64;
+                amounts[1..4].copy_from_slice(&[raw, raw, form.len() as i64]);
+                dictionary = packing::dictionary_id(form);
+            }
+            Kind::PackedLarge => {
+                let chain = cell.packed_large();
+                let (raw, packed) = (chain.len() as i64, chain.packed_len() as i64);
+                amounts[1..4].copy_from_slice(&[raw, raw, packed]);
+            }
+            Kind::Stream => {
+                let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
+                let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
+                amounts[1..].copy_from_slice(&of_stream.map(|amount| amount as i64));
+            }
+        }
+        Self { kind, amounts, dictionary }
+    }
+
+    /// Whether any of it is packed: no packed form is empty.
+    fn is_packed(&self) -> bool {
+        self.amounts[3] > 0
+    }
+
+    /// Counts that a stream has grown.
+    #[inline]
+    pub(crate) fn grow_stream(growth: Growth, store: &Store) {
+        let Growth { raw, allocated, pending } = growth;
+        let amounts = [allocated, raw, 0, 0, pending];
+        Self { kind: Type::Stream, amounts, dictionary: 0 }.count_amounts(store);
+    }
+
+    /// Counts this as gone.
+    pub(crate) fn count_gone(self, store: &Store) {
+        self.count_times(-1, store);
+    }
+
+    /// Adds this to the counters.
+    pub(crate) fn count(self, store: &Store) {
+        self.count_times(1, store);
+    }
+
+    #[inline]
+    fn count_times(self, times: i64, store: &Store) {
+        Self { amounts: self.amounts.map(|amount| times * amount), ..self }.count_amounts(store);
+        store.count(Counter::Values(self.kind, self.is_packed()), times);
+        store.families().dictionaries.count(self.dictionary, times);
+    }
+
+    fn count_amounts(self, store: &Store) {
+        let kind = self.kind;
+        let counters = [
+            Counter::Bytes(kind),
+            Counter::Raw(kind),
+            Counter::PackedFrom(kind),
+            Counter::Packed(kind),
+            Counter::Pending,
+        ];
+        for (counter, amount) in counters.into_iter().zip(self.amounts) {
+            if amount != 0 {
+                store.count(counter, amount);
+            }
+        }
+    }
+
+    /// Changes an entry, and counts what that makes of its weight.
+    pub(crate) fn recounted<R>(
+        store: &Store,
+        cell: &mut Cell,
+        change: impl FnOnce(&mut Cell) -> R,
+    ) -> R {
+        let before = Self::of(cell);
+        let result = change(cell);
+        before.becomes(Self::of(cell), store);
+        result
+    }
+
+    /// Counts that an entry of this weight now has another: the difference in
+    /// one step, so that nobody who reads a counter meanwhile sees a dip.
+    #[inline]
+    pub(crate) fn becomes(self, after: Self, store: &Store) {
+        // What comes is counted before what goes: they may share a dictionary.
+        if self.kind != after.kind || self.dictionary != after.dictionary {
+            after.count(store);
+            self.count_gone(store);
+        } else if self.amounts != after.amounts {
+            let amounts = std::array::from_fn(|n| after.amounts[n] - self.amounts[n]);
+            Self { amounts, ..after }.count_amounts(store);
+            if self.is_packed() != after.is_packed() {
+                store.count(Counter::Values(self.kind, after.is_packed()), 1);
+                store.count(Counter::Values(self.kind, self.is_packed()), -1);
+            }
+        }
+    }
+
+    /// Whether some of it awaits packing.
+    pub(crate) fn pending(self) -> bool {
+        self.amounts[4] > 0
+    }
+}
