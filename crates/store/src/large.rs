@@ -33,7 +33,7 @@ use bytes::Bytes;
 use snug_codec::estimate::{Estimate, Worth};
 use snug_codec::packed::Header;
 use snug_codec::policy::Choice;
-use snug_codec::stream::{self, Pace};
+use snug_codec::stream::{self, AtOnce, Pace};
 use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, UnpackError, Workspace};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -153,11 +153,7 @@ impl PackedChain {
     /// All of it. Stops the caller for as long as that takes: about a
     /// millisecond for each MB.
     fn unpack(&self, workspace: &mut Workspace, times: &UnpackTimes) -> Result<Segments, Damaged> {
-        let mut raw = Segments::with_room_for(self.0.len);
-        for index in 0..self.segments() {
-            raw.push_segment(self.segment(index, workspace, times)?);
-        }
-        Ok(raw)
+        AtOnce::run(self.unpack_in_slices(workspace, times, &AtOnce, u64::MAX))
     }
 
     /// The same in slices of about `slice_ns`; a segment is never divided.
@@ -227,9 +223,9 @@ fn wrong_length(len: usize) -> Damaged {
     Damaged::from(UnpackError::TooLong(len))
 }
 
-/// Packs a chain with a policy's `choice` in slices of about `slice_ns`, between which it holds nothing
-/// but its own. `None` if that does not save what `params` ask for: after a look
-/// at a few kilobytes, unless it is `forced`.
+/// Packs a chain with a policy's `choice` in slices of about `slice_ns`, between
+/// which it holds nothing but its own. `None` if that does not save what `params`
+/// ask for: after a look at a few kilobytes, unless it is `forced`.
 pub async fn pack(
     workspace: &mut Workspace,
     raw: &Segments,
