@@ -16,7 +16,7 @@
 //! its family gets a new dictionary or it a new policy.
 //!
 //! A stream is packed block by block as its blocks fill up; what is left in its
-//! tail when it has cooled is sealed by the same walk ([`TAIL_MIN`]). Large strings
+//! tail when it has cooled is sealed by the same walk (`TAIL_MIN`). Large strings
 //! are only named, for they are worked on in slices (`large.rs`).
 
 use crate::entry::{ACCESS_MAX, Cell, Kind};

@@ -16,7 +16,7 @@
 //!
 //! Cost: a look-up is a pass over the key and a hash. A family keeps samples
 //! only until it has its dictionary, all of them together at most
-//! [`SAMPLES_MAX`] bytes.
+//! `SAMPLES_MAX` bytes.
 
 use crate::policy::{Edition, InForce};
 use crate::timing::UnpackTimes;

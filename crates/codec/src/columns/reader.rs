@@ -57,7 +57,7 @@ impl std::fmt::Debug for Reader<'_> {
 
 impl<'a> Reader<'a> {
     /// Opens a block of rows and unpacks its ids. Refuses a block that claims
-    /// more than `raw_len_max` (see [`raw_len`]); the working memory stays
+    /// more than `raw_len_max` (see [`raw_len`](super::raw_len)); the working memory stays
     /// below 64 times that, or 64 MiB for small ones, whatever the bytes.
     pub fn open(
         ws: &'a mut Workspace,
