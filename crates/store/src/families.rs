@@ -67,7 +67,8 @@ impl Dictionaries {
         self.registry.dictionary(id)
     }
 
-    /// A value packed with dictionary `id` is there, or no longer.
+    /// A value packed with dictionary `id` is there, or no longer; 0 is none.
+    #[inline]
     pub(crate) fn count(&self, id: u32, delta: i64) {
         match (id, delta) {
             (0, _) => {}
