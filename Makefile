@@ -51,8 +51,9 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and car
 .PHONY: miri
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation
 miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri
-	$(CARGO) +nightly miri test --package snug-store --lib -- entry:: table:: sharded::
-	$(CARGO) +nightly miri test --package snug-store --test locks
+	$(CARGO) +nightly miri test --package snug-codec --lib -- --test-threads=1 segments::
+	$(CARGO) +nightly miri test --package snug-store --lib -- --test-threads=1 entry:: table:: sharded::
+	$(CARGO) +nightly miri test --package snug-store --test locks -- --test-threads=1
 
 .PHONY: setup
 setup: # what a fresh machine lacks

@@ -1,7 +1,8 @@
 //! The books: what entries add to the store's counters, as they come, change and go.
 //!
 //! ```text
-//!  Cell ── Weight::of ──> type; bytes allocated, raw, packed from, packed;
+//!  Cell ── Weight::of ──> type, and whether it is packed or raw;
+//!                         bytes allocated, raw, packed from, packed;
 //!                         blocks that await packing; dictionary referred to
 //! ```
 //!
