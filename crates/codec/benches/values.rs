@@ -1,6 +1,7 @@
 //! What single values pack to: as they are, with their base64, hexadecimal,
 //! digits and UUIDs recognised, and either with a dictionary of 4 KiB trained on
-//! others of their kind.
+//! others of their kind. Then the two kinds of dictionary, of 32 KiB, on documents
+//! of some lengths.
 //!
 //! `cargo bench -p snug-codec --bench values`. Bytes a value, header included,
 //! at level 3; microseconds are this thread's on the processor.
@@ -51,6 +52,45 @@ fn main() {
         format!(r#"{{"token":"{token}","key":"{key}","user":"{user}"}}"#).into_bytes()
     });
     line("session, hexadecimal", sessions.collect());
+    println!("\n| document | raw | dictionary | packed | pack us | unpack us | MB/s out |");
+    println!("| --- | ---: | --- | ---: | ---: | ---: | ---: |");
+    for len in [150, 600, 1400, 6000] {
+        let texts = (0..count).map(|i| data::payload("json", len, i as u64)).collect();
+        documents("JSON", texts);
+    }
+}
+
+/// One line for each kind of dictionary.
+fn documents(name: &str, values: Vec<Vec<u8>>) {
+    let (samples, values) = values.split_at(TRAINED_ON);
+    let samples: Vec<&[u8]> =
+        samples.iter().map(Vec::as_slice).take(4_000_000 / samples[0].len()).collect();
+    let raw = values.iter().map(Vec::len).sum::<usize>() as f64 / values.len() as f64;
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let train = [Dictionary::train, Dictionary::train_phrases];
+    for (kind, train) in ["zstd", "phrases"].iter().zip(train) {
+        let dictionary = Arc::new(train(&samples, 32 * 1024, LEVEL).expect("trains").with_id(1));
+        let mut packed = vec![Vec::new(); values.len()];
+        let pack_us = least_us(|| {
+            for (raw, out) in values.iter().zip(&mut packed) {
+                out.clear();
+                ws.pack(Codec::Zstd, LEVEL, Some(&dictionary), raw, out).expect("packs");
+            }
+        });
+        let mut back = Vec::new();
+        let unpack_us = least_us(|| {
+            for one in &packed {
+                back.clear();
+                ws.unpack(one, &dictionary, &mut back, 1 << 20).expect("unpacks");
+            }
+        });
+        assert_eq!(Some(&back), values.last(), "{name} came back");
+        let len = packed.iter().map(Vec::len).sum::<usize>() as f64 / values.len() as f64;
+        println!(
+            "| {name} | {raw:.0} | {kind} | {len:.0} | {pack_us:.1} | {unpack_us:.2} | {:.0} |",
+            raw / unpack_us
+        );
+    }
 }
 
 fn trained(samples: &[Vec<u8>]) -> Arc<Dictionary> {

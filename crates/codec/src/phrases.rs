@@ -21,22 +21,21 @@
 //! the next code is of the common ones, which all phrases have. So every value
 //! can be packed with every table.
 //!
-//! A body is the codes, the first bit of each byte its highest; what is left of
-//! the last byte is 0. The raw length, in the header, says where it ends.
-//!
 //! Costs: packing looks for the cheapest way through the value, some tens of
 //! nanoseconds a byte; unpacking copies a phrase for each code, some ten
-//! nanoseconds. Neither allocates. A table weighs some 80 to 100 bytes a phrase;
-//! `format.rs` says what it is as bytes.
+//! nanoseconds, of which a value of some length needs several at once. Neither
+//! allocates. A table weighs some 80 to 100 bytes a phrase; `format.rs` says what
+//! it is as bytes, `body.rs` what a packed value is.
 
+mod body;
 mod code;
 mod format;
 mod parse;
 mod search;
 mod train;
 
-use code::{BITS_MAX, Book, Code};
-use search::Phrases;
+use code::{Book, Code};
+use search::{Phrase, Phrases};
 
 pub(crate) use parse::Scratch;
 pub(crate) use train::train;
@@ -62,9 +61,11 @@ pub(crate) struct PhraseTable {
     codes: Box<[Code]>,
     /// For each context, the code that says that a common one follows.
     common: Box<[Code]>,
-    /// For unpacking: what each context's codes are found by, and mean.
+    /// For unpacking: what each context's codes are found by, and mean. What says
+    /// that a common one follows is an empty phrase, behind which the context is
+    /// the common one.
     books: Box<[Book]>,
-    symbols: Box<[Symbol]>,
+    symbols: Box<[Phrase]>,
 }
 
 /// The lengths of a phrase's codes, four bits for each context, 0 for none.
@@ -77,14 +78,6 @@ fn length(lengths: &Lengths, context: usize) -> u32 {
 
 fn set_length(lengths: &mut Lengths, context: usize, len: u32) {
     lengths[context / 2] |= (len as u8) << (4 * (context % 2));
-}
-
-/// What a code stands for: a phrase and the context behind it, or that a common
-/// code follows.
-#[derive(Clone, Copy, Debug)]
-struct Symbol {
-    phrase: u16,
-    context: u16,
 }
 
 /// The contexts in which a phrase has a code, as bits; the first is the common
@@ -133,88 +126,6 @@ impl PhraseTable {
             0 => self.common[context].len() + length(lengths, 0),
             len => len,
         }
-    }
-
-    /// Appends the body that `raw` packs to: at most 4 bytes a byte.
-    pub(crate) fn pack(&self, scratch: &mut Scratch, raw: &[u8], out: &mut Vec<u8>) {
-        let mut bits = Bits { out, held: 0, count: 0 };
-        let cost = |before: u8, id: u16| self.cost(before, id);
-        scratch.parse(&self.phrases, raw, cost, |before, id| {
-            let context = usize::from(self.contexts[usize::from(before)]);
-            match self.code(context, id) {
-                Some(code) => bits.push(code),
-                None => {
-                    bits.push(self.common[context]);
-                    bits.push(self.common_code(id));
-                }
-            }
-        });
-        bits.finish();
-    }
-
-    /// Appends the `raw_len` bytes that `body` unpacks to. On `None`, when it is
-    /// no body of that many, some may have been appended.
-    pub(crate) fn unpack(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
-        let before = out.len();
-        out.resize(before + raw_len, 0);
-        let mut to = &mut out[before..];
-        let (mut at, mut context) = (0usize, usize::from(self.contexts[0]));
-        while !to.is_empty() {
-            let book = &self.books[context];
-            let (len, place) = book.find(bits_at(body, at))?;
-            at += len as usize;
-            let mut symbol = *self.symbols.get(place)?;
-            if symbol.phrase == COMMON {
-                let (len, place) = self.books[0].find(bits_at(body, at))?;
-                at += len as usize;
-                symbol = *self.symbols.get(place)?;
-            }
-            context = usize::from(symbol.context);
-            let phrase = self.phrases.get(symbol.phrase);
-            self.phrases.copy(phrase, to)?;
-            to = to.split_at_mut_checked(phrase.len())?.1;
-        }
-        (at.div_ceil(8) == body.len()).then_some(())
-    }
-}
-
-/// The 15 bits from bit `at` on, 0 behind the end.
-#[inline(always)]
-fn bits_at(body: &[u8], at: usize) -> u32 {
-    let rest = body.get(at / 8..).unwrap_or_default();
-    let four = rest.first_chunk::<4>().map_or_else(
-        || {
-            let mut four = [0; 4];
-            four[..rest.len()].copy_from_slice(rest);
-            four
-        },
-        |four| *four,
-    );
-    u32::from_be_bytes(four) << (at % 8) >> (32 - BITS_MAX)
-}
-
-/// Writes codes, the highest bit of each byte first.
-struct Bits<'o> {
-    out: &'o mut Vec<u8>,
-    held: u64,
-    count: u32,
-}
-
-impl Bits<'_> {
-    #[inline]
-    fn push(&mut self, code: Code) {
-        self.held = self.held << code.len() | u64::from(code.bits());
-        self.count += code.len();
-        if self.count >= 32 {
-            self.count -= 32;
-            self.out.extend_from_slice(&((self.held >> self.count) as u32).to_be_bytes());
-        }
-    }
-
-    fn finish(self) {
-        let whole = self.held << (64 - self.count.max(1));
-        let whole = if self.count == 0 { 0 } else { whole };
-        self.out.extend_from_slice(&whole.to_be_bytes()[..self.count.div_ceil(8) as usize]);
     }
 }
 

@@ -17,8 +17,8 @@
 //! Cost: for each phrase a look at each context.
 
 use super::code::{Canonical, Code};
-use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrases, SINGLES};
-use super::{COMMON, CONTENT_MAX, CONTEXTS_MAX, Coded, PhraseTable, Symbol, set_length};
+use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrase, Phrases, SINGLES};
+use super::{COMMON, CONTENT_MAX, CONTEXTS_MAX, Coded, PhraseTable, set_length};
 use crate::varint;
 
 /// What tables begin with.
@@ -70,10 +70,9 @@ impl PhraseTable {
                     id => set_length(&mut lengths[usize::from(id)], context, code.len()),
                 }
             }
-            symbols.extend(canonical.order.iter().map(|&at| {
-                let phrase = list.symbols[usize::from(at)];
-                let behind = if phrase == COMMON { 0 } else { phrases.get(phrase).context };
-                Symbol { phrase, context: behind.into() }
+            symbols.extend(canonical.order.iter().map(|&at| match list.symbols[usize::from(at)] {
+                COMMON => Phrase::EMPTY,
+                id => phrases.get(id),
             }));
             books.push(canonical.book);
             by_context.push(canonical.codes.into_iter());

@@ -40,6 +40,9 @@ pub(super) struct Phrase {
 }
 
 impl Phrase {
+    /// No bytes, and the common context behind them.
+    pub(super) const EMPTY: Self = Self { start: 0, len: 0, context: 0, parent: 0 };
+
     #[inline]
     pub(super) fn len(self) -> usize {
         usize::from(self.len)

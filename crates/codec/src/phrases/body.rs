@@ -1,0 +1,231 @@
+//! A body: the codes of a value's phrases as bits, in lanes that are unpacked side
+//! by side.
+//!
+//! Where a code ends is known only when it has been looked up, so that one lane
+//! keeps a processor waiting most of the time. The phrases of a value of some
+//! length are dealt out to several: each has an equal share of the raw bytes, and
+//! those up to the end of the phrase that reaches over it. Two lanes share their
+//! bytes, one from the front, the other from the back, so that nobody need be told
+//! where the one ends and the other begins.
+//!
+//! ```text
+//!  raw bytes     body
+//!  below 256     [1st ->]
+//!  below 1,024   [over][1st -> <- 2nd]
+//!  others        [over][over][over][varint: bytes of two][1st -> <- 2nd][3rd -> <- 4th]
+//!
+//!  over: raw bytes by which a lane reaches over its share, for all but the last
+//! ```
+//!
+//! The first bit of a lane's byte is its highest, and what is left of its last
+//! byte is 0. What comes before the phrase a lane begins with is not known there:
+//! it has its common code.
+
+use super::code::{BITS_MAX, Code};
+use super::search::PHRASE_LEN_MAX;
+use super::{PhraseTable, Scratch};
+use crate::varint;
+
+/// Values of so many bytes have two lanes, and of so many four: a share of these is
+/// longer than a phrase.
+const TWO_FROM: usize = 256;
+const FOUR_FROM: usize = 1024;
+const _: () = assert!(FOUR_FROM / 4 > PHRASE_LEN_MAX);
+
+fn lanes_of(raw_len: usize) -> usize {
+    match raw_len {
+        ..TWO_FROM => 1,
+        TWO_FROM..FOUR_FROM => 2,
+        _ => 4,
+    }
+}
+
+/// Where the share of lane `n` of `lanes` ends.
+fn share_end(raw_len: usize, n: usize, lanes: usize) -> usize {
+    raw_len / lanes * (n + 1) + raw_len % lanes * (n + 1) / lanes
+}
+
+impl PhraseTable {
+    /// Appends the body that `raw` packs to: at most 4 bytes a byte and 16.
+    pub(crate) fn pack(&self, scratch: &mut Scratch, raw: &[u8], out: &mut Vec<u8>) {
+        let lanes = lanes_of(raw.len());
+        let head = out.len();
+        out.resize(head + lanes - 1, 0);
+        let first = out.len();
+        let (mut at, mut lane, mut middle) = (0, 0, 0);
+        let mut bits = Bits::begin(out);
+        let cost = |before: u8, id: u16| self.cost(before, id);
+        scratch.parse(&self.phrases, raw, cost, |before, id| {
+            let end = share_end(raw.len(), lane, lanes);
+            let begins = at >= end && lane + 1 < lanes;
+            if begins {
+                bits.finish(out, lane % 2 == 1);
+                out[head + lane] = (at - end) as u8;
+                lane += 1;
+                middle = if lane == 2 { out.len() - first } else { middle };
+                bits = Bits::begin(out);
+            }
+            let context = usize::from(self.contexts[usize::from(before)]);
+            match self.code(context, id).filter(|_| !begins) {
+                Some(code) => bits.push(code, out),
+                None => {
+                    if !begins {
+                        bits.push(self.common[context], out);
+                    }
+                    bits.push(self.common_code(id), out);
+                }
+            }
+            at += self.phrases.get(id).len();
+        });
+        bits.finish(out, lane % 2 == 1);
+        if lanes == 4 {
+            let mut len = Vec::with_capacity(4);
+            varint::push(&mut len, middle as u64);
+            out.splice(first..first, len);
+        }
+    }
+
+    /// Appends the `raw_len` bytes that `body` unpacks to. On `None`, when it is
+    /// no body of that many, some may have been appended.
+    pub(crate) fn unpack(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
+        let before = out.len();
+        out.resize(before + raw_len, 0);
+        let to = &mut out[before..];
+        match lanes_of(raw_len) {
+            1 => self.unpack_lanes([body], &[], to),
+            2 => {
+                let (over, rest) = body.split_first_chunk::<1>()?;
+                self.unpack_lanes([rest; 2], over, to)
+            }
+            _ => {
+                let (over, mut rest) = body.split_first_chunk::<3>()?;
+                let len = varint::take_len(&mut rest)?;
+                let (first, second) = rest.split_at_checked(len)?;
+                self.unpack_lanes([first, first, second, second], over, to)
+            }
+        }
+    }
+
+    /// Unpacks lanes, a phrase of each in turn. Each has the bytes that it shares
+    /// with its neighbour.
+    #[inline(always)]
+    fn unpack_lanes<const N: usize>(
+        &self,
+        bytes: [&[u8]; N],
+        over: &[u8],
+        to: &mut [u8],
+    ) -> Option<()> {
+        let (raw_len, mut left, mut at) = (to.len(), to, 0);
+        let mut lanes = [const { None }; N];
+        for (n, lane) in lanes.iter_mut().enumerate() {
+            let end = share_end(raw_len, n, N) + over.get(n).map_or(0, |&over| usize::from(over));
+            let (to, rest) = left.split_at_mut_checked(end.checked_sub(at)?)?;
+            (left, at) = (rest, end);
+            let context = if n == 0 { usize::from(self.contexts[0]) } else { 0 };
+            *lane = Some(Lane { bytes: bytes[n], at: 0, context, to });
+        }
+        let mut lanes = lanes.map(|lane| lane.expect("each was begun"));
+        while lanes.iter().all(|lane| !lane.to.is_empty()) {
+            for (n, lane) in lanes.iter_mut().enumerate() {
+                lane.step(self, n % 2 == 1)?;
+            }
+        }
+        for (n, lane) in lanes.iter_mut().enumerate() {
+            while !lane.to.is_empty() {
+                lane.step(self, n % 2 == 1)?;
+            }
+        }
+        let taken = |lane: &Lane<'_>| lane.at.div_ceil(8);
+        let all = |two: &[Lane<'_>]| two.iter().map(taken).sum::<usize>() == two[0].bytes.len();
+        lanes.chunks(2).all(all).then_some(())
+    }
+}
+
+/// A lane that is being unpacked.
+struct Lane<'a> {
+    bytes: &'a [u8],
+    /// The bit that is next, from the front or from the back.
+    at: usize,
+    context: usize,
+    to: &'a mut [u8],
+}
+
+impl Lane<'_> {
+    /// Unpacks a phrase, or the announcement of a common one; `None` if there is
+    /// none, or no room for it.
+    #[inline(always)]
+    fn step(&mut self, table: &PhraseTable, from_back: bool) -> Option<()> {
+        let next = if from_back { bits_from_back } else { bits_at };
+        let (len, place) = table.books[self.context].find(next(self.bytes, self.at))?;
+        self.at += len as usize;
+        let phrase = *table.symbols.get(place)?;
+        self.context = usize::from(phrase.context);
+        table.phrases.copy(phrase, self.to)?;
+        self.to = std::mem::take(&mut self.to).split_at_mut_checked(phrase.len())?.1;
+        Some(())
+    }
+}
+
+/// The 15 bits from bit `at` on, 0 behind the end.
+#[inline(always)]
+fn bits_at(bytes: &[u8], at: usize) -> u32 {
+    let rest = bytes.get(at / 8..).unwrap_or_default();
+    let four = rest.first_chunk::<4>().map_or_else(
+        || {
+            let mut four = [0; 4];
+            four[..rest.len()].copy_from_slice(rest);
+            four
+        },
+        |four| *four,
+    );
+    u32::from_be_bytes(four) << (at % 8) >> (32 - BITS_MAX)
+}
+
+/// The same of a lane whose first byte is the last.
+#[inline(always)]
+fn bits_from_back(bytes: &[u8], at: usize) -> u32 {
+    let rest = bytes.len().checked_sub(at / 8).map_or(&[][..], |end| &bytes[..end]);
+    let four = rest.last_chunk::<4>().map_or_else(
+        || {
+            let mut four = [0; 4];
+            four[4 - rest.len()..].copy_from_slice(rest);
+            four
+        },
+        |four| *four,
+    );
+    u32::from_le_bytes(four) << (at % 8) >> (32 - BITS_MAX)
+}
+
+/// Writes the codes of a lane, the highest bit of each byte first.
+struct Bits {
+    /// Where the lane begins.
+    begin: usize,
+    held: u64,
+    count: u32,
+}
+
+impl Bits {
+    fn begin(out: &[u8]) -> Self {
+        Self { begin: out.len(), held: 0, count: 0 }
+    }
+
+    #[inline]
+    fn push(&mut self, code: Code, out: &mut Vec<u8>) {
+        self.held = self.held << code.len() | u64::from(code.bits());
+        self.count += code.len();
+        if self.count >= 32 {
+            self.count -= 32;
+            out.extend_from_slice(&((self.held >> self.count) as u32).to_be_bytes());
+        }
+    }
+
+    /// Writes what is left, and turns a lane around that is read from the back.
+    fn finish(&self, out: &mut Vec<u8>, from_back: bool) {
+        let whole = self.held << (64 - self.count.max(1));
+        let whole = if self.count == 0 { 0 } else { whole };
+        out.extend_from_slice(&whole.to_be_bytes()[..self.count.div_ceil(8) as usize]);
+        if from_back {
+            out[self.begin..].reverse();
+        }
+    }
+}
