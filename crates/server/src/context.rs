@@ -116,6 +116,11 @@ impl<'c> Context<'c> {
         found
     }
 
+    /// Looks up a key whose value is about to be replaced unread.
+    pub(crate) fn find_replaced(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
+        if self.client.no_touch { slot.find_untouched(key) } else { slot.find_replaced(key) }
+    }
+
     /// Looks up a key that a writing command only reads: a hit or miss of a
     /// read all the same.
     pub(crate) fn find_to_read(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {

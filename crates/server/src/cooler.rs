@@ -1,8 +1,8 @@
 //! The part of the sweeper that packs strings: walks this worker's slots at the
 //! pace that `pack-cold-after` asks for, and packs what it finds cold.
 //!
-//! A pass takes a third of `pack-cold-after`, spread evenly over that time; three
-//! passes make a value that nobody uses cold. Work is done in slices of
+//! A pass takes half of `pack-cold-after`, spread evenly over that time; two passes
+//! make a value that nobody uses cold. Work is done in slices of
 //! `pack-slice-us`, between which clients have their turn, for as long as the
 //! sweeper's [`Allowance`] lasts. What that leaves undone makes the pass longer.
 //!
@@ -21,8 +21,8 @@ use snug_codec::pool::Pool;
 use snug_store::{Candidate, Cooling, LargeJob, LargeNames, Packer, Ready, Session, StringParams};
 use std::time::{Duration, Instant};
 
-/// Passes that a value must stay unused to be cold.
-pub(crate) const PASSES: u32 = 3;
+/// Passes after which a value that was written and not read is cold.
+pub(crate) const PASSES: u32 = 2;
 
 /// Families are tidied no more often than this, between passes ...
 const TIDY_EVERY: Duration = Duration::from_secs(30);

@@ -4,16 +4,22 @@
 //! entries behind them, say how lately a value was used:
 //!
 //! ```text
-//!            a read, a write                      a read adds one
-//!        ┌───────────────────┐                 ┌──────────────────┐
-//!        v                   │                 │                  v
-//!  raw   3 ──> 2 ──> 1 ──> candidate ──> packed 0 ──> 1 ──> 2 ──> 3 ──> raw 3
-//!          pass  pass  pass                       <── pass <──      pass
+//!        a read
+//!   ┌───────────────┐
+//!   │      a write  │                             a read adds one
+//!   │     ┌─────────┤                           ┌──────────────────┐
+//!   v     v         │                           │                  v
+//!  raw 3 ──> 2 ──> 1 ──> candidate ──> packed 0 ──> 1 ──> 2 ──> 3 ──> raw 3
+//!     a pass  pass  pass                        <── pass <──      pass
+//!     in eight
 //! ```
 //!
-//! Each pass over the slots takes one off. What is not worth packing stays raw at
-//! 0, which costs the walk a look at its cell, until it is written or read or until
-//! its family gets a new dictionary or it a new policy.
+//! Each pass over the slots takes one off, so that what nobody reads is packed at
+//! the second pass after it was written. What is read is likely to be read again:
+//! only one pass in eight takes the bit that says so, unless memory is short. What
+//! is not worth packing stays raw at 0, which costs the walk a look at its cell,
+//! until it is written or read or until its family gets a new dictionary or it a
+//! new policy.
 //!
 //! A stream is packed block by block as its blocks fill up; what is left in its
 //! tail when it has cooled is sealed by the same walk (`TAIL_MIN`). Large strings
@@ -35,6 +41,9 @@ use std::sync::Arc;
 /// The least bytes in the tail of a cold stream that make a block of their own:
 /// less would hardly pack, and each block costs its place in the index.
 const TAIL_MIN: usize = 4096;
+
+/// Of the passes that meet a value which was read, one in so many makes it colder.
+const READ_AGES_ONE_IN: u64 = 8;
 
 /// Cells looked at under one hold of a slot's lock ...
 const LOOK_AT_ONCE: usize = 128;
@@ -240,7 +249,7 @@ impl SlotGuard<'_> {
                 Kind::Int | Kind::Large | Kind::PackedLarge => None,
             };
             let Some(reason) = reason else {
-                cell.set_access(access.saturating_sub(1));
+                cell.set_access(rules.aged(session, cell));
                 return true;
             };
             if copied > 0 && copied + cell.bytes().len() > COPY_AT_ONCE {
@@ -303,6 +312,16 @@ enum Reason {
 }
 
 impl Rules<'_> {
+    /// The access bits of a value after a pass that left it as it is.
+    fn aged(&self, session: &Session, cell: &Cell) -> u8 {
+        let access = cell.access();
+        let was_read = access == ACCESS_MAX
+            && !cell.kind().is_packed()
+            && session.store().log_factor().is_none();
+        let is_hot = was_read && !self.keep_packed && session.below(READ_AGES_ONE_IN) > 0;
+        access.saturating_sub(u8::from(!is_hot))
+    }
+
     /// Whether a raw string is long enough.
     fn fits(&self, cell: &Cell) -> bool {
         cell.bytes().len() >= self.params.min_size

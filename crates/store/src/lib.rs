@@ -50,7 +50,7 @@ pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
 pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
-pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, Type};
+pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, Type, WRITTEN};
 pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use types::string::{NewStr, Str, canonical_int};

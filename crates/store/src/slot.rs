@@ -331,6 +331,16 @@ impl<'a> SlotGuard<'a> {
         Some(found)
     }
 
+    /// Looks a key up whose value is about to be replaced: no read of it, but an
+    /// access where accesses are counted.
+    #[inline]
+    pub fn find_replaced(&mut self, key: &Key<'_>) -> Option<Found> {
+        match self.session.store().log_factor() {
+            None => self.find_untouched(key),
+            Some(_) => self.find(key),
+        }
+    }
+
     /// Looks a key up without counting it as accessed.
     #[inline]
     pub fn find_untouched(&mut self, key: &Key<'_>) -> Option<Found> {
@@ -419,11 +429,11 @@ impl<'a> SlotGuard<'a> {
         });
     }
 
-    /// Puts a large string's bytes in the place of their packed form, hot.
+    /// Puts a large string's bytes in the place of their packed form.
     pub(crate) fn put_large(&mut self, found: Found, raw: Segments) {
         self.change(found, |cell| {
             cell.replace(cell.expiry(), Payload::Large(Box::new(raw)));
-            cell.set_access(ACCESS_MAX);
+            cell.set_access(cell.access().max(WRITTEN));
         });
     }
 
@@ -878,6 +888,9 @@ impl<'a> SlotGuard<'a> {
     }
 }
 
+/// What a write sets the access bits to, unless they are more.
+pub const WRITTEN: u8 = 2;
+
 /// What a new key's access bits begin with where they count reads.
 pub const NEW_READS: u8 = 1;
 
@@ -900,7 +913,7 @@ fn after_read(session: &Session, cell: &Cell) -> u8 {
 #[inline]
 fn after_write(session: &Session, access: u8) -> u8 {
     match session.store().log_factor() {
-        None => ACCESS_MAX,
+        None => access.max(WRITTEN),
         Some(_) => access.max(NEW_READS),
     }
 }
@@ -912,7 +925,7 @@ pub(crate) fn put_raw(cell: &mut Cell, raw: &[u8]) {
         Kind::PackedChanged => cell.replace(expiry, Payload::StrChanged(raw)),
         _ => cell.replace(expiry, Payload::Str(raw)),
     }
-    cell.set_access(ACCESS_MAX);
+    cell.set_access(cell.access().max(WRITTEN));
 }
 
 #[cfg(test)]

@@ -82,6 +82,33 @@ impl Worker {
 }
 
 #[test]
+fn what_is_read_cools_later_unless_memory_is_short() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n).repeat(4)));
+    let read = |n: &usize| n % 2 == 0;
+    let packed = |which: bool| {
+        (0..DOCUMENTS).filter(|n| read(n) == which && is_packed(&batch, &name(*n))).count()
+    };
+    (0..DOCUMENTS)
+        .filter(read)
+        .for_each(|n| assert_eq!(get(&batch, &name(n)), document(n).repeat(4)));
+    worker.passes(3, &batch);
+    // Of those read, one in eight lost a bit to the first of these passes.
+    assert_eq!(packed(false), DOCUMENTS / 2);
+    assert!(packed(true) < DOCUMENTS / 4, "{}", packed(true));
+    worker.passes(200, &batch);
+    assert_eq!(packed(true), DOCUMENTS / 2);
+
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n).repeat(4)));
+    (0..DOCUMENTS).for_each(|n| assert_eq!(get(&batch, &name(n)), document(n).repeat(4)));
+    worker.cooling.keep_packed(true);
+    worker.passes(3, &batch);
+    assert_eq!(packed(true) + packed(false), DOCUMENTS);
+}
+
+#[test]
 fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     let mut worker = Worker::new();
     let mut session = worker.store.session();
@@ -89,7 +116,7 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
     set(&batch, b"short", b"not worth it");
 
-    assert_eq!((worker.pass(&batch, &PARAMS), worker.pass(&batch, &PARAMS)), (0, 0));
+    assert_eq!(worker.pass(&batch, &PARAMS), 0);
     assert!(!is_packed(&batch, &name(1)), "warm is not cold");
     assert_eq!(worker.pass(&batch, &PARAMS), DOCUMENTS);
     assert_eq!(worker.pass(&batch, &PARAMS), 0, "what was tried is settled");
@@ -226,7 +253,7 @@ fn a_cold_streams_tail_is_sealed() {
     append(b"small", 1..10);
     append(b"used", 1..300);
     let of_small = tail_bytes(b"small");
-    for pass in 0..3 {
+    for pass in 0..2 {
         append(b"used", 300 + pass..301 + pass);
         assert_eq!(batch.next_unpacked(0, 1), None, "before pass {pass}");
         worker.pass(&batch, &PARAMS);

@@ -7,7 +7,7 @@ use crate::context::{Args, Context};
 use crate::cooler::PASSES;
 use crate::error::Error;
 use crate::out::Out;
-use snug_store::{ACCESS_MAX, Anatomy, NEW_READS, Str};
+use snug_store::{Anatomy, NEW_READS, Str, WRITTEN};
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("object", -2, super::container)
     .subcommands(SUBCOMMANDS)
@@ -103,11 +103,11 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         ));
     }
     match found {
-        // Each pass of the sweeper since the access took one off: the first may
-        // have come at once, those after it were a pass's time apart.
+        // A pass of the sweeper takes one off at most: the first may have come at
+        // once, those after it were a pass's time apart.
         Some(anatomy) => {
             let is_packed = anatomy.codec != "none" && anatomy.encoding != "stream";
-            let passes = i64::from(ACCESS_MAX.saturating_sub(anatomy.access + 1));
+            let passes = i64::from(WRITTEN.saturating_sub(anatomy.access + 1));
             // What is packed gains one with each read, and had none before it.
             let passes = if is_packed && anatomy.access > 0 { 0 } else { passes };
             let seconds = cx.server.config.number(Param::PackColdAfter);

@@ -385,7 +385,7 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     if args.len() == 3 {
         let key = cx.key(args.bytes(1));
         let mut slot = cx.lock(&key);
-        let found = cx.find(&mut slot, &key);
+        let found = cx.find_replaced(&mut slot, &key);
         store(cx, &mut slot, &key, found, args.value(2), SetExpiry::Clear);
         out.w().ok();
         return Ok(());
@@ -421,7 +421,7 @@ fn set_with(
         reply(&slot, found, out)?;
         found
     } else {
-        cx.find(&mut slot, &key)
+        cx.find_replaced(&mut slot, &key)
     };
     let wanted = options.condition.is_none_or(|condition| match condition {
         Condition::Exists => found.is_some(),
@@ -545,7 +545,7 @@ fn set_pairs(cx: &mut Context<'_>, args: Args<'_>) {
     for index in (1..args.len()).step_by(2) {
         let key = cx.key(args.bytes(index));
         let mut slot = cx.lock(&key);
-        let found = cx.find(&mut slot, &key);
+        let found = cx.find_replaced(&mut slot, &key);
         store(cx, &mut slot, &key, found, args.value(index + 1), SetExpiry::Clear);
     }
 }
