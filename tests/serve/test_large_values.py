@@ -325,6 +325,38 @@ def test_what_is_read_often_is_raw_again(server):
         until(read, "it stays packed")
 
 
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_what_was_made_ready_for_a_command_that_is_refused_goes(server):
+    size = 20 * MB
+    used = lambda: int(server.info()["used_memory"])
+    with server.connect() as c:
+        for n in range(4):
+            c.call("SET", f"zeros:{n}", bytes(size))
+            pack(c, f"zeros:{n}")
+        c.call("CONFIG", "SET", "maxmemory", used() + size // 2)
+        clients = [server.connect() for _ in range(4)]
+        for n, client in enumerate(clients):
+            client.send("APPEND", f"zeros:{n}", "x")
+        replies = [client.reply() for client in clients]
+        assert any(kind == "-" and text.startswith(b"OOM ") for kind, text in replies)
+        until(lambda: used() < int(c.call("CONFIG", "GET", "maxmemory")[1][1][1]) + size + size // 2)
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize("server", [[*NEVER, "--pack-workspaces", "1", "--pack-cpu-percent", "1"]], indirect=True)
+def test_packing_that_is_switched_off_leaves_its_workspace_to_others(server):
+    with server.connect() as c:
+        c.call("SET", "other", text(300 * KIB))
+        pack(c, "other")
+        c.call("SNUG", "POLICY", "SET", '{"rules": [{"key": "big", "codec": "brotli", "level": 11}]}')
+        c.call("SET", "big", text(20 * MB))
+        c.call("CONFIG", "SET", "pack-cold-after", "0")
+        until(lambda: int(server.info()["workspaces_in_use"]) == 1)
+        c.call("CONFIG", "SET", "pack", "no")
+        assert c.call("APPEND", "other", "x") == (":", 300 * KIB + 1)
+
+
 def test_a_server_ends_while_it_packs(target):
     server = target.start("--pack-cold-after", "0", "--hz", "500")
     with server.connect() as c:

@@ -436,6 +436,25 @@ mod tests {
         }
     }
 
+    /// The room of a workspace is the same at every level.
+    #[test]
+    fn no_level_packs_less_than_the_ones_below_it_did() {
+        let mut x = 1u64;
+        let mut word = || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            format!("word{} ", (x >> 33) % 3000)
+        };
+        let text: String = (0..15_000).map(|_| word()).collect();
+        let chain = Segments::from(text.as_bytes());
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut len = |level| {
+            AtOnce::run(pack(&mut ws, Codec::Zstd, level, &chain, &AtOnce, 1)).unwrap().len()
+        };
+        let of_level_9 = len(9);
+        assert!(of_level_9 * 2 < text.len());
+        assert!((10..=22).all(|level| len(level) <= of_level_9 + of_level_9 / 50));
+    }
+
     fn some_value() -> impl Strategy<Value = Vec<u8>> {
         (0usize..500_000, 1usize..3000, any::<u64>(), 0u8..8).prop_map(
             |(len, period, seed, squeeze)| {
@@ -455,7 +474,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn streams_come_back(raw in some_value(), number in 0u8..7, level in 1i32..8, tick in 0u64..200, abandon in 0usize..6) {
+        fn streams_come_back(raw in some_value(), number in 0u8..7, level in 1i32..23, tick in 0u64..200, abandon in 0usize..6) {
             let codec = Codec::from_number(number).unwrap();
             let mut ws = Workspace::new(WorkspaceConfig::default());
             let chain = Segments::from(&raw[..]);

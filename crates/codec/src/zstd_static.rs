@@ -58,6 +58,35 @@ pub(crate) struct Parameters(sys::ZSTD_compressionParameters);
 
 impl Parameters {
     pub(crate) fn fit(level: i32, raw_len: usize, dictionary_len: usize, budget: usize) -> Self {
+        // The stronger strategies need room whatever their tables are: where there
+        // is too little, the strongest level that fits takes their place.
+        let mut level = level;
+        let mut p = loop {
+            let fitted = Self::with_smaller_tables(level, raw_len, dictionary_len, budget);
+            if fitted.context_bytes() <= budget {
+                return fitted;
+            }
+            if level <= 1 {
+                break fitted.0;
+            }
+            level -= 1;
+        };
+        p.strategy = sys::ZSTD_strategy::ZSTD_fast;
+        p.minMatch = p.minMatch.max(4);
+        while Self(p).context_bytes() > budget && p.windowLog > 10 {
+            p.windowLog -= 1;
+        }
+        Self(p)
+    }
+
+    /// A level's numbers, its tables made smaller until they fit or are as small as
+    /// they get.
+    fn with_smaller_tables(
+        level: i32,
+        raw_len: usize,
+        dictionary_len: usize,
+        budget: usize,
+    ) -> Self {
         // SAFETY: a pure function of numbers. A length of 0 would mean unknown.
         let mut p = unsafe { sys::ZSTD_getCParams(level, raw_len.max(1) as u64, dictionary_len) };
         p.windowLog = p.windowLog.min(WINDOW_LOG_MAX);
@@ -65,14 +94,6 @@ impl Parameters {
         p.chainLog = p.chainLog.min(p.windowLog + 2);
         while Self(p).context_bytes() > budget && (p.hashLog > 8 || p.chainLog > 8) {
             if p.chainLog >= p.hashLog { p.chainLog -= 1 } else { p.hashLog -= 1 }
-        }
-        if Self(p).context_bytes() > budget {
-            // The stronger strategies need room whatever their tables are.
-            p.strategy = sys::ZSTD_strategy::ZSTD_fast;
-            p.minMatch = p.minMatch.max(4);
-        }
-        while Self(p).context_bytes() > budget && p.windowLog > 10 {
-            p.windowLog -= 1;
         }
         Self(p)
     }

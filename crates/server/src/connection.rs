@@ -45,6 +45,8 @@ use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
 const TURN_BYTES_MAX: usize = 512 * 1024;
+/// For how long it may execute before that.
+const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Bytes given to the socket at once, or one chunk more.
 const SEND_AT_ONCE: usize = 128 * 1024;
 /// Replies gathered before they are written, in bytes.
@@ -215,6 +217,9 @@ impl Connection {
             }
             let read = ready!(self.read_and_execute(task))?;
             used += read.max(1);
+            if self.resume && self.client.blocked.is_none() {
+                return Poll::Ready(Ok(()));
+            }
         }
     }
 
@@ -522,7 +527,11 @@ impl Connection {
         let Some(mut filler) = self.filling.take() else { return Poll::Ready(Ok(0)) };
         let mut read = Poll::Ready(Ok(0));
         if filler.remaining() > 0 {
-            read = self.read_into(task, filler.spare());
+            // No room is made for what has not come.
+            read = match self.stream.poll_read_ready(task)? {
+                Poll::Ready(()) => self.read_into(task, filler.spare()),
+                Poll::Pending => Poll::Pending,
+            };
             if let Poll::Ready(Ok(read)) = read {
                 filler.advance(read);
             }
@@ -560,7 +569,8 @@ impl Connection {
         let batch = session.enter(now);
         let shared = Arc::clone(&self.client.shared);
         shared.figures.last_active.store(now, Relaxed);
-        self.client.clock = None;
+        let began = Instant::now();
+        self.client.clock = Some(began);
         let mut used = 0;
         'batch: while used < buffer.len()
             && !self.client.close
@@ -585,7 +595,9 @@ impl Connection {
                 if out.len() > WRITE_AT {
                     self.queue_out(out);
                 }
-                self.resume |= self.client.blocked.is_some() || server.is_paused(&self.client);
+                self.resume |= self.client.blocked.is_some()
+                    || server.is_paused(&self.client)
+                    || self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
                 if self.resume || self.client.close || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();

@@ -147,6 +147,11 @@ impl Cooler {
         more
     }
 
+    /// Lets go of what is being worked on.
+    pub(crate) fn abandon(&mut self) {
+        self.work = None;
+    }
+
     /// Whether the walk is not as far as the time that has passed.
     fn is_behind(&self, period: Duration) -> bool {
         let elapsed = self.began.elapsed().as_secs_f64();

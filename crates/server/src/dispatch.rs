@@ -34,6 +34,9 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
             cx.client.close = true;
         }
         Err(refusal) => {
+            // Put off once and refused now, for want of memory perhaps: what was
+            // made ready for it goes.
+            cx.client.awaited = None;
             if let Some(multi) = &mut cx.client.multi {
                 multi.failed = true;
             }

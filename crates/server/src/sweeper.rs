@@ -1,5 +1,5 @@
-//! The sweeper: each worker's background walk over the slots, in turns of
-//! bounded length (`sweep-budget-us`). It removes expired keys and packs the
+//! The sweeper: each worker's background walk over the slots, in turns of bounded
+//! length. It removes expired keys, for `sweep-budget-us` a turn, and packs the
 //! stream blocks that have been sealed, and strings that have cooled (`cooler`).
 //!
 //! Strings and blocks take turns, and both draw on one [`Allowance`] of the worker's
@@ -95,8 +95,11 @@ impl Sweeper {
         let mut more = self.expire(server, session, began);
         let packing = Instant::now();
         let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.left());
-        let packs = server.config.is_on(Param::Pack) && !slice.is_zero();
-        if packs {
+        if !server.config.is_on(Param::Pack) {
+            // Nobody is to wait for a workspace that work never to be done holds.
+            self.packing = None;
+            self.cooler.abandon();
+        } else if !slice.is_zero() {
             self.strings_first = !self.strings_first;
             let is_left = self.slice_of(self.strings_first, server, session, slice)
                 || self.slice_of(!self.strings_first, server, session, slice);
