@@ -273,3 +273,14 @@ def test_logs_in_json(target):
     for line in lines:
         entry = json.loads(line)
         assert {"timestamp", "level"} <= set(entry), line
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("flags, enabled", [([], "0"), (["--disable-thp", "no"], "1")])
+def test_huge_pages_are_refused_unless_allowed(target, flags, enabled):
+    server = target.start(*flags)
+    try:
+        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    finally:
+        server.stop()
+    assert f"THP_enabled:\t{enabled}\n" in status

@@ -138,7 +138,7 @@ parameters! {
     ReplDisklessSync "repl-diskless-sync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     ReplDisableTcpNodelay "repl-disable-tcp-nodelay" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     JemallocBgThread "jemalloc-bg-thread" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    DisableThp "disable-thp" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
     IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     ReplicaPriority "replica-priority" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
     MinReplicasToWrite "min-replicas-to-write" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";

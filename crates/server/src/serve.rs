@@ -42,6 +42,16 @@ fn help() -> String {
     help
 }
 
+/// Lets the system give huge pages if the configuration does: the allocator has
+/// refused them for the process before its first allocation (`.cargo/config.toml`).
+fn allow_huge_pages(config: &Config) {
+    if !config.is_on(Param::DisableThp)
+        && let Err(error) = rustix::thread::disable_transparent_huge_pages(false)
+    {
+        tracing::warn!(%error, "huge pages stay disabled");
+    }
+}
+
 fn start(flags: &[String]) -> Result<(), String> {
     let config = Config::from_flags(flags)?;
     log::begin(&config)?;
@@ -70,6 +80,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     // Alone first: a port that another process shares is taken, not shared.
     drop(listen(false)?);
     snug_store::memory::tune();
+    allow_huge_pages(&server.config);
     crate::trainer::start(&server).map_err(|e| format!("could not start the trainer: {e}"))?;
     let mut threads = Vec::new();
     for number in 0..workers {
