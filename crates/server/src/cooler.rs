@@ -93,6 +93,8 @@ impl Cooler {
     ) {
         self.pressure = allowance.pressure();
         self.cooling.keep_packed(self.pressure > 0.0);
+        let at_once = server.config.number(Param::PackColdAfter) == 0;
+        self.packer.wait_for_dictionaries(self.pressure == 0.0 && !at_once);
         // However short memory is: a walk that finds nothing is not to take more of
         // the time than packing usually does.
         let percent = server.config.number(Param::PackCpuPercent).max(1) as u32;

@@ -63,6 +63,11 @@ impl Dictionaries {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// The next generation begins.
+    fn advance(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
     pub(crate) fn get(&self, id: u32) -> Option<Arc<Dictionary>> {
         self.registry.dictionary(id)
     }
@@ -87,7 +92,7 @@ impl Dictionaries {
 
     fn add(&self, dictionary: Dictionary) -> Arc<Dictionary> {
         let dictionary = self.registry.add(dictionary);
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.advance();
         dictionary
     }
 }
@@ -173,6 +178,8 @@ struct State {
     choice: Option<Choice>,
     skipped: u64,
     not_worth: u64,
+    /// Whether values were left raw until a dictionary has been trained.
+    awaited: bool,
     /// A level that is not the dictionary's, and how many values in a row have
     /// been wanted at it.
     other_level: (i32, u32),
@@ -191,6 +198,7 @@ impl StringFamily {
             choice: None,
             skipped: 0,
             not_worth: 0,
+            awaited: false,
             other_level: (0, 0),
             judged: 0,
             idle: 0,
@@ -262,6 +270,18 @@ impl StringFamily {
         // Under the family's lock, so that it is not replaced just now.
         let pin = dictionary.as_ref().and_then(|d| families.dictionaries.pin(d.id()));
         Some(Plan { dictionary, pin })
+    }
+
+    /// Whether its first dictionary is being trained. What is left raw until then is
+    /// looked at again afterwards, whatever comes of it.
+    pub(crate) fn awaits_dictionary(&self) -> bool {
+        if !self.asked.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let awaits = state.family.dictionary().is_none();
+        state.awaited |= awaits;
+        awaits
     }
 
     /// Whether some of its values pack and others do not.
@@ -464,6 +484,9 @@ impl Families {
                 state.patience = Patience::default();
             }
             None => state.family.rejected(),
+        }
+        if std::mem::take(&mut state.awaited) && state.family.dictionary().is_none() {
+            family.changed_at.store(self.dictionaries.advance(), Ordering::Release);
         }
         self.count_samples(before, state.family.memory_bytes());
         family.asked.store(false, Ordering::Release);

@@ -255,6 +255,7 @@ pub struct Packer {
     workspace: Workspace,
     raw: Vec<u8>,
     family: Option<Arc<StringFamily>>,
+    waits: bool,
 }
 
 impl Default for Packer {
@@ -263,11 +264,18 @@ impl Default for Packer {
             workspace: Workspace::new(WorkspaceConfig::default()),
             raw: Vec::new(),
             family: None,
+            waits: false,
         }
     }
 }
 
 impl Packer {
+    /// Whether values stay raw while their family's first dictionary is being trained,
+    /// rather than be packed twice.
+    pub fn wait_for_dictionaries(&mut self, wait: bool) {
+        self.waits = wait;
+    }
+
     /// The raw bytes of the candidate packed last.
     pub fn raw<'p>(&'p self, candidate: &'p Candidate) -> &'p [u8] {
         if candidate.is_packed { &self.raw } else { &candidate.bytes }
@@ -310,6 +318,10 @@ impl Packer {
             return None;
         }
         let family = self.family.insert(families.of(&candidate.key));
+        let may_wait = self.waits && !candidate.forced && !candidate.is_packed;
+        if may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary() {
+            return None;
+        }
         let Some(plan) = family.plan(families, raw, candidate.forced, edition.number, choice)
         else {
             let to_be_raw = candidate.is_packed && choice.codec == Codec::None;

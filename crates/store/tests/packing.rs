@@ -82,6 +82,37 @@ impl Worker {
 }
 
 #[test]
+fn values_wait_for_a_dictionary_that_is_being_trained() {
+    for is_found in [true, false] {
+        let mut worker = Worker::new();
+        let mut session = worker.store.session();
+        let batch = session.enter(NOW);
+        let packed = || (0..2 * DOCUMENTS).filter(|n| is_packed(&batch, &name(*n))).count();
+        worker.packer.wait_for_dictionaries(true);
+        (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+        worker.passes(2, &batch);
+        let family = worker.store.families().of(&name(0));
+        let job = family.training_due(4096).expect("enough samples");
+
+        // These do not pack well enough alone, and are not even tried.
+        let store = Arc::clone(&worker.store);
+        let tried = || store.families().all()[0].stats.judged;
+        let before = tried();
+        (DOCUMENTS..2 * DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+        worker.passes(3, &batch);
+        assert_eq!((tried(), packed()), (before, 0));
+
+        let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
+        let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
+        let dictionary = is_found.then_some(trained.dictionary);
+        worker.store.families().adopt(&family, dictionary);
+        worker.pass(&batch, &PARAMS);
+        assert!(tried() >= before + DOCUMENTS as u64, "all are looked at anew");
+        assert_eq!(packed(), if is_found { 2 * DOCUMENTS } else { 0 });
+    }
+}
+
+#[test]
 fn what_is_read_cools_later_unless_memory_is_short() {
     let mut worker = Worker::new();
     let mut session = worker.store.session();
