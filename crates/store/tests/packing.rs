@@ -118,7 +118,7 @@ fn what_is_read_cools_later_unless_memory_is_short() {
     let mut session = worker.store.session();
     let batch = session.enter(NOW);
     (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n).repeat(4)));
-    let read = |n: &usize| n % 2 == 0;
+    let read = |n: &usize| n.is_multiple_of(2);
     let packed = |which: bool| {
         (0..DOCUMENTS).filter(|n| read(n) == which && is_packed(&batch, &name(*n))).count()
     };
