@@ -44,7 +44,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
-const TURN_BYTES_MAX: usize = 512 * 1024;
+const TURN_BYTES_MAX: usize = 128 * 1024;
 /// For how long it may execute before that.
 const TURN_TIME_MAX: Duration = Duration::from_millis(1);
 /// Bytes given to the socket at once, or one chunk more.

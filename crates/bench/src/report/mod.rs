@@ -206,9 +206,12 @@ impl Report {
             result.failure.is_some() || result.kinds.iter().any(|kind| kind.errors > 0)
         };
         let measured_elsewhere = |lacking: &StepResult| {
+            // What could not even begin has the workload's name for its step's.
+            let whole = lacking.step == lacking.workload;
             let is_other = |other: &&StepResult| {
                 other.target != lacking.target
-                    && (&other.workload, &other.step) == (&lacking.workload, &lacking.step)
+                    && other.workload == lacking.workload
+                    && (whole || other.step == lacking.step)
             };
             self.results.iter().filter(is_other).any(|other| !has_errors(other))
         };
@@ -349,6 +352,8 @@ mod tests {
         let error = KindResult { errors: 1, ..KindResult::default() };
         let half = StepResult { kinds: vec![error], ..result("b", None) };
         assert!(failed(vec![lacking(), half]));
+        let whole = StepResult { step: "set-get".into(), ..lacking() };
+        assert!(!failed(vec![whole, result("b", None)]), "none of its steps could begin");
         let another_step = |target| StepResult { step: "set".into(), ..result(target, None) };
         assert!(failed(vec![lacking(), another_step("a")]), "another step says nothing");
         assert!(failed(vec![lacking(), another_step("b")]), "nor that of another server");
