@@ -11,6 +11,7 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 TEST_PROFILE := ci
 
 FUZZ_SECONDS ?= 60
+SOAK_SECONDS ?= 600
 
 .PHONY: help
 help: ## print this list
@@ -47,6 +48,11 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and car
 	    (cd $$folder && $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096); \
 	  done; \
 	done
+
+.PHONY: soak
+soak: setup ## SOAK_SECONDS (600) of everything at once, compared with redis-server; SOAK_FLAGS="--seed 7" repeats
+	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
+	cd tests && ../$(PYTHON) -m soak --snug $(TARGET)/$(TEST_PROFILE)/snug --seconds $(SOAK_SECONDS) $(SOAK_FLAGS)
 
 .PHONY: miri
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation

@@ -449,10 +449,14 @@ _HOUSEKEEPING = [Step("call", 1, ("debug", "set-active-expire", "0"))]
 
 
 def templates(group):
-    return [line.split() for line in GROUPS[group].split("\n") if line]
+    return templates_of(GROUPS[group])
 
 
-def expand(template, rng):
+def templates_of(text):
+    return [line.split() for line in text.split("\n") if line]
+
+
+def expand(template, rng, draws=DRAW):
     """One command drawn from a template; True if a pause must follow."""
     args, pause = [], False
     for word in template:
@@ -466,7 +470,7 @@ def expand(template, rng):
         times = rng.randint(1, 3) if word.endswith("+") and word != "+" else 1
         word = word.rstrip("+") or word
         for _ in range(times):
-            drawn = DRAW[word](rng) if word in DRAW else rng.choice(word.split("|"))
+            drawn = draws[word](rng) if word in draws else rng.choice(word.split("|"))
             args += drawn if isinstance(drawn, list) else [drawn]
     return args, pause
 

@@ -1,0 +1,17 @@
+"""Some seconds of the soak, so that `make soak` never is the first to find out."""
+
+import os
+
+from soak.run import Soak
+
+SECONDS = 10
+SEED = int(os.environ.get("SNUG_RANDOM_SEED", 1))
+
+
+def test_everything_at_once_loses_nothing(target):
+    soak = Soak(target, SECONDS, SEED)
+    soak.run()
+    print(soak.report())
+    assert not soak.failures, soak.report()
+    for what in ("values compared in full", "replies compared", "visits", "slow replies"):
+        assert soak.counts[what] > 0, f"{what}: none"
