@@ -79,9 +79,10 @@ impl PhraseTable {
         });
         bits.finish(out, lane % 2 == 1);
         if lanes == 4 {
-            let mut len = Vec::with_capacity(4);
-            varint::push(&mut len, middle as u64);
-            out.splice(first..first, len);
+            let end = out.len();
+            varint::push(out, middle as u64);
+            let len = out.len() - end;
+            out[first..].rotate_right(len);
         }
     }
 
