@@ -13,6 +13,7 @@
 
 use crate::allowance::Allowance;
 use crate::blocked;
+use crate::commands::streams;
 use crate::config::Param;
 use crate::cooler::Cooler;
 use crate::server::{Server, unix_ms};
@@ -25,6 +26,9 @@ use snug_store::{Batch, Session, Type};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+/// Unpacked blocks that nobody has read for as long are let go of.
+const RELEASE_EVERY: Duration = Duration::from_secs(5);
+
 /// One worker's sweeper. It takes every `workers`-th page of slots.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
@@ -35,6 +39,8 @@ pub(crate) struct Sweeper {
     packing: Option<Packing>,
     cooler: Cooler,
     allowance: Allowance,
+    /// When memory for reading streams that nobody read was last given back.
+    released: Instant,
     /// Whose turn it is first: streams and strings alternate.
     strings_first: bool,
 }
@@ -79,6 +85,7 @@ impl Sweeper {
             packing: None,
             cooler: Cooler::new(worker, workers, pool),
             allowance: Allowance::default(),
+            released: Instant::now(),
             strings_first: false,
         }
     }
@@ -87,6 +94,12 @@ impl Sweeper {
     pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
         let since = self.allowance.tick(server);
         self.cooler.tick(server, session, &self.allowance, since);
+        // What is unpacked twice costs less than what is evicted.
+        let short = self.allowance.pressure() > 0.0;
+        if short || self.released.elapsed() >= RELEASE_EVERY {
+            self.released = Instant::now();
+            streams::release_unused();
+        }
     }
 
     /// One turn; whether there is more to do right now.

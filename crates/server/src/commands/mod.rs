@@ -28,7 +28,7 @@ mod slowlog;
 mod snug;
 mod stream_groups;
 mod stream_reads;
-mod streams;
+pub(crate) mod streams;
 mod strings;
 mod syntax;
 pub(crate) mod transactions;

@@ -117,6 +117,12 @@ thread_local! {
     static SCRATCH: RefCell<StreamScratch> = RefCell::default();
 }
 
+/// Gives back what this worker has unpacked of streams, if nobody has read any since
+/// this was last called.
+pub(crate) fn release_unused() {
+    with_scratch(StreamScratch::release_unused);
+}
+
 pub(super) fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
     SCRATCH.with_borrow_mut(work)
 }

@@ -645,6 +645,25 @@ pub(super) mod tests {
         assert_eq!(seen, 3);
     }
 
+    #[test]
+    fn what_was_unpacked_is_kept_while_it_is_read_and_then_released() {
+        let stream = packed(&Shape::default(), |ms| format!("value {ms}").into_bytes());
+        let mut scratch = StreamScratch::new();
+        let read = |scratch: &mut StreamScratch| {
+            let go_on = |_, _: crate::types::stream::Fields<'_>| ControlFlow::Continue(());
+            stream.range(StreamId::MIN, StreamId::MAX, false, scratch, go_on).unwrap();
+        };
+        for _ in 0..2 {
+            read(&mut scratch);
+            scratch.release_unused();
+            assert!(scratch.heap_bytes() > 10_000, "it was read meanwhile");
+        }
+        scratch.release_unused();
+        assert_eq!(scratch.heap_bytes(), 0);
+        read(&mut scratch);
+        assert!(scratch.heap_bytes() > 10_000);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

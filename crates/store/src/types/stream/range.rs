@@ -36,7 +36,7 @@ const FIRST_ROWS: usize = 32;
 const PARTS_MAX: u32 = 3;
 
 /// Memory for reading streams: what blocks unpack to. One serves any number of
-/// streams; it grows to a few megabytes and stays.
+/// streams; it grows to a few megabytes and stays until it is released.
 #[derive(Debug, Default)]
 pub struct StreamScratch {
     cache: Cache,
@@ -51,6 +51,16 @@ impl StreamScratch {
         Self::default()
     }
 
+    /// Frees all that it holds, unless a packed block was read since this was last
+    /// called.
+    pub fn release_unused(&mut self) {
+        let unused = self.cache.clock == self.cache.clock_before;
+        self.cache.clock_before = self.cache.clock;
+        if unused {
+            *self = Self::new();
+        }
+    }
+
     /// The bytes allocated, at most.
     pub fn heap_bytes(&self) -> usize {
         let workspace = self.cache.workspace.as_ref().map_or(0, |ws| ws.memory_bytes());
@@ -63,8 +73,9 @@ impl StreamScratch {
 #[derive(Debug, Default)]
 struct Cache {
     blocks: Vec<Unpacked>,
-    /// Counts uses.
+    /// Counts uses; and how many there were when it was last asked for room.
     clock: u64,
+    clock_before: u64,
     /// What the blocks take together.
     bytes: usize,
     /// Where a packed form in two parts is put together.
