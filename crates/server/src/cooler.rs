@@ -38,6 +38,11 @@ pub(crate) fn params(server: &Server) -> StringParams {
     }
 }
 
+/// Whether values are cold as soon as they are written.
+fn packs_at_once(server: &Server) -> bool {
+    server.config.number(Param::PackColdAfter) == 0
+}
+
 /// One worker's share of packing strings.
 #[derive(Debug)]
 pub(crate) struct Cooler {
@@ -93,8 +98,7 @@ impl Cooler {
     ) {
         self.pressure = allowance.pressure();
         self.cooling.keep_packed(self.pressure > 0.0);
-        let at_once = server.config.number(Param::PackColdAfter) == 0;
-        self.packer.wait_for_dictionaries(self.pressure == 0.0 && !at_once);
+        self.packer.wait_for_dictionaries(self.pressure == 0.0 && !packs_at_once(server));
         // However short memory is: a walk that finds nothing is not to take more of
         // the time than packing usually does.
         let percent = server.config.number(Param::PackCpuPercent).max(1) as u32;
@@ -116,7 +120,7 @@ impl Cooler {
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session, limit: Duration) -> bool {
         let began = Instant::now();
         let (params, period) = (params(server), self.period(server));
-        let at_once = server.config.number(Param::PackColdAfter) == 0;
+        let at_once = packs_at_once(server);
         let mut packed_for = Duration::ZERO;
         let more = loop {
             // Small and large strings take turns: neither waits for the other.
