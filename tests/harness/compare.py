@@ -14,7 +14,7 @@ from harness.resp import Closed, Connection, Silent, encode, show, to_bytes
 CLOSED = ("x", b"connection closed")
 SILENT = ("x", b"nothing came")
 #: Commands that answer with as many frames as they like: read up to a marker.
-MANY_FRAMES = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "exec", "reset"}
+MANY_FRAMES = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "exec", "reset", "publish", "spublish"}
 _marker_numbers = itertools.count(1)
 
 
@@ -323,6 +323,8 @@ class _Run:
         got = [name_kept(f, self.right.kept) for f in got]
         if exceptions.left_everything(words):
             wanted, got = map(exceptions.in_any_order, (wanted, got))
+        if exceptions.publishes(words):
+            wanted, got = map(exceptions.reply_first, (wanted, got))
         wanted, got = map(exceptions.patterns_in_any_order, (wanted, got))
         if len(wanted) != len(got) or not all(
             self.same(step, words, a, b) for a, b in zip(wanted, got)

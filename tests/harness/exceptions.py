@@ -255,6 +255,16 @@ def left_everything(words):
     return len(words) == 1 and to_bytes(words[0]).lower() in (b"unsubscribe", b"punsubscribe", b"sunsubscribe")
 
 
+def publishes(words):
+    return to_bytes(words[0]).lower() in (b"publish", b"spublish")
+
+
+def reply_first(frames):
+    """What a client publishes to itself comes after the reply since 7.2, before
+    it in 7.0."""
+    return sorted(frames, key=lambda frame: frame[0] == ">")
+
+
 def in_any_order(frames):
     """The names of such frames sorted, their counts left where they are."""
     whole = [f for f in frames if f[0] in "*>" and f[1] and len(f[1]) == 3]

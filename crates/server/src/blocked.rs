@@ -322,8 +322,9 @@ impl Waiter {
             }
             return true;
         }
-        let mut reply = vec![Bytes::from(own).into()];
+        let mut reply = Vec::new();
         out.drain(|chunk| reply.push(chunk));
+        reply.push(Bytes::from(own).into());
         self.finish(&server.blocked, &mut state, reply);
         false
     }

@@ -57,7 +57,10 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
         }
     }
     let silent = match cx.client.reply {
-        ReplyMode::On => return true,
+        ReplyMode::On => {
+            push_own(out);
+            return true;
+        }
         ReplyMode::Off => true,
         ReplyMode::SkipNext => {
             cx.client.reply = ReplyMode::Skip;
@@ -71,8 +74,16 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
     if silent && !kept {
         out.truncate(mark);
     }
-    out.bytes.extend_from_slice(&pubsub::take_own());
+    push_own(out);
     true
+}
+
+/// Appends what the command published to its own caller: after the whole reply,
+/// that of a transaction too.
+fn push_own(out: &mut Out) {
+    if pubsub::has_own() {
+        out.bytes.extend_from_slice(&pubsub::take_own());
+    }
 }
 
 /// Commands that answer with pushes, which `CLIENT REPLY` does not stop.
@@ -223,13 +234,6 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
     }
     if cx.in_exec && turned_off(reply, cx.client.reply) && !only_pushes(command) {
         out.truncate(mark);
-    }
-    // If replies are off, `execute` sends it in the end.
-    if cx.client.subscriptions() > 0 && cx.client.reply == ReplyMode::On {
-        let own = pubsub::take_own();
-        if !own.is_empty() {
-            out.insert(mark, &own);
-        }
     }
     if cx.client.blocked.is_some() {
         // It is counted when it has been served.

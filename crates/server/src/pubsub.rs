@@ -6,9 +6,10 @@
 //! which what waits in the mailbox is part.
 //!
 //! What a command publishes to its own caller (`PUBLISH` to a channel one is
-//! subscribed to, or the keyspace event of one's own write) goes before that
-//! command's reply, as in Redis: such messages do not take the way through the
-//! mailbox but wait in [`OWN`] until the reply is written.
+//! subscribed to, or the keyspace event of one's own write) goes after that
+//! command's reply, or that of the whole transaction, as since Redis 7.2: such
+//! messages do not take the way through the mailbox but wait in [`OWN`] until the
+//! reply is written.
 //!
 //! | operation | cost |
 //! | --- | --- |
@@ -60,8 +61,9 @@ impl Registry {
 thread_local! {
     /// The client whose command this thread executes; 0 for none.
     static CALLER: Cell<u64> = const { Cell::new(0) };
-    /// What that command published to its own caller.
+    /// What that command published to its own caller, and whether it did.
     static OWN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static ANY_OWN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Says whose command this thread executes, until it is dropped.
@@ -90,8 +92,15 @@ impl Drop for Caller {
     }
 }
 
+/// Whether the command published anything to its own caller.
+#[inline]
+pub(crate) fn has_own() -> bool {
+    ANY_OWN.get()
+}
+
 /// Takes what the command published to its own caller.
 pub(crate) fn take_own() -> Vec<u8> {
+    ANY_OWN.set(false);
     OWN.take()
 }
 
@@ -239,6 +248,7 @@ fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usi
         };
         if subscriber.id == caller {
             OWN.with_borrow_mut(|own| own.extend_from_slice(encoded));
+            ANY_OWN.set(true);
             continue;
         }
         let waiting = subscriber.push(encoded) + subscriber.figures.output_bytes.load(Relaxed);
