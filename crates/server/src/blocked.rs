@@ -101,6 +101,8 @@ pub(crate) enum Reason {
     Timeout,
     /// It is told that somebody did it.
     Unblocked,
+    /// This node may no longer execute commands on its keys; the error.
+    Refused(&'static str),
 }
 
 type Place = (usize, usize);
@@ -262,16 +264,21 @@ impl Waiter {
             Reason::Unblocked => {
                 writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
             }
+            Reason::Refused(error) => writer.error(error),
         }
         let reply = vec![Bytes::from(reply).into()];
         let ended = self.finish(&server.blocked, &mut self.state.lock(), reply);
         if ended {
-            let failed = reason == Reason::Unblocked;
+            let error = match reason {
+                Reason::Timeout => None,
+                Reason::Unblocked => Some("UNBLOCKED"),
+                Reason::Refused(error) => error.split(' ').next(),
+            };
             server.stats.add(Stat::total_commands_processed, 1);
-            server.monitor.ended(worker, self.command, failed);
-            if failed {
+            server.monitor.ended(worker, self.command, error.is_some());
+            if let Some(code) = error {
                 server.stats.add(Stat::total_error_replies, 1);
-                server.monitor.error("UNBLOCKED");
+                server.monitor.error(code);
             }
         }
         ended
@@ -334,6 +341,22 @@ impl Server {
     /// Ends a client's waiting; false if it does not wait.
     pub(crate) fn unblock(&self, worker: usize, client: u64, reason: Reason) -> bool {
         self.blocked.waiter(client).is_some_and(|waiter| waiter.end(self, worker, reason))
+    }
+
+    /// Ends the waiting of those whose keys this node no longer serves, or that
+    /// may not be served: what they wait for will not be written here.
+    pub(crate) fn refuse_waiters(&self, worker: usize) {
+        if self.blocked.clients() == 0 || !self.cluster.may_refuse() {
+            return;
+        }
+        let waiters: Vec<_> = self.blocked.registry.lock().clients.values().cloned().collect();
+        for waiter in waiters {
+            // All of its keys are of one slot.
+            let slot = waiter.keys.first().map(|key| usize::from(snug_store::cluster_slot(key)));
+            if let Some(error) = slot.and_then(|slot| self.cluster.refusal(&self.config, slot)) {
+                waiter.end(self, worker, Reason::Refused(error));
+            }
+        }
     }
 
     /// Serves the clients that wait for what this thread has made ready. To be

@@ -20,8 +20,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-const NOT_SERVED: Error = Error::new("CLUSTERDOWN Hash slot not served");
-const DOWN: Error = Error::new("CLUSTERDOWN The cluster is down");
+const NOT_SERVED_TEXT: &str = "CLUSTERDOWN Hash slot not served";
+const DOWN_TEXT: &str = "CLUSTERDOWN The cluster is down";
+const NOT_SERVED: Error = Error::new(NOT_SERVED_TEXT);
+const DOWN: Error = Error::new(DOWN_TEXT);
 const DOWN_FOR_WRITES: Error =
     Error::new("CLUSTERDOWN The cluster is down and only accepts read commands");
 
@@ -142,6 +144,26 @@ impl Cluster {
     pub(crate) fn is_up(&self, config: &Config) -> bool {
         self.complete.load(Relaxed)
             || (self.slots() > 0 && !config.is_on(Param::ClusterRequireFullCoverage))
+    }
+
+    /// Whether there may be slots of which [`refusal`](Self::refusal) says
+    /// something: false without a cluster, and while all slots are served.
+    #[inline]
+    pub(crate) fn may_refuse(&self) -> bool {
+        self.enabled && !self.complete.load(Relaxed)
+    }
+
+    /// The error that a client is told that waits for a key of this slot, if it
+    /// waits in vain. Reads are not exempt while the cluster is down: a write
+    /// would have to end the waiting.
+    pub(crate) fn refusal(&self, config: &Config, slot: usize) -> Option<&'static str> {
+        if !self.is_up(config) {
+            Some(DOWN_TEXT)
+        } else if !self.serves(slot) {
+            Some(NOT_SERVED_TEXT)
+        } else {
+            None
+        }
     }
 
     /// Serves no slot any more; if `hard`, under a new name.

@@ -213,6 +213,7 @@ async fn clock(server: Arc<Server>, worker: usize) {
             server.peak_memory.fetch_max(snug_store::memory::used(), Relaxed);
             disconnect_idle(&server, now);
             check_soft_limits(&server);
+            server.refuse_waiters(worker);
         }
         with(|scratch| sweeper.tick(&server, &scratch.session));
         loop {
