@@ -83,7 +83,14 @@ def _range_end(rng):
 
 def _new_id(rng):
     """An ID likely to be above the last: the second half of the space."""
-    return rng.choice([f"{rng.randint(0, 60)}-{rng.randint(0, 9)}", f"{rng.randint(1, 60)}-*", str(rng.randint(1, 60)), _id(rng)])
+    drawn = _id(rng).replace("18446744073709551615-18446744073709551615", "60-9")
+    return rng.choice([f"{rng.randint(0, 60)}-{rng.randint(0, 9)}", f"{rng.randint(1, 60)}-*", str(rng.randint(1, 60)), drawn])
+
+
+def _last_id(rng):
+    """An ID above all of `_new_id`: below the highest that was deleted, XSETID is
+    refused since 7.2."""
+    return f"{rng.randint(61, 64)}-{rng.randint(0, 9)}"
 
 
 def _trim(rng):
@@ -128,6 +135,7 @@ DRAW = {
     "F": lambda r: r.choice(["0.1", "1", "-1.5", "1e3", "3.0", "0.000001", "1e17", "123456.789", "-0.1", "1e-5", str(_integer(r))]),
     "ID": _id,
     "NEWID": _new_id,
+    "LASTID": _last_id,
     "END": _range_end,
     "TRIM": _trim,
     "EXPIRY": _expiry,
@@ -280,8 +288,8 @@ xread streams K K ID $
 xinfo stream K
 xinfo stream K full
 xinfo stream K full count S
-xsetid K NEWID
-xsetid K NEWID entriesadded S maxdeletedid ID
+xsetid K LASTID
+xsetid K LASTID entriesadded S maxdeletedid ID
 rename K K
 copy K K replace
 expire K LATER
@@ -334,7 +342,7 @@ xinfo stream K full count S
 xdel K ID+
 xdel K ID+
 xtrim K TRIM
-xsetid K NEWID
+xsetid K LASTID
 xread streams K ID
 rename K K
 copy K K replace

@@ -114,6 +114,16 @@ def test_after_a_swap_the_other_stream_is_waited_for(running):
     assert entries(reader.reply()) == [b"1-1"]
 
 
+@pytest.mark.snug_only
+def test_who_waits_for_the_last_entry_is_given_the_last(running):
+    admin, reader = running.connect(), running.connect()
+    reader.send("XREAD", "BLOCK", "0", "COUNT", "9", "STREAMS", "s", "+")
+    waits(admin, 1)
+    for command in ["MULTI", "XADD s 1-1 a 1", "XADD s 2-1 a 1", "XADD s 3-1 a 1", "EXEC"]:
+        admin.call(*command.split())
+    assert entries(reader.reply()) == [b"3-1"]
+
+
 def test_many_are_served_in_the_order_in_which_they_came(running):
     admin = running.connect()
     admin.call("XGROUP", "CREATE", "s", "g", "$", "MKSTREAM")

@@ -3,8 +3,8 @@
 //!
 //! Both lock all streams they name first, so that a client that has to wait is
 //! registered before anything can be added (see [`crate::blocked`]). A waiting
-//! command is executed again by whoever adds something; `$` and `+` stand for
-//! what they stood for at first.
+//! command is executed again by whoever adds something; `$` stands for what it
+//! stood for at first, `+` for the last entry whenever that is.
 
 use super::quoted;
 use super::streams::{parse_id, with_scratch, write_entry, write_range};
@@ -104,9 +104,11 @@ fn parse(args: Args<'_>, by_group: bool) -> Result<Options<'_>, Error> {
             at += 2;
         } else if more > 0 && args.is(at, "streams") {
             if !more.is_multiple_of(2) {
-                return Err(Error::new(
-                    "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-                ));
+                return Err(Error::new(if by_group {
+                    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified."
+                } else {
+                    "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified."
+                }));
             }
             (options.first, options.streams) = (at + 1, more / 2);
             break;
@@ -153,7 +155,7 @@ fn xreadgroup(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(),
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     Id(StreamId),
-    /// What the ID is that the client asked for by a sign, at this moment.
+    /// What `$` is at this moment.
     Resolved(StreamId),
     /// `>`: after what the group was given.
     Group,
@@ -232,9 +234,9 @@ fn after(id: &[u8], stream: Option<&Stream>, by_group: bool) -> Result<After, Er
         )),
         b"$" => Ok(After::Resolved(stream.map_or(StreamId::MIN, Stream::last_id))),
         b"+" => {
-            let Some(stream) = stream else { return Ok(After::Resolved(StreamId::MIN)) };
+            let Some(stream) = stream else { return Ok(After::Id(StreamId::MIN)) };
             let last = with_scratch(|scratch| stream.last_live_id(scratch))?;
-            Ok(After::Resolved(last.and_then(StreamId::prev).unwrap_or(stream.last_id())))
+            Ok(After::Id(last.and_then(StreamId::prev).unwrap_or(stream.last_id())))
         }
         b">" if by_group => Ok(After::Group),
         b">" => Err(Error::new(

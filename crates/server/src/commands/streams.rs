@@ -228,9 +228,8 @@ impl NewId {
         let id = match self {
             Self::Any if now > last.ms => StreamId::new(now, 0),
             Self::Any => last.next().ok_or(NOT_GREATER)?,
-            // What redis-server 7.0 says when a millisecond has no number left.
             Self::AnySeq(ms) if ms == last.ms => {
-                StreamId::new(ms, last.seq.checked_add(1).ok_or(TOO_LARGE)?)
+                StreamId::new(ms, last.seq.checked_add(1).ok_or(NOT_GREATER)?)
             }
             Self::AnySeq(ms) => StreamId::new(ms, 0),
             Self::Given(id) => id,
@@ -516,6 +515,11 @@ fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
     if let Some(stream) = slot.stream(found) {
+        if id < stream.max_deleted_id() {
+            return Err(Error::new(
+                "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+            ));
+        }
         let top = with_scratch(|scratch| stream.last_live_id(scratch))?;
         if top.is_some_and(|top| id < top) {
             return Err(Error::new(
