@@ -1,5 +1,9 @@
 //! Glob patterns as Redis matches them: `*`, `?`, `[abc]`, `[^a-z]`, `\x`.
 
+/// The most stars that lead anywhere: a text that would need more does not match.
+/// Redis's own bound since 7.2.6, there on its recursion.
+const STARS_MAX: u32 = 1000;
+
 /// Whether all of `text` matches `pattern`.
 ///
 /// Iterative, with the last `*` to fall back to: O(pattern × text) at worst,
@@ -8,11 +12,18 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
     let fold = |b: u8| if ignore_case { b.to_ascii_lowercase() } else { b };
     let (mut p, mut t) = (0, 0);
     let mut star = None;
+    let mut stars = 0;
     loop {
         if p < pattern.len() && pattern[p] == b'*' {
-            p += 1;
+            while pattern.get(p) == Some(&b'*') {
+                p += 1;
+            }
             if p == pattern.len() {
                 return true;
+            }
+            stars += 1;
+            if stars > STARS_MAX {
+                return false;
             }
             star = Some((p, t));
             continue;
@@ -109,6 +120,15 @@ mod tests {
             );
         }
         assert!(matches(b"HeLLo*", b"hEllO there", true));
+    }
+
+    #[test]
+    fn stars_are_bounded() {
+        let text = vec![b'a'; 3000];
+        let stars = |n| b"*?".repeat(n);
+        assert!(matches(&stars(1000), &text, false));
+        assert!(!matches(&stars(1001), &text, false));
+        assert!(matches(&[b'*'; 3000], &text, false), "a run of stars is one");
     }
 
     #[test]
