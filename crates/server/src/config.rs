@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Int { min: i64, max: i64 },
     /// A number of bytes, with `k`, `kb`, `m`, `mb`, `g`, `gb` understood.
     Memory { min: i64, max: i64 },
+    /// A number of bytes, or a percentage of `maxmemory`, kept as a negative number.
+    MemoryOrPercent,
     /// One of these words.
     Enum(&'static [&'static str]),
     /// Any text.
@@ -141,8 +143,8 @@ parameters! {
     DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
     IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     ReplicaPriority "replica-priority" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    MinReplicasToWrite "min-replicas-to-write" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    MinReplicasMaxLag "min-replicas-max-lag" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    MinReplicasToWrite "min-replicas-to-write" Kind::Int { min: 0, max: i32::MAX as i64 }, "0", MUTABLE, "Replicas without which writes are refused; 0 for none. There are no replicas yet.";
+    MinReplicasMaxLag "min-replicas-max-lag" Kind::Int { min: 0, max: i32::MAX as i64 }, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
     ReplPingReplicaPeriod "repl-ping-replica-period" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
     ReplTimeout "repl-timeout" Kind::Int { min: i64::MIN, max: i64::MAX }, "60", MUTABLE, "Accepted for compatibility, without effect.";
     ReplBacklogTtl "repl-backlog-ttl" Kind::Int { min: i64::MIN, max: i64::MAX }, "3600", MUTABLE, "Accepted for compatibility, without effect.";
@@ -178,7 +180,7 @@ parameters! {
     AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE, "Accepted for compatibility, without effect.";
     HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE, "Accepted for compatibility, without effect.";
     ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE, "Accepted for compatibility, without effect.";
-    MaxmemoryClients "maxmemory-clients" BYTES, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Accepted for compatibility, without effect.";
     Dbfilename "dbfilename" Kind::Text, "dump.rdb", MUTABLE, "Accepted for compatibility, without effect.";
     Appendfilename "appendfilename" Kind::Text, "appendonly.aof", MUTABLE, "Accepted for compatibility, without effect.";
     Appenddirname "appenddirname" Kind::Text, "appendonlydir", MUTABLE, "Accepted for compatibility, without effect.";
@@ -235,6 +237,7 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("slave-ignore-maxmemory", "replica-ignore-maxmemory"),
     ("slave-priority", "replica-priority"),
     ("slave-lazy-flush", "replica-lazy-flush"),
+    ("slaveof", "replicaof"),
     ("min-slaves-to-write", "min-replicas-to-write"),
     ("min-slaves-max-lag", "min-replicas-max-lag"),
     ("repl-ping-slave-period", "repl-ping-replica-period"),
@@ -283,6 +286,18 @@ impl Param {
             Kind::Memory { min, max } => {
                 let n = parse_memory(value).ok_or("argument must be a memory value")?;
                 within(n, min, max, n.to_string())
+            }
+            Kind::MemoryOrPercent => {
+                let percent = value.strip_suffix('%').and_then(|n| n.parse::<i64>().ok());
+                match percent.filter(|&percent| percent >= 0) {
+                    Some(percent @ 0..=100) => Ok((format!("{percent}%"), -percent)),
+                    Some(_) => Err("percentage argument must be less or equal to 100".into()),
+                    None => {
+                        let n = parse_memory(value);
+                        let n = n.ok_or("argument must be a memory or percent value")?;
+                        within(n, 0, i64::MAX, n.to_string())
+                    }
+                }
             }
             Kind::Enum(words) => {
                 let n = words.iter().position(|word| word.eq_ignore_ascii_case(value));

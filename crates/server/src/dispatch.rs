@@ -103,6 +103,21 @@ fn waits(cx: &Context<'_>, command: &'static Command) -> bool {
     }
 }
 
+const NO_REPLICAS: Error = Error::new("NOREPLICAS Not enough good replicas to write.");
+
+/// Whether the command would write, alone or as a transaction, and may not for
+/// want of replicas: there are none.
+fn lacks_replicas(cx: &Context<'_>, command: &Command) -> bool {
+    let config = &cx.server.config;
+    if config.number(Param::MinReplicasToWrite) == 0 || config.number(Param::MinReplicasMaxLag) == 0
+    {
+        return false;
+    }
+    let queue = cx.client.multi.as_ref().filter(|_| command.name == "exec");
+    command.has(flags::WRITE)
+        || queue.is_some_and(|multi| multi.queue.iter().any(|(c, _)| c.has(flags::WRITE)))
+}
+
 /// Finds the command and checks that this client may call it now. `EXEC` that
 /// may not be called ends the transaction and says why.
 fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error> {
@@ -113,6 +128,9 @@ fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error
     }
     if refused.is_ok() {
         refused = has_room(cx, command).map_err(|error| (error, true));
+    }
+    if refused.is_ok() && lacks_replicas(cx, command) {
+        refused = Err((NO_REPLICAS, true));
     }
     if refused.is_ok() && cx.client.in_pubsub_mode() && !passes_pubsub(command) {
         let error = format!(
