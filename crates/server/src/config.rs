@@ -72,8 +72,8 @@ const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
 const ACCESS: Kind = Kind::Enum(&["no", "yes", "local"]);
 
 parameters! {
-    Port "port" Kind::Int { min: 0, max: 65_535 }, "6379", FIXED, "TCP port to listen on; 0 for none.";
-    Bind "bind" Kind::Text, "127.0.0.1", FIXED, "Addresses to listen on.";
+    Port "port" Kind::Int { min: 0, max: 65_535 }, "6379", MUTABLE, "TCP port to listen on; 0 for none.";
+    Bind "bind" Kind::Text, "127.0.0.1", MUTABLE, "Addresses to listen on.";
     Dir "dir" Kind::Text, ".", MUTABLE, "Directory to work in.";
     Workers "workers" Kind::Int { min: 0, max: 64 }, "0", FIXED, "Worker threads; 0 for one per core.";
     TcpBacklog "tcp-backlog" Kind::Int { min: 0, max: 65_535 }, "511", FIXED, "Length of the queue of connections to be accepted.";

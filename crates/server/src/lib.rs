@@ -25,6 +25,7 @@ mod glob;
 mod large;
 mod latency;
 mod lcs;
+mod listening;
 mod log;
 mod metrics;
 mod monitor;

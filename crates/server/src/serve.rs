@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::config::{Config, PARAMETERS, Param};
+use crate::listening;
 use crate::log;
 use crate::server::Server;
 use crate::worker;
@@ -67,28 +68,19 @@ fn start(flags: &[String]) -> Result<(), String> {
     let server = Server::new(config, cluster, workers);
     server.apply_policy()?;
     server.eviction_configured();
-    let backlog = server.config.number(Param::TcpBacklog) as i32;
-    let addresses = worker::addresses(&server.config, Param::Bind, Param::Port)?;
+    let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
+    let addresses = server.listening.apply(&server.config)?;
     let admin = listen_for_admin(&server)?;
-    let listen = |shared| {
-        let sockets = addresses.iter().map(|&address| {
-            let socket = worker::listen(address, backlog, shared);
-            socket.map_err(|e| format!("can't bind to {address}: {e}"))
-        });
-        sockets.collect::<Result<Vec<_>, _>>()
-    };
-    // Alone first: a port that another process shares is taken, not shared.
-    drop(listen(false)?);
     snug_store::memory::tune();
     allow_huge_pages(&server.config);
     crate::trainer::start(&server).map_err(|e| format!("could not start the trainer: {e}"))?;
     let mut threads = Vec::new();
-    for number in 0..workers {
-        let (server, sockets) = (Arc::clone(&server), listen(true)?);
+    for (number, doors) in doors.into_iter().enumerate() {
+        let server = Arc::clone(&server);
         let thread = std::thread::Builder::new().name(format!("worker-{number}"));
         let thread = thread.spawn(move || {
             let run =
-                std::panic::AssertUnwindSafe(|| worker::run(Arc::clone(&server), number, sockets));
+                std::panic::AssertUnwindSafe(|| worker::run(Arc::clone(&server), number, doors));
             if let Err(error) = std::panic::catch_unwind(run).unwrap_or(Ok(())) {
                 tracing::error!(%error, worker = number, "worker failed");
             }
@@ -113,12 +105,12 @@ fn start(flags: &[String]) -> Result<(), String> {
 /// The admin port's sockets, if it is wanted, and its token.
 fn listen_for_admin(server: &Server) -> Result<Vec<Socket>, String> {
     let config = &server.config;
-    let addresses = worker::addresses(config, Param::AdminBind, Param::AdminPort)?;
+    let addresses = listening::addresses(config, Param::AdminBind, Param::AdminPort)?;
     if !addresses.is_empty() && config.text(Param::AdminToken).is_empty() {
         let _ = server.admin_token.set(crate::admin::token(config)?);
     }
     let sockets = addresses.iter().map(|&address| {
-        let socket = worker::listen(address, 128, false);
+        let socket = listening::listen(address, 128, false);
         socket.map_err(|e| format!("admin-port: can't bind to {address}: {e}"))
     });
     sockets.collect()

@@ -6,6 +6,7 @@ use crate::client::Shared;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::eviction::Exceeded;
+use crate::listening::Listening;
 use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
@@ -36,6 +37,7 @@ pub(crate) struct Server {
     pub blocked: Blocked,
     pub monitor: Monitor,
     pub cluster: Cluster,
+    pub listening: Listening,
     pub pause: Pause,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
@@ -85,6 +87,7 @@ impl Server {
                 Box::new(StoreEvents(Weak::clone(me))),
             ),
             cluster,
+            listening: Listening::default(),
             monitor: Monitor::new(workers),
             pause: Pause::default(),
             trainer: Trainer::default(),

@@ -4,24 +4,27 @@
 
 use crate::ahead::Ahead;
 use crate::client::Shared;
-use crate::config::{Config, Param};
+use crate::config::Param;
 use crate::connection::{Connection, End};
 use crate::eviction::evict_in_background;
+use crate::listening::Doors;
 use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
 use crate::sweeper::Sweeper;
 use snug_codec::pool::Pool;
 use snug_store::Session;
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{SockRef, TcpKeepalive};
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// What all connections of a worker share, one at a time: buffers that stay
@@ -59,47 +62,8 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     })
 }
 
-/// A socket that listens at `address`; each worker has its own.
-pub(crate) fn listen(address: SocketAddr, backlog: i32, shared: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shared)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(backlog)?;
-    Ok(socket)
-}
-
-/// The addresses that the configuration names, for clients or for the admin
-/// port. A name with `-` before it may be unavailable.
-pub(crate) fn addresses(
-    config: &Config,
-    bind: Param,
-    port: Param,
-) -> Result<Vec<SocketAddr>, String> {
-    let (bind, port) = (config.text(bind), config.number(port) as u16);
-    let mut addresses = Vec::new();
-    for name in bind.split_ascii_whitespace().filter(|_| port != 0) {
-        let optional = name.starts_with('-');
-        let host = match name.trim_start_matches('-') {
-            "*" => "0.0.0.0",
-            "::*" => "::",
-            host => host,
-        };
-        match (host, port).to_socket_addrs() {
-            Ok(found) => addresses.extend(found.take(1)),
-            Err(_) if optional => {}
-            Err(e) => return Err(format!("can't bind to '{name}': {e}")),
-        }
-    }
-    Ok(addresses)
-}
-
 /// Runs a worker until the server ends.
-pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> io::Result<()> {
+pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Result<()> {
     SCRATCH.set(Some(Scratch {
         session: server.store.session(),
         input: vec![0; INPUT_BYTES],
@@ -114,10 +78,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> i
         .event_interval(31)
         .build()?;
     runtime.block_on(async {
-        for socket in sockets {
-            let listener = TcpListener::from_std(socket.into())?;
-            tokio::spawn(accept(Arc::clone(&server), listener));
-        }
+        tokio::spawn(listen(Arc::clone(&server), doors));
         tokio::spawn(clock(Arc::clone(&server), worker));
         tokio::spawn(evict_in_background(Arc::clone(&server)));
         while !server.ending.load(Relaxed) {
@@ -130,6 +91,27 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, sockets: Vec<Socket>) -> i
     })
     // Dropping the runtime drops every connection, whose replies have been
     // written.
+}
+
+/// Accepts connections wherever this worker is told to.
+async fn listen(server: Arc<Server>, mut doors: Doors) {
+    let mut accepting = HashMap::new();
+    while let Some(change) = doors.recv().await {
+        for address in &change.closed {
+            if let Some(task) = accepting.remove(address) {
+                JoinHandle::abort(&task);
+            }
+        }
+        for (address, socket) in change.opened {
+            match TcpListener::from_std(socket.into()) {
+                Ok(listener) => {
+                    let task = tokio::spawn(accept(Arc::clone(&server), listener));
+                    accepting.insert(address, task);
+                }
+                Err(error) => tracing::error!(%address, %error, "cannot listen"),
+            }
+        }
+    }
 }
 
 async fn accept(server: Arc<Server>, listener: TcpListener) {

@@ -8,6 +8,7 @@ use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::glob;
 use crate::out::Out;
+use crate::server::Server;
 use crate::stats::Stat;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -97,24 +98,52 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     for (param, value) in &wanted {
         param.check(value).map_err(|why| failed(param.declaration().name.as_bytes(), &why))?;
     }
-    for (param, value) in &wanted {
-        let name = param.declaration().name.as_bytes();
-        cx.server.config.set(*param, value).map_err(|why| failed(name, &why))?;
-        if *param == Param::Dir {
-            std::env::set_current_dir(value).map_err(|e| failed(name, &e.to_string()))?;
+    let before: Vec<(Param, String)> =
+        wanted.iter().map(|(param, _)| (*param, cx.server.config.text(*param))).collect();
+    let folder = std::env::current_dir();
+    if let Err((param, why)) = put_in_force(cx.server, &wanted) {
+        // What was in force was once, so that nothing can be wrong with it now.
+        let _ = put_in_force(cx.server, &before);
+        if let Ok(folder) = folder {
+            let _ = std::env::set_current_dir(folder);
         }
-        if *param == Param::PackPolicy {
-            cx.server.apply_policy().map_err(|why| failed(name, &why))?;
-        }
-        if *param == Param::LogLevel {
-            crate::log::set_level(&cx.server.config);
-        }
-        let eviction = [Param::MaxMemory, Param::MaxMemoryPolicy, Param::LfuLogFactor];
-        if eviction.contains(param) {
-            cx.server.eviction_configured();
-        }
+        return Err(failed(param.declaration().name.as_bytes(), &why));
     }
     out.w().ok();
+    Ok(())
+}
+
+/// Sets parameters, and has whoever follows them act on it.
+fn put_in_force(server: &Server, wanted: &[(Param, String)]) -> Result<(), (Param, String)> {
+    for (param, value) in wanted {
+        server.config.set(*param, value).map_err(|why| (*param, why))?;
+    }
+    for (param, value) in wanted {
+        apply(server, *param, value).map_err(|why| (*param, why))?;
+    }
+    Ok(())
+}
+
+fn apply(server: &Server, param: Param, value: &str) -> Result<(), String> {
+    match param {
+        Param::Dir => std::env::set_current_dir(value).map_err(|e| e.to_string())?,
+        Param::PackPolicy => server.apply_policy()?,
+        Param::LogLevel => crate::log::set_level(&server.config),
+        Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
+            server.eviction_configured();
+        }
+        Param::Port | Param::Bind => {
+            server.listening.apply(&server.config).map_err(|error| {
+                tracing::warn!(%error, "CONFIG SET: cannot listen");
+                let redis = match param {
+                    Param::Port => "Unable to listen on this port. Check server logs.",
+                    _ => "Failed to bind to specified addresses.",
+                };
+                redis.to_owned()
+            })?;
+        }
+        _ => {}
+    }
     Ok(())
 }
 
