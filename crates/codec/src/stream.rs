@@ -96,6 +96,7 @@ struct PackStream<'a> {
     codec: Codec,
     raw: &'a Segments,
     at: usize,
+    piece_bytes_max: usize,
     header_len: usize,
     /// The header and what the codec made, as far as not yet in `out`.
     made: Made,
@@ -190,13 +191,16 @@ impl<'a> PackStream<'a> {
             ws.compressor.begin(&parameters)?;
         }
         let made = Made::new(codec, level, scratch);
-        Ok(Self { ws, codec, raw, at: 0, header_len, made, out: Segments::default() })
+        let piece_bytes_max =
+            if codec == Codec::Zstd { zstd_piece::BYTES_MAX } else { SEGMENT_BYTES };
+        let (at, out) = (0, Segments::default());
+        Ok(Self { ws, codec, raw, at, piece_bytes_max, header_len, made, out })
     }
 
     /// Packs the next piece; whether there is more to do.
     fn step(&mut self, bytes: usize) -> Result<bool, PackError> {
         let room = SEGMENT_BYTES - self.at % SEGMENT_BYTES;
-        let end = self.at + bytes.min(room);
+        let end = self.at + bytes.min(room).min(self.piece_bytes_max);
         let piece = self.raw.range(self.at, end).next().unwrap_or(&[]);
         let first = self.at == 0;
         self.at += piece.len();
@@ -294,7 +298,7 @@ impl<'a> UnpackStream<'a> {
         let corrupt = UnpackError::Corrupt(self.codec);
         let read = match &mut self.from {
             From::Zstd { ws, packed } => {
-                return zstd_piece::unpack(ws, packed, &mut self.out).ok_or(corrupt);
+                return zstd_piece::unpack(ws, packed, bytes, &mut self.out).ok_or(corrupt);
             }
             From::None(reader) => read_piece(reader, bytes, &mut self.out),
             From::Lz4(reader) => read_piece(reader, bytes, &mut self.out),
@@ -354,6 +358,16 @@ mod zstd_piece {
     use crate::ZstdError;
     use crate::zstd_static::Compressor;
 
+    /// The largest piece to pack, and so the largest block. In blocks of twice as
+    /// much zstd looks for where best to divide them, a third of its time on what
+    /// repeats much; and its window, which it counts from a block's end, would hold
+    /// nothing of the segment before.
+    pub(super) const BYTES_MAX: usize = SEGMENT_BYTES / 2;
+
+    /// Headers and blocks that are taken at once, of which crafted ones may all be
+    /// empty: as many as a segment of the smallest pieces has.
+    const STEPS_MAX: usize = 2 * SEGMENT_BYTES / PIECE_BYTES_MIN;
+
     /// Packs a piece of `raw`, which the caller keeps whole until the frame ends.
     pub(super) fn pack(
         compressor: &mut Compressor,
@@ -372,39 +386,46 @@ mod zstd_piece {
         unsafe { compressor.pack_piece(piece, last, out) }
     }
 
-    /// Unpacks one block; whether there is more to do.
+    /// Unpacks blocks of at least so many `bytes`; whether there is more to do.
     pub(super) fn unpack(
         ws: &mut Workspace,
         packed: &mut SegmentsReader<'_>,
+        bytes: usize,
         out: &mut SegmentsFiller,
     ) -> Option<bool> {
-        let wanted = ws.decompressor.wants();
-        if wanted == 0 {
-            let ended = out.remaining() == 0 && packed.at == packed.chain.len();
-            return ended.then_some(false);
-        }
-        let mut block = packed.next(wanted);
-        if block.len() < wanted {
-            // The block lies across segments of the packed chain.
-            ws.scratch.clear();
-            for part in packed.chain.range(packed.at, packed.at.saturating_add(wanted)) {
-                ws.scratch.extend_from_slice(part);
+        let enough = out.filled().saturating_add(bytes);
+        for _ in 0..STEPS_MAX {
+            let wanted = ws.decompressor.wants();
+            if wanted == 0 {
+                let ended = out.remaining() == 0 && packed.at == packed.chain.len();
+                return ended.then_some(false);
             }
-            block = &ws.scratch;
+            let mut part = packed.next(wanted);
+            if part.len() < wanted {
+                // It lies across segments of the packed chain.
+                ws.scratch.clear();
+                for part in packed.chain.range(packed.at, packed.at.saturating_add(wanted)) {
+                    ws.scratch.extend_from_slice(part);
+                }
+                part = &ws.scratch;
+            }
+            if part.len() != wanted {
+                return None;
+            }
+            let room = out.spare_uninit();
+            // SAFETY: zstd looks back at most one window, which is one segment, and
+            // at no more than two runs of memory: the segment being filled and the
+            // one before. The filler keeps both where they are: a filled segment is
+            // only moved by its handle. Where a crafted frame claims a larger
+            // window, zstd still bounds every look back by those two runs.
+            let written = unsafe { ws.decompressor.step(part, room) }.ok()?;
+            packed.at += wanted;
+            // SAFETY: zstd has written them.
+            unsafe { out.advance_written(written) };
+            if out.filled() >= enough {
+                break;
+            }
         }
-        if block.len() != wanted {
-            return None;
-        }
-        let room = out.spare_uninit();
-        // SAFETY: zstd looks back at most one window, which is one segment, and
-        // at no more than two runs of memory: the segment being filled and the
-        // one before. The filler keeps both where they are: a filled segment is
-        // only moved by its handle. Where a crafted frame claims a larger
-        // window, zstd still bounds every look back by those two runs.
-        let written = unsafe { ws.decompressor.step(block, room) }.ok()?;
-        packed.at += wanted;
-        // SAFETY: zstd has written them.
-        unsafe { out.advance_written(written) };
         Some(true)
     }
 }
@@ -453,6 +474,18 @@ mod tests {
         let of_level_9 = len(9);
         assert!(of_level_9 * 2 < text.len());
         assert!((10..=22).all(|level| len(level) <= of_level_9 + of_level_9 / 50));
+    }
+
+    /// Blocks of nothing cost as much as others, and end no slice by their bytes.
+    #[test]
+    fn a_crafted_stream_of_empty_blocks_is_cut_into_slices() {
+        let frame = [&[0x18 | Codec::Zstd.number(), 1, 0, 0x38][..], &[0; 30_000]].concat();
+        let frame = Segments::from(&frame[..]);
+        let (mut ws, pace) =
+            (Workspace::new(WorkspaceConfig::default()), Ticks { tick: 100, ..Default::default() });
+        let work = unpack(&mut ws, &frame, &NoDictionaries, 1, &pace, 100);
+        assert!(drive(work, usize::MAX).unwrap().is_err());
+        assert!(pace.pauses.get() > 100);
     }
 
     fn some_value() -> impl Strategy<Value = Vec<u8>> {
