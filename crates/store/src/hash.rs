@@ -10,6 +10,7 @@
 //! and everything else stays the same. The hash is seeded per process, so
 //! nobody outside can build keys that collide.
 
+use crate::crc16::{crc16, crc16_until_brace};
 use memchr::memchr;
 use std::hash::{BuildHasher, Hasher};
 
@@ -107,72 +108,6 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// CRC16/XMODEM (polynomial 0x1021).
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| advance(crc, byte))
-}
-
-#[inline]
-fn advance(crc: u16, byte: u8) -> u16 {
-    (crc << 8) ^ CRC16[0][usize::from((crc >> 8) as u8 ^ byte)]
-}
-
-/// [`crc16`] of bytes of which none is `{`, eight a step: table `k` advances a
-/// byte past `k` more bytes.
-#[inline]
-fn crc16_until_brace(bytes: &[u8]) -> Option<u16> {
-    const BRACES: u64 = u64::from_le_bytes([b'{'; 8]);
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let mut crc = 0u16;
-    let (steps, rest) = bytes.as_chunks::<8>();
-    for step in steps {
-        let word = u64::from_le_bytes(*step);
-        // A byte of `other` is 0 where the key has a brace; the classic test.
-        let other = word ^ BRACES;
-        if other.wrapping_sub(ONES) & !other & (ONES << 7) != 0 {
-            return None;
-        }
-        // The sum so far belongs to the first two bytes, its high byte first.
-        let word = word ^ u64::from(crc.swap_bytes());
-        let ahead = |at: usize| CRC16[7 - at][(word >> (8 * at)) as usize & 0xff];
-        crc = (ahead(0) ^ ahead(1) ^ ahead(2) ^ ahead(3))
-            ^ (ahead(4) ^ ahead(5) ^ ahead(6) ^ ahead(7));
-    }
-    for &byte in rest {
-        if byte == b'{' {
-            return None;
-        }
-        crc = advance(crc, byte);
-    }
-    Some(crc)
-}
-
-static CRC16: [[u16; 256]; 8] = {
-    let mut tables = [[0u16; 256]; 8];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u16) << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-            bit += 1;
-        }
-        tables[0][byte] = crc;
-        byte += 1;
-    }
-    let mut k = 1;
-    while k < tables.len() {
-        let mut byte = 0;
-        while byte < 256 {
-            let crc = tables[k - 1][byte];
-            tables[k][byte] = (crc << 8) ^ tables[0][(crc >> 8) as usize];
-            byte += 1;
-        }
-        k += 1;
-    }
-    tables
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,19 +121,5 @@ mod tests {
         assert_eq!(cluster_slot(b"foo{{bar}}zap"), crc16(b"{bar") & 16_383);
         assert_eq!(cluster_slot(b"foo{bar}{zap}"), cluster_slot(b"bar"));
         assert_eq!(cluster_slot(b""), 0);
-    }
-
-    #[test]
-    fn eight_bytes_a_step_is_one_byte_a_step() {
-        let bytes: Vec<u8> = (0..=255).filter(|&byte| byte != b'{').cycle().take(1000).collect();
-        for length in 0..300 {
-            assert_eq!(crc16_until_brace(&bytes[..length]), Some(crc16(&bytes[..length])));
-            let mut with_brace = bytes[..=length].to_vec();
-            for at in 0..length {
-                with_brace[at] = b'{';
-                assert_eq!(crc16_until_brace(&with_brace), None);
-                with_brace[at] = bytes[at];
-            }
-        }
     }
 }

@@ -23,6 +23,7 @@
 
 pub mod anatomy;
 pub mod cooling;
+mod crc16;
 mod entry;
 pub mod eviction;
 pub mod families;
