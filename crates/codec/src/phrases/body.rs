@@ -89,6 +89,29 @@ impl PhraseTable {
     /// Appends the `raw_len` bytes that `body` unpacks to. On `None`, when it is
     /// no body of that many, some may have been appended.
     pub(crate) fn unpack(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("bmi1")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt")
+        {
+            // SAFETY: the processor has what the function is compiled for.
+            #[allow(unsafe_code)]
+            return unsafe { self.unpack_at_once(body, raw_len, out) };
+        }
+        self.unpack_any(body, raw_len, out)
+    }
+
+    /// [`unpack_any`](Self::unpack_any) for processors that compare a code with
+    /// the bounds of all lengths at once, and count how many it reaches.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn unpack_at_once(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
+        self.unpack_any(body, raw_len, out)
+    }
+
+    #[inline(always)]
+    pub(super) fn unpack_any(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
         let before = out.len();
         out.resize(before + raw_len, 0);
         let to = &mut out[before..];
@@ -107,8 +130,8 @@ impl PhraseTable {
         }
     }
 
-    /// Unpacks lanes, a phrase of each in turn. Each has the bytes that it shares
-    /// with its neighbour.
+    /// Unpacks lanes, a few phrases of each in turn. Each has the bytes that it
+    /// shares with its neighbour.
     #[inline(always)]
     fn unpack_lanes<const N: usize>(
         &self,
@@ -126,14 +149,9 @@ impl PhraseTable {
             *lane = Some(Lane { bytes: bytes[n], at: 0, context, to });
         }
         let mut lanes = lanes.map(|lane| lane.expect("each was begun"));
-        while lanes.iter().all(|lane| !lane.to.is_empty()) {
+        while lanes.iter().any(|lane| !lane.to.is_empty()) {
             for (n, lane) in lanes.iter_mut().enumerate() {
-                lane.step(self, n % 2 == 1)?;
-            }
-        }
-        for (n, lane) in lanes.iter_mut().enumerate() {
-            while !lane.to.is_empty() {
-                lane.step(self, n % 2 == 1)?;
+                lane.advance(self, n % 2 == 1)?;
             }
         }
         let taken = |lane: &Lane<'_>| lane.at.div_ceil(8);
@@ -151,15 +169,35 @@ struct Lane<'a> {
     to: &'a mut [u8],
 }
 
+/// As many codes are within eight bytes, whatever bit they begin with.
+const AT_ONCE: usize = (64 - 7) / BITS_MAX as usize;
+
 impl Lane<'_> {
-    /// Unpacks a phrase, or the announcement of a common one; `None` if there is
-    /// none, or no room for it.
+    /// Unpacks some phrases, or announcements of common ones, unless all are;
+    /// `None` if there are none, or no room for them.
     #[inline(always)]
-    fn step(&mut self, table: &PhraseTable, from_back: bool) -> Option<()> {
-        let next = if from_back { bits_from_back } else { bits_at };
-        let (len, place) = table.books[self.context].find(next(self.bytes, self.at))?;
-        self.at += len as usize;
+    fn advance(&mut self, table: &PhraseTable, from_back: bool) -> Option<()> {
+        let mut bits = if from_back {
+            eight_from_back(self.bytes, self.at)
+        } else {
+            eight_at(self.bytes, self.at)
+        };
+        for _ in 0..AT_ONCE {
+            if self.to.is_empty() {
+                break;
+            }
+            self.step(table, &mut bits)?;
+        }
+        Some(())
+    }
+
+    /// Unpacks the phrase whose code is at the front of `bits`.
+    #[inline(always)]
+    fn step(&mut self, table: &PhraseTable, bits: &mut u64) -> Option<()> {
+        let (len, place) = table.books[self.context].find((*bits >> (64 - BITS_MAX)) as u32);
         let phrase = *table.symbols.get(place)?;
+        *bits <<= len;
+        self.at += len as usize;
         self.context = usize::from(phrase.context);
         table.phrases.copy(phrase, self.to)?;
         self.to = std::mem::take(&mut self.to).split_at_mut_checked(phrase.len())?.1;
@@ -167,34 +205,34 @@ impl Lane<'_> {
     }
 }
 
-/// The 15 bits from bit `at` on, 0 behind the end.
+/// The 57 bits or more from bit `at` on, 0 behind the end.
 #[inline(always)]
-fn bits_at(bytes: &[u8], at: usize) -> u32 {
+fn eight_at(bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.get(at / 8..).unwrap_or_default();
-    let four = rest.first_chunk::<4>().map_or_else(
+    let eight = rest.first_chunk().map_or_else(
         || {
-            let mut four = [0; 4];
-            four[..rest.len()].copy_from_slice(rest);
-            four
+            let from = |n: usize| rest.get(n).map_or(0, |&byte| u64::from(byte) << (56 - 8 * n));
+            (0..7).map(from).sum()
         },
-        |four| *four,
+        |eight| u64::from_be_bytes(*eight),
     );
-    u32::from_be_bytes(four) << (at % 8) >> (32 - BITS_MAX)
+    eight << (at % 8)
 }
 
 /// The same of a lane whose first byte is the last.
 #[inline(always)]
-fn bits_from_back(bytes: &[u8], at: usize) -> u32 {
+fn eight_from_back(bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.len().checked_sub(at / 8).map_or(&[][..], |end| &bytes[..end]);
-    let four = rest.last_chunk::<4>().map_or_else(
+    let eight = rest.last_chunk().map_or_else(
         || {
-            let mut four = [0; 4];
-            four[4 - rest.len()..].copy_from_slice(rest);
-            four
+            rest.iter()
+                .enumerate()
+                .map(|(n, &byte)| u64::from(byte) << (64 - 8 * (rest.len() - n)))
+                .sum()
         },
-        |four| *four,
+        |eight| u64::from_le_bytes(*eight),
     );
-    u32::from_le_bytes(four) << (at % 8) >> (32 - BITS_MAX)
+    eight << (at % 8)
 }
 
 /// Writes the codes of a lane, the highest bit of each byte first.

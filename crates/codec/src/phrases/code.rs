@@ -3,8 +3,8 @@
 //!
 //! Codes of one length are consecutive numbers, shorter ones before longer. So
 //! the next 15 bits, read as a number, tell the length of the code at their
-//! front by how many of 15 bounds they reach, and its place among all codes by
-//! one addition. A book for decoding thus takes 120 bytes whatever it holds,
+//! front by how many of 15 bounds they exceed, and its place among all codes by
+//! one addition. A book for decoding thus takes 96 bytes whatever it holds,
 //! which keeps those of all contexts in the nearest cache.
 
 /// The longest code, in bits.
@@ -36,25 +36,27 @@ impl Code {
     }
 }
 
-/// What codes are decoded by.
+/// What codes are decoded by: 96 bytes, of lengths from 1 up, and one more that
+/// nothing has.
 #[derive(Clone, Debug)]
 pub(super) struct Book {
-    /// For each length, the end of the codes up to it, in units of the longest.
-    ends: [i32; LENGTHS],
-    /// For each length from 1, what to add to a code to get its place.
-    places: [u32; LENGTHS],
+    /// For each length, the last of the codes up to it, in units of the longest:
+    /// of 16 bits, so that all are compared with at once.
+    lasts: [i16; LENGTHS + 1],
+    /// For each length, what to add to a code to get its place.
+    places: [u32; LENGTHS + 1],
 }
 
 impl Book {
     /// The length and the place of the code at the front of `bits` (15 of
-    /// them); `None` if there is no such code.
+    /// them); a place where nothing is if there is no such code.
     #[inline(always)]
-    pub(super) fn find(&self, bits: u32) -> Option<(u32, usize)> {
-        let reached: i32 = self.ends.iter().map(|&end| i32::from(bits as i32 >= end)).sum();
-        let reached = reached as u32;
-        let place = *self.places.get(reached as usize)?;
-        let code = bits >> (BITS_MAX - 1 - reached);
-        Some((reached + 1, code.wrapping_add(place) as usize))
+    pub(super) fn find(&self, bits: u32) -> (u32, usize) {
+        let front = bits as i16;
+        let behind: u16 = self.lasts.iter().map(|&last| u16::from(front > last)).sum();
+        let longer = u32::from(behind) % self.places.len() as u32;
+        let code = bits >> ((BITS_MAX - 1).wrapping_sub(longer) % 32);
+        (longer + 1, code.wrapping_add(self.places[longer as usize]) as usize)
     }
 }
 
@@ -79,7 +81,7 @@ impl Canonical {
             *counts.get_mut(usize::from(len).wrapping_sub(1))? += 1;
         }
         let (mut next, mut places_next) = ([0u32; LENGTHS], [0u32; LENGTHS]);
-        let mut book = Book { ends: [0; LENGTHS], places: [0; LENGTHS] };
+        let mut book = Book { lasts: [i16::MAX; _], places: [u32::MAX / 2; _] };
         let (mut code, mut place) = (0u32, first as u32);
         for (i, &count) in counts.iter().enumerate() {
             let unused = BITS_MAX - 1 - i as u32;
@@ -87,10 +89,10 @@ impl Canonical {
             book.places[i] = place.wrapping_sub(code);
             code += count;
             place += count;
-            book.ends[i] = (code << unused) as i32;
             if code > 2 << i {
                 return None;
             }
+            book.lasts[i] = ((code << unused) as i32 - 1) as i16;
             code <<= 1;
         }
         let mut order = vec![0; lengths.len()];
@@ -178,7 +180,7 @@ mod tests {
             for (symbol, code) in codes.codes.iter().enumerate() {
                 let free = BITS_MAX - code.len();
                 let bits = code.bits() << free | behind & ((1 << free) - 1);
-                let (len, place) = codes.book.find(bits).unwrap();
+                let (len, place) = codes.book.find(bits);
                 prop_assert_eq!(len, code.len());
                 prop_assert_eq!(usize::from(codes.order[place - first]), symbol);
             }

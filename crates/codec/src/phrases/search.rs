@@ -151,7 +151,7 @@ impl Phrases {
         if len <= COPY
             && let Some(to) = to.first_chunk_mut::<COPY>()
         {
-            *to = *self.bytes[start..].first_chunk::<COPY>()?;
+            *to = *self.bytes.get(start..start + COPY)?.first_chunk()?;
             return Some(());
         }
         to.get_mut(..len)?.copy_from_slice(&self.bytes[start..start + len]);

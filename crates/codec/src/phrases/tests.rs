@@ -51,11 +51,15 @@ fn packed(table: &PhraseTable, raw: &[u8]) -> Vec<u8> {
     body.split_off(6)
 }
 
+/// As this processor unpacks it, and as any does: the same.
 fn unpacked(table: &PhraseTable, body: &[u8], raw_len: usize) -> Option<Vec<u8>> {
-    let mut out = b"kept".to_vec();
-    table.unpack(body, raw_len, &mut out)?;
-    assert_eq!(&out[..4], b"kept");
-    Some(out.split_off(4))
+    let (mut here, mut anywhere) = (b"kept".to_vec(), b"kept".to_vec());
+    let found = table.unpack(body, raw_len, &mut here);
+    assert_eq!(table.unpack_any(body, raw_len, &mut anywhere), found);
+    found?;
+    assert_eq!(here, anywhere);
+    assert_eq!(&here[..4], b"kept");
+    Some(here.split_off(4))
 }
 
 /// What the table was trained on, anything else, and both mixed.
