@@ -43,6 +43,10 @@ pub(crate) struct Sweeper {
     released: Instant,
     /// Whose turn it is first: streams and strings alternate.
     strings_first: bool,
+    /// Whether there may be keys whose time has come, and blocks to pack. A walk over
+    /// all slots that finds none is not repeated until the clock ticks.
+    may_expire: bool,
+    may_have_blocks: bool,
 }
 
 /// What a block is packed with.
@@ -87,11 +91,14 @@ impl Sweeper {
             allowance: Allowance::default(),
             released: Instant::now(),
             strings_first: false,
+            may_expire: true,
+            may_have_blocks: true,
         }
     }
 
     /// The clock ticks, `hz` times a second.
     pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
+        (self.may_expire, self.may_have_blocks) = (true, true);
         let since = self.allowance.tick(server);
         self.cooler.tick(server, session, &self.allowance, since);
         // What is unpacked twice costs less than what is evicted.
@@ -105,7 +112,8 @@ impl Sweeper {
     /// One turn; whether there is more to do right now.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
         let began = Instant::now();
-        let mut more = self.expire(server, session, began);
+        self.may_expire = self.may_expire && self.expire(server, session, began);
+        let mut more = self.may_expire;
         let packing = Instant::now();
         let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.left());
         if !server.config.is_on(Param::Pack) {
@@ -140,6 +148,7 @@ impl Sweeper {
         }
     }
 
+    /// Removes keys whose time has come; whether some may be left.
     fn expire(&mut self, server: &Server, session: &mut Session, began: Instant) -> bool {
         if !server.active_expire.load(Relaxed) {
             return false;
@@ -162,8 +171,12 @@ impl Sweeper {
         let began = Instant::now();
         let more = loop {
             if self.packing.is_none() {
+                if !self.may_have_blocks {
+                    break false;
+                }
                 let batch = session.enter(unix_ms());
                 let Some((db, key)) = batch.next_unpacked(self.worker, self.workers) else {
+                    self.may_have_blocks = false;
                     break false;
                 };
                 self.packing = self.begin(server, &batch, db, key);
