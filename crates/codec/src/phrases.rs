@@ -54,9 +54,9 @@ pub(crate) struct PhraseTable {
     phrases: Phrases,
     /// The context of what follows each byte.
     contexts: [u8; 256],
-    /// For packing: how long a phrase's codes are, in which contexts it has them,
-    /// and where these are.
-    lengths: Box<[Lengths]>,
+    /// For packing: how long the codes of each context are, in which contexts a
+    /// phrase has codes, and where these are.
+    lengths: Lengths,
     coded: Box<[Coded]>,
     codes: Box<[Code]>,
     /// For each context, the code that says that a common one follows.
@@ -68,16 +68,36 @@ pub(crate) struct PhraseTable {
     symbols: Box<[Phrase]>,
 }
 
-/// The lengths of a phrase's codes, four bits for each context, 0 for none.
-type Lengths = [u8; (CONTEXTS_MAX + 1).div_ceil(2)];
-
-#[inline]
-fn length(lengths: &Lengths, context: usize) -> u32 {
-    u32::from(lengths[context / 2] >> (4 * (context % 2)) & 15)
+/// The lengths of codes, four bits each, 0 for none: context by context, so that
+/// those of phrases that begin alike are next to each other.
+struct Lengths {
+    /// Bytes for a context.
+    width: usize,
+    halves: Box<[u8]>,
 }
 
-fn set_length(lengths: &mut Lengths, context: usize, len: u32) {
-    lengths[context / 2] |= (len as u8) << (4 * (context % 2));
+impl Lengths {
+    fn new(contexts: usize, phrases: usize) -> Self {
+        let width = phrases.div_ceil(2);
+        Self { width, halves: vec![0; contexts * width].into() }
+    }
+
+    fn set(&mut self, context: usize, id: u16, len: u32) {
+        let at = context * self.width + usize::from(id / 2);
+        self.halves[at] |= (len as u8) << (4 * (id % 2));
+    }
+
+    /// Those of a context.
+    #[inline]
+    fn of(&self, context: usize) -> &[u8] {
+        &self.halves[context * self.width..][..self.width]
+    }
+}
+
+/// A length among those of a context.
+#[inline]
+fn length(of_context: &[u8], id: u16) -> u32 {
+    u32::from(of_context[usize::from(id / 2)] >> (4 * (id % 2)) & 15)
 }
 
 /// The contexts in which a phrase has a code, as bits; the first is the common
@@ -92,7 +112,7 @@ impl PhraseTable {
     /// All it holds, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.phrases.memory_bytes()
-            + size_of_val(&*self.lengths)
+            + self.lengths.halves.len()
             + size_of_val(&*self.coded)
             + size_of_val(&*self.codes)
             + size_of_val(&*self.common)
@@ -117,13 +137,14 @@ impl PhraseTable {
         self.codes[self.coded[usize::from(id)].first as usize]
     }
 
-    /// Bits that a phrase takes behind a byte.
+    /// The bits that each phrase takes behind a byte.
     #[inline]
-    fn cost(&self, before: u8, id: u16) -> u32 {
+    fn costs(&self, before: u8) -> impl Fn(u16) -> u32 {
         let context = usize::from(self.contexts[usize::from(before)]);
-        let lengths = &self.lengths[usize::from(id)];
-        match length(lengths, context) {
-            0 => self.common[context].len() + length(lengths, 0),
+        let (here, common) = (self.lengths.of(context), self.lengths.of(0));
+        let announced = self.common[context].len();
+        move |id| match length(here, id) {
+            0 => announced + length(common, id),
             len => len,
         }
     }

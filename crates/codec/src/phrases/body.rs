@@ -54,14 +54,15 @@ impl PhraseTable {
         let first = out.len();
         let (mut at, mut lane, mut middle) = (0, 0, 0);
         let mut bits = Bits::begin(out);
-        let cost = |before: u8, id: u16| self.cost(before, id);
-        scratch.parse(&self.phrases, raw, cost, |before, id| {
-            let end = share_end(raw.len(), lane, lanes);
+        let mut end = share_end(raw.len(), lane, lanes);
+        let costs = |before| self.costs(before);
+        scratch.parse(&self.phrases, raw, costs, |before, id| {
             let begins = at >= end && lane + 1 < lanes;
             if begins {
                 bits.finish(out, lane % 2 == 1);
                 out[head + lane] = (at - end) as u8;
                 lane += 1;
+                end = share_end(raw.len(), lane, lanes);
                 middle = if lane == 2 { out.len() - first } else { middle };
                 bits = Bits::begin(out);
             }

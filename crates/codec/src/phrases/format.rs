@@ -18,7 +18,7 @@
 
 use super::code::{Canonical, Code};
 use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrase, Phrases, SINGLES};
-use super::{COMMON, CONTENT_MAX, CONTEXTS_MAX, Coded, PhraseTable, set_length};
+use super::{COMMON, CONTENT_MAX, CONTEXTS_MAX, Coded, Lengths, PhraseTable};
 use crate::varint;
 
 /// What tables begin with.
@@ -59,7 +59,7 @@ impl PhraseTable {
         masks: &[u32],
         lists: &[List],
     ) -> Option<Self> {
-        let mut lengths = vec![[0; _]; phrases.len()];
+        let mut lengths = Lengths::new(lists.len(), phrases.len());
         let mut common = vec![Code::default(); lists.len()];
         let (mut books, mut symbols, mut by_context) = (Vec::new(), Vec::new(), Vec::new());
         for (context, list) in lists.iter().enumerate() {
@@ -67,7 +67,7 @@ impl PhraseTable {
             for (&symbol, &code) in list.symbols.iter().zip(&canonical.codes) {
                 match symbol {
                     COMMON => common[context] = code,
-                    id => set_length(&mut lengths[usize::from(id)], context, code.len()),
+                    id => lengths.set(context, id, code.len()),
                 }
             }
             symbols.extend(canonical.order.iter().map(|&at| match list.symbols[usize::from(at)] {
@@ -90,7 +90,7 @@ impl PhraseTable {
         Some(Self {
             phrases,
             contexts,
-            lengths: lengths.into(),
+            lengths,
             coded: coded.into(),
             codes: codes.into(),
             common: common.into(),

@@ -38,29 +38,29 @@ impl Default for Scratch {
 
 impl Scratch {
     /// Gives `emit` the phrases of the cheapest way through `raw`, each with the
-    /// byte before it (0 before the first). `cost` says what a phrase costs
-    /// behind a byte: less than 2^20, whatever the unit.
+    /// byte before it (0 before the first). `costs` says what each costs behind a
+    /// byte: less than 2^20, whatever the unit.
     #[inline]
-    pub(super) fn parse(
+    pub(super) fn parse<C: Fn(u16) -> u32>(
         &mut self,
         phrases: &Phrases,
         raw: &[u8],
-        cost: impl Fn(u8, u16) -> u32,
+        costs: impl Fn(u8) -> C,
         mut emit: impl FnMut(u8, u16),
     ) {
         let mut at = 0;
         while at < raw.len() {
-            at = self.piece(phrases, raw, at, &cost, &mut emit);
+            at = self.piece(phrases, raw, at, &costs, &mut emit);
         }
     }
 
     /// As far as the next long phrase, or for a piece; where it ends.
-    fn piece(
+    fn piece<C: Fn(u16) -> u32>(
         &mut self,
         phrases: &Phrases,
         raw: &[u8],
         begin: usize,
-        cost: &impl Fn(u8, u16) -> u32,
+        costs: &impl Fn(u8) -> C,
         emit: &mut impl FnMut(u8, u16),
     ) -> usize {
         let text = &raw[begin..raw.len().min(begin + PIECE)];
@@ -86,9 +86,9 @@ impl Scratch {
                 self.costs[filled + 1..=end].fill(u32::MAX);
                 filled = end;
             }
-            let (so_far, before) = (self.costs[at], before(at));
+            let (so_far, cost) = (self.costs[at], costs(before(at)));
             loop {
-                let (end, costs) = (at + phrase.len(), so_far + cost(before, id));
+                let (end, costs) = (at + phrase.len(), so_far + cost(id));
                 if costs < self.costs[end] {
                     (self.costs[end], self.last[end]) = (costs, id);
                 }

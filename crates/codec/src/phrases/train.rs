@@ -142,7 +142,7 @@ impl Lexicon {
         let phrases = Phrases::new(&self.longer)?;
         let mut counts = vec![0u32; phrases.len()];
         let mut pairs: Vec<u32> = Vec::new();
-        let price = |_, id: u16| self.costs.get(usize::from(id)).map_or(1, |&cost| cost);
+        let price = |_| |id: u16| self.costs.get(usize::from(id)).map_or(1, |&cost| cost);
         for sample in samples {
             let mut before = None;
             scratch.parse(&phrases, sample, price, |_, id| {
@@ -225,7 +225,7 @@ fn codes(lexicon: &Lexicon, samples: &[&[u8]], scratch: &mut Scratch) -> Option<
     let phrases = Phrases::new(&lexicon.longer)?;
     let mut met = Vec::new();
     for sample in samples {
-        let price = |_, id: u16| lexicon.costs[usize::from(id)];
+        let price = |_| |id: u16| lexicon.costs[usize::from(id)];
         let note = |before: u8, id: u16| met.push(u32::from(before) << 16 | u32::from(id));
         scratch.parse(&phrases, sample, price, note);
     }
@@ -250,9 +250,8 @@ fn codes(lexicon: &Lexicon, samples: &[&[u8]], scratch: &mut Scratch) -> Option<
         let table = PhraseTable::from_bytes(&bytes)?;
         let mut met = Vec::new();
         for sample in samples {
-            let price = |before: u8, id: u16| table.cost(before, id);
             let note = |before: u8, id: u16| met.push(u32::from(before) << 16 | u32::from(id));
-            scratch.parse(&table.phrases, sample, price, note);
+            scratch.parse(&table.phrases, sample, |before| table.costs(before), note);
         }
         bytes = draft(lexicon, contexts, count, &in_contexts(count_met(met))).to_bytes();
     }
