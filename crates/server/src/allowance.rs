@@ -1,9 +1,11 @@
 //! How much of its time a worker may pack for.
 //!
-//! Strings and stream blocks draw on one allowance, granted anew with each tick of
-//! the clock: `pack-cpu-percent` of the time while clients keep the worker busy, and
-//! more as they leave it idle. Half a worker's time spent on clients is already
-//! busy: what is packed in the other half makes them wait.
+//! Strings and stream blocks draw on one allowance: `pack-cpu-percent` of the time
+//! while clients keep the worker busy, and more as they leave it idle. Half a
+//! worker's time spent on clients is already busy: what is packed in the other half
+//! makes them wait. How large the share is is decided with each tick of the clock;
+//! it is granted as time passes, so that few clients meet a slice and none a series
+//! of them.
 //!
 //! ```text
 //!  share granted
@@ -27,12 +29,16 @@ use tokio::runtime::Handle;
 const HARDEST_PERCENT: f64 = 50.0;
 
 /// No more is granted at once than this time calls for, however long nothing was.
-const GRANTED_FOR_MAX: Duration = Duration::from_secs(1);
+const GRANTED_FOR_MAX: Duration = Duration::from_millis(2);
 
 /// What is left of one worker's allowance.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    left: Duration,
+    /// Nanoseconds; below 0 when a turn took longer than it was granted.
+    left_ns: i64,
+    /// The part of the time that is granted, and since when it has not been.
+    share: f64,
+    granted: Instant,
     /// When the clock last ticked, and for how long the worker had run by then.
     ticked: Instant,
     ran: Duration,
@@ -45,7 +51,9 @@ pub(crate) struct Allowance {
 impl Default for Allowance {
     fn default() -> Self {
         Self {
-            left: Duration::ZERO,
+            left_ns: 0,
+            share: 0.0,
+            granted: Instant::now(),
             ticked: Instant::now(),
             ran: Duration::ZERO,
             swept: Duration::ZERO,
@@ -55,10 +63,10 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Grants what may be worked until the clock ticks again; the time since it
-    /// last did. To be called on the worker's runtime.
+    /// Decides how much of the time is granted until the clock ticks again; the
+    /// time since it last did. To be called on the worker's runtime.
     pub(crate) fn tick(&mut self, server: &Server) -> Duration {
-        let since = self.ticked.elapsed().min(GRANTED_FOR_MAX);
+        let since = self.ticked.elapsed();
         let ran = Handle::current().metrics().worker_total_busy_duration(0);
         let for_clients = ran.saturating_sub(self.ran).saturating_sub(self.swept);
         (self.ticked, self.ran, self.swept) = (Instant::now(), ran, Duration::ZERO);
@@ -66,20 +74,29 @@ impl Allowance {
         let least = (server.config.number(Param::PackCpuPercent) as f64)
             .max(self.pressure * HARDEST_PERCENT);
         let busy = for_clients.as_secs_f64() / since.as_secs_f64().max(f64::MIN_POSITIVE);
-        let share = (100.0 - 200.0 * busy).clamp(least, 100.0);
-        self.left = since.mul_f64(share / 100.0);
+        self.share = (100.0 - 200.0 * busy).clamp(least, 100.0) / 100.0;
         since
     }
 
-    /// The time that may still be worked.
-    pub(crate) fn left(&self) -> Duration {
-        self.left
+    /// The time that may be worked now.
+    pub(crate) fn grant(&mut self) -> Duration {
+        let now = Instant::now();
+        let granted_for = |time: Duration| time.mul_f64(self.share).as_nanos() as i64;
+        let since = (now - self.granted).min(GRANTED_FOR_MAX);
+        self.left_ns = (self.left_ns + granted_for(since)).min(granted_for(GRANTED_FOR_MAX));
+        self.granted = now;
+        Duration::from_nanos(self.left_ns.max(0) as u64)
+    }
+
+    /// Whether there is time left of what was granted.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left_ns > 0
     }
 
     /// Takes note of a turn of the sweeper, and of the part of it that packed.
     pub(crate) fn spend(&mut self, turn: Duration, packing: Duration) {
         self.swept += turn;
-        self.left = self.left.saturating_sub(packing);
+        self.left_ns -= packing.as_nanos() as i64;
     }
 
     /// How short memory was when the clock last ticked, 0 to 1.

@@ -29,6 +29,17 @@ use std::time::{Duration, Instant};
 /// Unpacked blocks that nobody has read for as long are let go of.
 const RELEASE_EVERY: Duration = Duration::from_secs(5);
 
+/// When the sweeper is to have its next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// As soon as the clients have had theirs.
+    Now,
+    /// There is work, but no allowance for it yet.
+    Soon,
+    /// When the clock ticks.
+    Tick,
+}
+
 /// One worker's sweeper. It takes every `workers`-th page of slots.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
@@ -47,6 +58,8 @@ pub(crate) struct Sweeper {
     /// all slots that finds none is not repeated until the clock ticks.
     may_expire: bool,
     may_have_blocks: bool,
+    /// Whether there was something left to pack after the last turn.
+    is_left: bool,
 }
 
 /// What a block is packed with.
@@ -93,12 +106,13 @@ impl Sweeper {
             strings_first: false,
             may_expire: true,
             may_have_blocks: true,
+            is_left: true,
         }
     }
 
     /// The clock ticks, `hz` times a second.
     pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
-        (self.may_expire, self.may_have_blocks) = (true, true);
+        (self.may_expire, self.may_have_blocks, self.is_left) = (true, true, true);
         let since = self.allowance.tick(server);
         self.cooler.tick(server, session, &self.allowance, since);
         // What is unpacked twice costs less than what is evicted.
@@ -109,28 +123,32 @@ impl Sweeper {
         }
     }
 
-    /// One turn; whether there is more to do right now.
-    pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> bool {
+    /// One turn; when the next is due.
+    pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> Next {
         let began = Instant::now();
         self.may_expire = self.may_expire && self.expire(server, session, began);
-        let mut more = self.may_expire;
         let packing = Instant::now();
-        let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.left());
+        let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.grant());
         if !server.config.is_on(Param::Pack) {
             // Nobody is to wait for a workspace that work never to be done holds.
             self.packing = None;
             self.cooler.abandon();
+            self.is_left = false;
         } else if !slice.is_zero() {
             self.strings_first = !self.strings_first;
-            let is_left = self.slice_of(self.strings_first, server, session, slice)
+            self.is_left = self.slice_of(self.strings_first, server, session, slice)
                 || self.slice_of(!self.strings_first, server, session, slice);
-            more |= is_left && packing.elapsed() < self.allowance.left();
         }
         let took = began.elapsed();
         self.allowance.spend(took, packing.elapsed());
         server.timings.of(self.worker).turns.record(took);
         server.stats.add(Stat::sweeper_microseconds, took.as_micros() as u64);
-        more
+        match self.is_left {
+            _ if self.may_expire => Next::Now,
+            true if self.allowance.is_left() => Next::Now,
+            true => Next::Soon,
+            false => Next::Tick,
+        }
     }
 
     /// Works for a slice on strings or on streams; whether there is more of them.

@@ -11,7 +11,7 @@ use crate::listening::Doors;
 use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
-use crate::sweeper::Sweeper;
+use crate::sweeper::{Next, Sweeper};
 use snug_codec::pool::Pool;
 use snug_store::Session;
 use socket2::{SockRef, TcpKeepalive};
@@ -177,6 +177,10 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
     Ok(())
 }
 
+/// How long the sweeper waits for more of its allowance: the least that the
+/// runtime's timer can.
+const SOON: Duration = Duration::from_millis(1);
+
 /// The worker's background work, `hz` times a second: sweeping, and on the
 /// first worker what concerns all.
 async fn clock(server: Arc<Server>, worker: usize) {
@@ -186,7 +190,8 @@ async fn clock(server: Arc<Server>, worker: usize) {
     let mut ticked = Instant::now();
     loop {
         let hz = server.config.number(Param::Hz).max(1) as u64;
-        tokio::time::sleep_until(ticked + Duration::from_millis(1000 / hz)).await;
+        let every = Duration::from_millis(1000 / hz);
+        tokio::time::sleep_until(ticked + every).await;
         ticked = Instant::now();
         let now = crate::server::unix_ms();
         if worker == 0 {
@@ -198,11 +203,11 @@ async fn clock(server: Arc<Server>, worker: usize) {
             server.refuse_waiters(worker);
         }
         with(|scratch| sweeper.tick(&server, &scratch.session));
-        loop {
-            let more = with(|scratch| sweeper.turn(&server, &mut scratch.session));
-            tokio::task::yield_now().await;
-            if !more {
-                break;
+        while ticked.elapsed() < every {
+            match with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
+                Next::Now => tokio::task::yield_now().await,
+                Next::Soon => tokio::time::sleep(SOON).await,
+                Next::Tick => break,
             }
         }
         high_water = give_back(high_water);
