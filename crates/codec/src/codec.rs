@@ -22,7 +22,8 @@ pub enum Codec {
     Gzip = 4,
     /// A zlib stream (RFC 1950), levels 1 to 9.
     Zlib = 5,
-    /// Brotli (RFC 7932), levels 0 to 11.
+    /// Brotli (RFC 7932), levels 0 to 5: the 6 above take ten times as long and more,
+    /// also for the least piece of a stream.
     Brotli = 6,
     /// Phrases of a family's table. Not one to choose: it is what a dictionary
     /// of that kind packs with, and in a packed form has the number of `None`,
@@ -76,7 +77,7 @@ impl Codec {
             Self::Zstd if level == 0 => 3,
             Self::Zstd => level.clamp(-131_072, 22),
             Self::Gzip | Self::Zlib => level.clamp(1, 9),
-            Self::Brotli => level.clamp(0, 11),
+            Self::Brotli => level.clamp(0, 5),
         }
     }
 

@@ -160,7 +160,8 @@ impl Made {
             Self::Snappy(w) => {
                 w.write_all(piece).and_then(|()| if last { w.flush() } else { Ok(()) })
             }
-            Self::Brotli(w) => w.write_all(piece),
+            // Else it would gather 64 KiB, and then pack them at once.
+            Self::Brotli(w) => w.write_all(piece).and_then(|()| w.flush()),
         }
     }
 }
@@ -479,13 +480,29 @@ mod tests {
     /// Blocks of nothing cost as much as others, and end no slice by their bytes.
     #[test]
     fn a_crafted_stream_of_empty_blocks_is_cut_into_slices() {
-        let frame = [&[0x18 | Codec::Zstd.number(), 1, 0, 0x38][..], &[0; 30_000]].concat();
+        let frame = [&[0x18 | Codec::Zstd.number(), 1, 0, 0x38][..], &vec![0; 30_000]].concat();
         let frame = Segments::from(&frame[..]);
         let (mut ws, pace) =
             (Workspace::new(WorkspaceConfig::default()), Ticks { tick: 100, ..Default::default() });
         let work = unpack(&mut ws, &frame, &NoDictionaries, 1, &pace, 100);
         assert!(drive(work, usize::MAX).unwrap().is_err());
         assert!(pace.pauses.get() > 100);
+    }
+
+    /// It would gather 64 KiB, and pack them in one slice.
+    #[test]
+    fn brotli_packs_each_piece_when_it_is_given_it() {
+        let mut x = 1u64;
+        let mut noise = || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (x >> 56) as u8
+        };
+        let mut made = Made::new(Codec::Brotli, 5, Vec::new());
+        for pieces in 1..10 {
+            let piece: Vec<u8> = (0..PIECE_BYTES_MIN).map(|_| noise()).collect();
+            made.write(&piece, false).unwrap();
+            assert!(made.buffer().len() > pieces * PIECE_BYTES_MIN);
+        }
     }
 
     fn some_value() -> impl Strategy<Value = Vec<u8>> {
