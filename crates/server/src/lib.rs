@@ -27,6 +27,7 @@ mod latency;
 mod lcs;
 mod listening;
 mod log;
+mod loops;
 mod metrics;
 mod monitor;
 mod notify;

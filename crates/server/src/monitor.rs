@@ -237,6 +237,12 @@ impl Monitor {
         })
     }
 
+    /// How long all calls of all commands took, over all workers.
+    pub(crate) fn microseconds(&self) -> u64 {
+        let rows = self.rows.iter().flatten();
+        rows.map(|row| row.nanoseconds.load(Relaxed)).sum::<u64>() / 1000
+    }
+
     /// How long calls of a command took, over all workers.
     pub(crate) fn times(&self, command: &Command) -> Times {
         let mut times = Times::default();

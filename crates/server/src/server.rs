@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::eviction::Exceeded;
 use crate::listening::Listening;
+use crate::loops::Loops;
 use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
@@ -38,6 +39,7 @@ pub(crate) struct Server {
     pub monitor: Monitor,
     pub cluster: Cluster,
     pub listening: Listening,
+    pub loops: Loops,
     pub pause: Pause,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
@@ -88,6 +90,7 @@ impl Server {
             ),
             cluster,
             listening: Listening::default(),
+            loops: Loops::default(),
             monitor: Monitor::new(workers),
             pause: Pause::default(),
             trainer: Trainer::default(),

@@ -78,6 +78,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Resul
         .event_interval(31)
         .build()?;
     runtime.block_on(async {
+        server.loops.join();
         tokio::spawn(listen(Arc::clone(&server), doors));
         tokio::spawn(clock(Arc::clone(&server), worker));
         tokio::spawn(evict_in_background(Arc::clone(&server)));
@@ -197,6 +198,7 @@ async fn clock(server: Arc<Server>, worker: usize) {
         if worker == 0 {
             server.pause.tick(now);
             server.rates.lock().tick(&server.stats);
+            server.loops.tick();
             server.peak_memory.fetch_max(snug_store::memory::used(), Relaxed);
             disconnect_idle(&server, now);
             check_soft_limits(&server);

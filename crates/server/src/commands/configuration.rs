@@ -152,6 +152,7 @@ fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
         cx.server.stats.reset(stat);
     }
     cx.server.monitor.reset();
+    cx.server.loops.reset();
     cx.server.slices.reset();
     cx.server.workspaces.reset();
     cx.server.exceeded.reset();

@@ -260,6 +260,8 @@ fn persistence(cx: &View<'_>, text: &mut String) {
 fn stats(cx: &View<'_>, text: &mut String) {
     let stats = &cx.server.stats;
     let rates = cx.server.rates.lock();
+    let turns = cx.server.loops.total();
+    let (cycles, cycle_us) = cx.server.loops.recent();
     let (exceeded_us, exceeding_us) = cx.server.exceeded.times_us(cx.server.uptime_us());
     fields!(text,
         "total_connections_received": stats.get(Stat::total_connections_received),
@@ -295,6 +297,11 @@ fn stats(cx: &View<'_>, text: &mut String) {
         "acl_access_denied_auth": stats.get(Stat::acl_access_denied_auth),
         "client_query_buffer_limit_disconnections": stats.get(Stat::client_query_buffer_limit_disconnections),
         "client_output_buffer_limit_disconnections": stats.get(Stat::client_output_buffer_limit_disconnections),
+        "eventloop_cycles": turns.cycles,
+        "eventloop_duration_sum": turns.microseconds,
+        "eventloop_duration_cmd_sum": cx.server.monitor.microseconds(),
+        "instantaneous_eventloop_cycles_per_sec": cycles,
+        "instantaneous_eventloop_duration_usec": cycle_us,
     );
 }
 
