@@ -320,7 +320,9 @@ impl Param {
                 let number = |word: &str| word.parse::<f64>().ok();
                 let fits = |word| number(word).is_some_and(|n| (0.0..=100.0).contains(&n));
                 if value.split_ascii_whitespace().all(fits) {
-                    Ok((value.into(), 0))
+                    let shown: Vec<String> =
+                        value.split_ascii_whitespace().filter_map(number).map(percentile).collect();
+                    Ok((shown.join(" "), 0))
                 } else {
                     Err("argument(s) must be between 0.000000 and 100.000000".into())
                 }
@@ -328,6 +330,11 @@ impl Param {
             Kind::Policy => Ok((policy_text(&parse_policy(value)?), 0)),
         }
     }
+}
+
+/// A percentile as it is shown: `50`, `99.9`.
+fn percentile(percentile: f64) -> String {
+    format!("{percentile:.6}").trim_end_matches('0').trim_end_matches('.').into()
 }
 
 /// The longest policy that is read, in bytes.
