@@ -26,15 +26,15 @@ fn main() {
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     if wants("events") {
-        measure("stream-events", &data::events(12_288, 1), &[256, 1024]);
+        measure("stream-events", &data::events(12_800, 1), &[256, 640, 1024]);
     }
     if wants("celery") {
         measure("stream-celery", &celery(4096), &[64, 256, 1024]);
     }
     let csv = std::env::var_os("SNUG_FLIGHTS_CSV").and_then(|at| std::fs::read_to_string(at).ok());
     if let Some(csv) = csv.filter(|_| wants("flights")) {
-        let head: String = csv.lines().take(12_289).flat_map(|line| [line, "\n"]).collect();
-        measure("stream-flights", &data::flights(&head), &[256, 1024]);
+        let head: String = csv.lines().take(12_801).flat_map(|line| [line, "\n"]).collect();
+        measure("stream-flights", &data::flights(&head), &[256, 640, 1024]);
     }
 }
 

@@ -10,9 +10,10 @@
 //!
 //!  packed: [7: columns | version << 6 ][kind]
 //!          [varint raw length][varint rows][varint dictionary id or 0]
-//!          [text: field names, constants, short strings; one zstd frame]
-//!          [meta: how each column is kept; one zstd frame]
-//!          [data: the runs of bytes, each coded by what suits it]
+//!          [text: field names, constants, short strings; one zstd frame or plain]
+//!          [meta: how each column is kept; likewise]
+//!          [data: of each shape its weave, then the other runs of bytes, each
+//!           coded by what suits it]
 //! ```
 //!
 //! Rows with the same fields in the same order have a shape; each shape has its
@@ -22,12 +23,13 @@
 //! Costs: a block is packed from memory that it is given, with working memory
 //! of a few times its size; reading the row count costs a few bytes, the ids
 //! alone a few microseconds. A reader unpacks what the rows it is first asked
-//! for need: of a long run of bytes the 4 KiB parts they lie in, of a run of
-//! numbers what is in front of them. One row at random of 1,024 thus costs a
-//! tenth to a fifth of all of them, and the parts cost half a percent of the
-//! size.
+//! for need: of numbers and codes the pages of 64 rows they lie in, of a long
+//! run of bytes its parts of 2 KiB. So one row at random costs some tens of
+//! microseconds, whatever the block's length; a small part of that is the row,
+//! the rest are the tables to decode by. Pages cost a percent of the size, parts
+//! as much.
 //!
-//! The parts: `bytes.rs` codes one run of bytes, `ints.rs` one run of integers,
+//! The parts: `bytes.rs` codes one run of bytes, many small ones woven together, `ints.rs` one run of integers,
 //! `strings.rs` decides what a column of strings is, `texts.rs` finds the
 //! templates in texts; `reader.rs` puts rows together again.
 
@@ -35,8 +37,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::packed::HeaderError;
+use crate::rans::weave;
 use crate::stream::{AtOnce, Pace, Pieces};
-use crate::{Dictionary, DictionarySource, UnpackError, Workspace, rans, varint};
+use crate::{Dictionary, DictionarySource, UnpackError, Workspace, varint};
 
 mod bytes;
 mod ints;
@@ -47,8 +50,8 @@ mod texts;
 pub use reader::{ColumnSize, Reader, Row, RowRoom, Rows, TextReader};
 use strings::Place;
 
-/// The first byte of a block: version 0, and the number after the codecs'.
-const COLUMNS: u8 = 7;
+/// The first byte of a block: version 1, and the number after the codecs'.
+const COLUMNS: u8 = 7 | 1 << 6;
 
 /// What a block holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,12 @@ enum Kind {
 }
 
 const MALFORMED: UnpackError = UnpackError::Header(HeaderError::Malformed);
+
+/// A zstd frame takes microseconds to open, whatever it holds: text and meta are
+/// only packed where that makes the block so many bytes and one in so many
+/// smaller.
+const TEXT_SAVING_MIN: usize = 24;
+const TEXT_SAVING_OF: usize = 64;
 
 /// More shapes than these, and rows are kept verbatim.
 const SHAPES_MAX: usize = 16;
@@ -127,11 +136,14 @@ struct Encoder<'w> {
     meta: Vec<u8>,
     text: Vec<u8>,
     data: Vec<u8>,
+    /// What is woven of the shape that is being added, if one is.
+    weave: Option<bytes::Weave>,
 }
 
 impl<'w> Encoder<'w> {
     fn new(ws: &'w mut Workspace, level: i32) -> Self {
-        Self { ws, level, meta: Vec::new(), text: Vec::new(), data: Vec::new() }
+        let (meta, text, data) = (Vec::new(), Vec::new(), Vec::new());
+        Self { ws, level, meta, text, data, weave: None }
     }
 
     fn finish(
@@ -146,8 +158,11 @@ impl<'w> Encoder<'w> {
         varint::push(out, raw_len as u64);
         varint::push(out, rows as u64);
         varint::push(out, u64::from(dictionary.map_or(0, Dictionary::id)));
-        bytes::push_text(self.ws, self.level, dictionary, &self.text, out);
-        bytes::push_text(self.ws, self.level, None, &self.meta, out);
+        let block_len = self.text.len() + self.meta.len() + self.data.len();
+        let saving_min = (block_len / TEXT_SAVING_OF).max(TEXT_SAVING_MIN);
+        for (text, dictionary) in [(&self.text, dictionary), (&self.meta, None)] {
+            bytes::push_text(self.ws, self.level, dictionary, text, saving_min, out);
+        }
         out.extend_from_slice(&self.data);
     }
 }
@@ -199,10 +214,12 @@ pub async fn pack_rows_in_slices<P: Pace>(
             shape.iter().map(|&row| rows.values[rows.fields(row).start + field]).collect()
         };
         let columns: Vec<Vec<&[u8]>> = (0..first.len()).map(column).collect();
+        enc.begin_weave(shape.len());
         for member in 0..columns.len() {
             enc.push_member(&columns, member, Place::TOP);
             pieces.stepped().await;
         }
+        enc.end_weave();
     }
     let loose: Vec<Range<usize>> = of_row
         .iter()
@@ -304,7 +321,9 @@ pub fn pack_texts(
         return Err(TooManyRows);
     }
     let mut enc = Encoder::new(ws, level);
+    enc.begin_weave(texts.len());
     enc.push_column(texts, Place::TOP);
+    enc.end_weave();
     let raw_len = texts.iter().map(|text| text.len()).sum();
     enc.finish(Kind::Texts, raw_len, texts.len(), dictionary, out);
     Ok(())
@@ -388,7 +407,10 @@ struct Decoder<'a> {
     budget: usize,
     /// No value is longer.
     len_max: usize,
-    table: rans::Table,
+    /// The runs that are woven in the shape that is being taken, and how many of
+    /// them have been taken.
+    woven: weave::Woven,
+    lane: usize,
     /// A buffer for planes of integers.
     plane: Vec<u8>,
 }
@@ -433,7 +455,8 @@ impl<'a> Decoder<'a> {
             data_len: rest.len(),
             budget: slack.saturating_mul(64),
             len_max: head.raw_len,
-            table: rans::Table::default(),
+            woven: weave::Woven::default(),
+            lane: 0,
             plane: Vec::new(),
         };
         Ok((dec, head))
@@ -452,6 +475,7 @@ impl<'a> Decoder<'a> {
     fn taken(&self) -> usize {
         let share = |at: usize, (raw, packed): (usize, usize)| at * packed / raw.max(1);
         (self.data_len - self.data.len())
+            + (0..self.lane).map(|lane| self.woven.coded_len(lane)).sum::<usize>()
             + share(self.meta_at, (self.meta.len(), self.meta_packed_len))
             + share(self.text_at, (self.text.len(), self.text_packed_len))
     }
@@ -494,9 +518,9 @@ impl<'a> Decoder<'a> {
 
 /// Which of several kinds (0: none of them) each row is, and where in its kind.
 struct Split {
-    /// For each row up to the last one wanted its kind and its place among
-    /// that kind's rows.
+    /// For each row wanted its kind and its place among that kind's rows.
     places: Vec<(u32, u32)>,
+    from: usize,
     /// The rows of each kind.
     heights: Vec<u32>,
     /// Of these, those before the rows wanted.
@@ -514,19 +538,34 @@ impl Split {
     ) -> Result<Self, UnpackError> {
         let mut heights = vec![0u32; kinds];
         let (mut before, mut upto) = (heights.clone(), heights.clone());
-        dec.spend(wanted.end.saturating_mul(8))?;
-        let mut places = Vec::with_capacity(wanted.end);
+        dec.spend(wanted.len().saturating_mul(8))?;
+        if rows > 0
+            && let Some(kind) = dec.take_constant()?
+        {
+            let kind = usize::try_from(kind).map_err(|_| MALFORMED)?;
+            *heights.get_mut(kind).ok_or(MALFORMED)? = rows as u32;
+            (before[kind], upto[kind]) = (wanted.start as u32, wanted.end as u32);
+            let places = wanted.clone().map(|row| (kind as u32, row as u32)).collect();
+            return Ok(Self { places, from: wanted.start, heights, before, upto });
+        }
+        let mut places = Vec::with_capacity(wanted.len());
         for (row, kind) in dec.take_ints(rows)?.into_iter().enumerate() {
             let kind = usize::try_from(kind).map_err(|_| MALFORMED)?;
             let height = heights.get_mut(kind).ok_or(MALFORMED)?;
-            if row < wanted.end {
+            if wanted.contains(&row) {
                 places.push((kind as u32, *height));
-                before[kind] += u32::from(row < wanted.start);
-                upto[kind] += 1;
             }
+            before[kind] += u32::from(row < wanted.start);
+            upto[kind] += u32::from(row < wanted.end);
             *height += 1;
         }
-        Ok(Self { places, heights, before, upto })
+        Ok(Self { places, from: wanted.start, heights, before, upto })
+    }
+
+    /// The kind of a row that was wanted, and its place in it.
+    #[inline]
+    fn place(&self, row: usize) -> (u32, u32) {
+        self.places[row - self.from]
     }
 
     /// The rows of a kind that are wanted.

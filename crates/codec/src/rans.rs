@@ -19,19 +19,21 @@
 //! are decoded two parts at a time, which the processor does at once.
 //!
 //! Cost: about 1 ns a byte each way, a table of 2^scale entries to unpack, and
-//! 18 bytes for each further part: 0.6 percent of a run of letters.
+//! 18 bytes for each further part: 1.2 percent of a run of letters.
 
 use std::ops::Range;
 use std::sync::LazyLock;
 
 use crate::varint;
 
+pub(crate) mod weave;
+
 /// The states stay in `LOW..LOW << 16`.
 const LOW: u32 = 1 << 15;
 const STATES: usize = 4;
 
 /// The bytes of a run that are coded together; a multiple of [`STATES`].
-pub(crate) const PART_BYTES: usize = 4096;
+pub(crate) const PART_BYTES: usize = 2048;
 
 const SCALE_BITS_MAX: u32 = 11;
 
@@ -148,15 +150,9 @@ pub(crate) fn encode(bytes: &[u8], counts: &Histogram, out: &mut Vec<u8>) {
     }
     let bits = scale_bits(bytes.len());
     let frequencies = normalise(counts, bits);
-    push_table(&frequencies, bits, out);
-    let mut symbols = [EncodeSymbol::default(); 256];
-    let mut start = 0;
-    for (symbol, &frequency) in symbols.iter_mut().zip(&frequencies) {
-        if frequency > 0 {
-            *symbol = EncodeSymbol::new(start, u32::from(frequency), bits);
-            start += u32::from(frequency);
-        }
-    }
+    out.push(bits as u8);
+    push_frequencies(&frequencies, out);
+    let symbols = encode_symbols(&frequencies, bits);
     if bytes.len() <= PART_BYTES {
         encode_part(bytes, &symbols, out);
         return;
@@ -174,14 +170,22 @@ pub(crate) fn encode(bytes: &[u8], counts: &Histogram, out: &mut Vec<u8>) {
     out.extend_from_slice(&bodies);
 }
 
+fn encode_symbols(frequencies: &[u16; 256], bits: u32) -> [EncodeSymbol; 256] {
+    let mut symbols = [EncodeSymbol::default(); 256];
+    let mut start = 0;
+    for (symbol, &frequency) in symbols.iter_mut().zip(frequencies) {
+        if frequency > 0 {
+            *symbol = EncodeSymbol::new(start, u32::from(frequency), bits);
+            start += u32::from(frequency);
+        }
+    }
+    symbols
+}
+
 /// Coded back to front, so that it reads front to back.
 fn encode_part(bytes: &[u8], symbols: &[EncodeSymbol; 256], out: &mut Vec<u8>) {
     let head = out.len();
-    // Two bytes a symbol are the most it can take; one word more, because each
-    // symbol writes a word, counted only if it was due.
-    let room = 2 + 4 * STATES + 2 * bytes.len();
-    out.resize(head + room, 0);
-    let mut words = Words { space: &mut out[head..], at: room };
+    let mut words = Words::open(bytes.len(), out);
     let (groups, rest) = bytes.as_chunks::<STATES>();
     let mut states = [LOW; STATES];
     for (state, &byte) in states.iter_mut().zip(rest).rev() {
@@ -195,13 +199,8 @@ fn encode_part(bytes: &[u8], symbols: &[EncodeSymbol; 256], out: &mut Vec<u8>) {
         s1 = words.put(s1, symbols[usize::from(group[1])]);
         s0 = words.put(s0, symbols[usize::from(group[0])]);
     }
-    let Words { space, mut at } = words;
-    for state in [s3, s2, s1, s0] {
-        at -= 4;
-        space[at..at + 4].copy_from_slice(&state.to_le_bytes());
-    }
-    space.copy_within(at.., 0);
-    out.truncate(head + room - at);
+    let len = words.close([s0, s1, s2, s3]);
+    out.truncate(head + len);
 }
 
 /// The words of a part, from the back.
@@ -210,7 +209,29 @@ struct Words<'a> {
     at: usize,
 }
 
-impl Words<'_> {
+impl<'a> Words<'a> {
+    /// Room behind `out` for a part of `count` symbols: two bytes a symbol are
+    /// the most it can take; one word more, because each symbol writes a word,
+    /// counted only if it was due.
+    fn open(count: usize, out: &'a mut Vec<u8>) -> Self {
+        let head = out.len();
+        let room = 2 + 4 * STATES + 2 * count;
+        out.resize(head + room, 0);
+        Words { space: &mut out[head..], at: room }
+    }
+
+    /// Puts the states in front and all of it at the front of the room; its
+    /// length.
+    fn close(self, states: [u32; STATES]) -> usize {
+        let Words { space, mut at } = self;
+        for state in states.into_iter().rev() {
+            at -= 4;
+            space[at..at + 4].copy_from_slice(&state.to_le_bytes());
+        }
+        space.copy_within(at.., 0);
+        space.len() - at
+    }
+
     /// Codes one symbol; the state after it. Without branches: whether a word
     /// is due is as good as random.
     #[inline(always)]
@@ -224,9 +245,8 @@ impl Words<'_> {
     }
 }
 
-fn push_table(frequencies: &[u16; 256], bits: u32, out: &mut Vec<u8>) {
+fn push_frequencies(frequencies: &[u16; 256], out: &mut Vec<u8>) {
     let used: Vec<usize> = (0..256).filter(|&i| frequencies[i] > 0).collect();
-    out.push(bits as u8);
     out.push((used.len() - 1) as u8);
     if used.len() <= 32 {
         out.extend(used.iter().map(|&i| i as u8));
@@ -261,38 +281,20 @@ impl Default for Table {
 }
 
 impl Table {
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.slots)
+    }
+
     fn take(&mut self, bytes: &mut &[u8]) -> Option<()> {
-        let (&[bits, last], rest) = bytes.split_first_chunk::<2>()?;
+        let (&bits, rest) = bytes.split_first()?;
         *bytes = rest;
         self.bits = u32::from(bits);
         if !(SCALE_BITS_MIN..=SCALE_BITS_MAX).contains(&self.bits) {
             return None;
         }
-        let count = usize::from(last) + 1;
-        let mut used = [0u8; 256];
-        if count <= 32 {
-            used[..count].copy_from_slice(bytes.get(..count)?);
-            *bytes = &bytes[count..];
-        } else {
-            let (map, rest) = bytes.split_first_chunk::<32>()?;
-            *bytes = rest;
-            if take_bitmap(map, &mut used) != count {
-                return None;
-            }
-        }
-        let size = 1usize << bits;
-        let mut start = 0;
-        for &symbol in &used[..count - 1] {
-            let frequency = take_frequency(bytes)?;
-            // Each symbol has a slot at least, the last one too.
-            if frequency >= size - start {
-                return None;
-            }
+        take_frequencies(bytes, 1 << bits, |symbol, start, frequency| {
             self.fill(start, frequency, symbol);
-            start += frequency;
-        }
-        self.fill(start, size - start, used[count - 1]);
-        Some(())
+        })
     }
 
     /// Gives a symbol its slots. Those behind them may be overwritten: they are
@@ -306,6 +308,41 @@ impl Table {
             slots = slots.map(|slot| slot.wrapping_add((FILL as u32) << 20));
         }
     }
+}
+
+/// Takes what [`push_frequencies`] wrote, for `size` slots; gives each symbol,
+/// its first slot and its frequency to `each`.
+fn take_frequencies(
+    bytes: &mut &[u8],
+    size: usize,
+    mut each: impl FnMut(u8, usize, usize),
+) -> Option<()> {
+    let (&last, rest) = bytes.split_first()?;
+    *bytes = rest;
+    let count = usize::from(last) + 1;
+    let mut used = [0u8; 256];
+    if count <= 32 {
+        used[..count].copy_from_slice(bytes.get(..count)?);
+        *bytes = &bytes[count..];
+    } else {
+        let (map, rest) = bytes.split_first_chunk::<32>()?;
+        *bytes = rest;
+        if take_bitmap(map, &mut used) != count {
+            return None;
+        }
+    }
+    let mut start = 0;
+    for &symbol in &used[..count - 1] {
+        let frequency = take_frequency(bytes)?;
+        // Each symbol has a slot at least, the last one too.
+        if frequency >= size - start {
+            return None;
+        }
+        each(symbol, start, frequency);
+        start += frequency;
+    }
+    each(used[count - 1], start, size - start);
+    Some(())
 }
 
 /// Lists the bits that are set; how many.
@@ -460,6 +497,14 @@ impl<'a> Lane<'a> {
     /// which of the words is whose follows from counts.
     #[inline(always)]
     fn group<const BITS: u32>(&mut self, table: &Table) -> [u8; STATES] {
+        let slots = self.states.map(|state| slot::<BITS>(table, state));
+        self.refill(std::array::from_fn(|i| next_state(slots[i], self.states[i] >> BITS)));
+        slots.map(|slot| slot as u8)
+    }
+
+    /// Takes the states that follow, and the words that they are due.
+    #[inline(always)]
+    fn refill(&mut self, states: [u32; STATES]) {
         let last;
         let words = match self.words.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
             Some(words) => words,
@@ -469,9 +514,7 @@ impl<'a> Lane<'a> {
             }
         };
         let words = words.as_chunks::<2>().0;
-        let slots = self.states.map(|state| slot::<BITS>(table, state));
-        let [x0, x1, x2, x3] =
-            std::array::from_fn(|i| next_state(slots[i], self.states[i] >> BITS));
+        let [x0, x1, x2, x3] = states;
         let [d0, d1, d2, d3] = [x0, x1, x2, x3].map(|x| usize::from(x < LOW));
         let refill = |x: u32, before: usize| {
             let word = u32::from(u16::from_le_bytes(words[before & 3]));
@@ -480,7 +523,6 @@ impl<'a> Lane<'a> {
         self.states =
             [refill(x0, 0), refill(x1, d0), refill(x2, d0 + d1), refill(x3, d0 + d1 + d2)];
         self.at += 2 * (d0 + d1 + d2 + d3);
-        slots.map(|slot| slot as u8)
     }
 
     /// One symbol from one state: the end of a run.

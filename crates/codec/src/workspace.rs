@@ -4,8 +4,8 @@
 //! ```text
 //!  Workspace ── zstd packing context   (pack_bytes, static)
 //!            ├─ zstd unpacking context (about 157 KiB, static)
-//!            └─ lz4, snappy, deflate, inflate, phrase states, made on first
-//!               use, kept
+//!            └─ lz4, snappy, deflate, inflate, phrase states, the tables that
+//!               columns are unpacked by: made on first use, kept
 //! ```
 //!
 //! Memory: a packed form that claims more than `raw_len_max`, or more than its
@@ -18,7 +18,7 @@ use std::io::Read;
 use crate::packed::{self, Header, HeaderError};
 use crate::phrases;
 use crate::zstd_static::{Compressor, Decompressor, Parameters, ZstdError};
-use crate::{Codec, Dictionary, DictionarySource, runs};
+use crate::{Codec, Dictionary, DictionarySource, rans, runs};
 
 /// What a workspace reserves, and what it adds to packed forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,9 @@ pub struct Workspace {
     deflate: Option<(u32, bool, flate2::Compress)>,
     inflate: Option<flate2::Decompress>,
     phrases: Option<phrases::Scratch>,
+    /// The tables that columns are unpacked by.
+    pub(crate) table: Option<rans::Table>,
+    pub(crate) weave: rans::weave::Room,
 }
 
 /// One class per power of two up to the window.
@@ -120,6 +123,8 @@ impl Workspace {
             deflate: None,
             inflate: None,
             phrases: None,
+            table: None,
+            weave: rans::weave::Room::default(),
         }
     }
 
@@ -129,9 +134,10 @@ impl Workspace {
         Self::new(WorkspaceConfig { pack_bytes: 0, checksum: false })
     }
 
-    /// What it has reserved for zstd, in bytes.
+    /// What it has reserved for zstd and made for columns, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.compressor.bytes() + self.decompressor.bytes()
+        let tables = self.table.as_ref().map_or(0, rans::Table::bytes) + self.weave.bytes();
+        size_of::<Self>() + self.compressor.bytes() + self.decompressor.bytes() + tables
     }
 
     /// Appends the packed form of `raw` to `out`, which may be longer than

@@ -21,7 +21,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| WS.with_borrow_mut(|ws| {
 fn read(ws: &mut Workspace, input: &[u8]) {
     for kind in 0..2 {
         // text and meta stored, so that what is fuzzed is the columns.
-        let mut block = vec![7, kind];
+        let mut block = vec![0x47, kind];
         block.extend_from_slice(input);
         if let Ok(reader) = Reader::open(ws, &block, &NoDictionaries, RAW_LEN_MAX) {
             let _ = reader.visit(0..64, |row| assert!(row.fields().count() == row.len()));

@@ -1,14 +1,17 @@
 //! One run of bytes in a block, coded by whatever makes it smallest: stored,
 //! one byte repeated, rANS for what only has uneven frequencies, zstd for what
-//! repeats itself.
+//! repeats itself. A run with a byte for each row is, where rANS suits it, woven
+//! with the others of its shape.
 //!
 //! ```text
 //!  meta: [tag][varint coded length]      data: [coded bytes]
+//!        [WOVEN]                         the next lane of the shape's weave
 //!  (the raw length is known to whoever reads)
 //! ```
 
 use std::ops::Range;
 
+use crate::rans::weave;
 use crate::{Dictionary, UnpackError, Workspace};
 use crate::{estimate, rans, varint};
 
@@ -19,14 +22,16 @@ const FILL: u8 = 1;
 const RANS: u8 = 2;
 const ZSTD: u8 = 3;
 const ZSTD_DICTIONARY: u8 = 4;
+const WOVEN: u8 = 5;
 
 /// Below this many bytes a zstd frame cannot earn its own header back.
 const ZSTD_BYTES_MIN: usize = 48;
 const SHORT_RUN: usize = 2048;
 
-/// A zstd frame takes microseconds to open, whatever it holds: text of a block
-/// is only packed when that saves as many bytes.
-const TEXT_SAVING_MIN: usize = 24;
+/// A zstd frame is decoded whole, whichever row is wanted, and takes longer than
+/// all else: it must save so many bytes, and one in so many.
+const ZSTD_SAVING_MIN: usize = 24;
+const ZSTD_SAVING_OF: usize = 10;
 
 /// What a run of bytes has behind it, so that short pieces can be copied by
 /// whole words.
@@ -44,6 +49,13 @@ impl Run {
     pub(super) fn new(from: usize, mut bytes: Vec<u8>) -> Self {
         bytes.extend_from_slice(&[0; PADDING]);
         Self { from, bytes }
+    }
+
+    /// A whole run.
+    pub(super) fn of(whole: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(whole.len() + PADDING);
+        bytes.extend_from_slice(whole);
+        Self::new(0, bytes)
     }
 
     /// A piece of what was wanted.
@@ -70,6 +82,17 @@ impl Run {
 impl Encoder<'_> {
     /// Adds `bytes`; the reader must know their number.
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
+        self.push_run(bytes, false);
+    }
+
+    /// Adds `bytes`, one for each row of the shape that is being added; of which
+    /// the reader will ask for the rows that are wanted, and for no others.
+    pub(super) fn push_bytes_of_rows(&mut self, bytes: &[u8]) {
+        let weave = self.weave.as_ref();
+        self.push_run(bytes, weave.is_some_and(|weave| weave.has_room(bytes.len())));
+    }
+
+    fn push_run(&mut self, bytes: &[u8], woven: bool) {
         let Some(&first) = bytes.first() else { return };
         let before = self.data.len();
         let counts = rans::histogram(bytes);
@@ -77,23 +100,30 @@ impl Encoder<'_> {
             self.meta.extend_from_slice(&[FILL, first]);
             return;
         }
-        let mut tag = STORED;
-        let mut best = bytes.len();
-        let order0 = rans::estimate(&counts);
+        let (mut tag, mut best) = (STORED, bytes.len());
+        let order0 = if woven { weave::estimate(&counts) } else { rans::estimate(&counts) };
         // Decoding takes its time: it must be worth more than a byte or two.
         if order0 + bytes.len() / 64 < best {
-            (tag, best) = (RANS, order0);
+            (tag, best) = (if woven { WOVEN } else { RANS }, order0);
         }
-        if bytes.len() >= ZSTD_BYTES_MIN && estimate::repeats(bytes) {
+        let zstd_max = best.saturating_sub(ZSTD_SAVING_MIN.max(best / ZSTD_SAVING_OF));
+        if bytes.len() >= ZSTD_BYTES_MIN && zstd_max > 0 && estimate::repeats(bytes) {
             // Short runs gain nothing by a longer search.
             let level = if bytes.len() < SHORT_RUN { self.level.min(1) } else { self.level };
             let packed = self.ws.pack_zstd(level, None, bytes, &mut self.data);
             let len = self.data.len() - before;
-            if packed.is_ok() && len < best {
+            if packed.is_ok() && len < zstd_max {
                 self.push_tag(ZSTD, len);
                 return;
             }
             self.data.truncate(before);
+        }
+        if tag == WOVEN
+            && let Some(weave) = &mut self.weave
+        {
+            weave.lanes.push(bytes.to_vec());
+            self.meta.push(WOVEN);
+            return;
         }
         if tag == RANS {
             rans::encode(bytes, &counts, &mut self.data);
@@ -113,21 +143,53 @@ impl Encoder<'_> {
     }
 }
 
+/// The runs of a shape that are woven, while it is being added.
+pub(super) struct Weave {
+    /// The shape's rows.
+    rows: usize,
+    /// Where in the data the weave goes.
+    at: usize,
+    lanes: Vec<Vec<u8>>,
+}
+
+impl Weave {
+    fn has_room(&self, len: usize) -> bool {
+        len == self.rows && self.lanes.len() < weave::LANES_MAX
+    }
+}
+
+impl Encoder<'_> {
+    /// Begins a shape of so many rows.
+    pub(super) fn begin_weave(&mut self, rows: usize) {
+        self.weave = (rows > 0).then(|| Weave { rows, at: self.data.len(), lanes: Vec::new() });
+    }
+
+    /// Ends it: its weave goes in front of its columns' data.
+    pub(super) fn end_weave(&mut self) {
+        let Some(weave) = self.weave.take() else { return };
+        let mut woven = Vec::new();
+        weave::encode(&weave.lanes, &mut woven);
+        self.data.splice(weave.at..weave.at, woven);
+    }
+}
+
 /// Appends to `out` text that a dictionary may help with: `[tag][varint raw
-/// length][varint coded length][coded]`.
+/// length][varint coded length][coded]`. It is packed if that saves at least
+/// `saving_min` bytes.
 pub(super) fn push_text(
     ws: &mut Workspace,
     level: i32,
     dictionary: Option<&Dictionary>,
     text: &[u8],
+    saving_min: usize,
     out: &mut Vec<u8>,
 ) {
     let mut coded = Vec::new();
     let mut tag = STORED;
-    if text.len() >= 16 {
+    if text.len() > saving_min {
         let with = dictionary.filter(|d| d.id() != 0);
         if ws.pack_zstd(level, with, text, &mut coded).is_ok()
-            && coded.len() + TEXT_SAVING_MIN <= text.len()
+            && coded.len() + saving_min <= text.len()
         {
             tag = if with.is_some() { ZSTD_DICTIONARY } else { ZSTD };
         }
@@ -192,6 +254,21 @@ fn unpack_zstd(
 }
 
 impl Decoder<'_> {
+    /// Begins a shape of so many rows, of which some are wanted: decodes its
+    /// weave.
+    pub(super) fn begin_weave(
+        &mut self,
+        rows: usize,
+        wanted: &Range<usize>,
+    ) -> Result<(), UnpackError> {
+        self.lane = 0;
+        self.woven = match rows {
+            0 => weave::Woven::default(),
+            _ => weave::take(&mut self.data, rows, wanted, &mut self.ws.weave).ok_or(MALFORMED)?,
+        };
+        Ok(())
+    }
+
     /// Takes what is `wanted` of the next run of bytes, which is `len` long.
     pub(super) fn take_bytes(
         &mut self,
@@ -201,7 +278,7 @@ impl Decoder<'_> {
         if len == 0 {
             return Ok(Run::default());
         }
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(wanted.len() + PADDING);
         let from = self.take_bytes_into(len, wanted, &mut bytes)?;
         Ok(Run::new(from, bytes))
     }
@@ -227,6 +304,12 @@ impl Decoder<'_> {
             out.resize(out.len() + wanted.len(), byte);
             return Ok(wanted.start);
         }
+        if tag == WOVEN {
+            self.spend(wanted.len())?;
+            self.woven.append(self.lane, len, &wanted, out).ok_or(MALFORMED)?;
+            self.lane += 1;
+            return Ok(wanted.start);
+        }
         let coded_len = self.take_len()?;
         let coded = self.data.get(..coded_len).ok_or(MALFORMED)?;
         self.data = &self.data[coded_len..];
@@ -243,7 +326,8 @@ impl Decoder<'_> {
             }
             RANS => {
                 self.spend(wanted.end)?;
-                rans::decode(coded, len, wanted, &mut self.table, out).ok_or(MALFORMED)
+                let table = self.ws.table.get_or_insert_default();
+                rans::decode(coded, len, wanted, table, out).ok_or(MALFORMED)
             }
             ZSTD => {
                 self.spend(len)?;

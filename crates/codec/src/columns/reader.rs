@@ -35,10 +35,25 @@ struct Unpacked {
 }
 
 struct Shape {
-    names: Vec<Vec<u8>>,
+    names: Names,
     columns: Vec<Column>,
     /// What each column takes in the block.
     packed: Vec<usize>,
+}
+
+/// The names of a shape's fields, end to end.
+#[derive(Debug, Default)]
+struct Names {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Names {
+    #[inline]
+    fn get(&self, field: usize) -> &[u8] {
+        let from = if field == 0 { 0 } else { self.ends[field - 1] };
+        &self.bytes[from..self.ends[field]]
+    }
 }
 
 /// Rows kept verbatim.
@@ -97,8 +112,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Unpacks the columns, or little more of them than the rows of `range`
-    /// (clamped to the block) need: of long runs of bytes the parts they lie
-    /// in, of numbers what is in front of them.
+    /// (clamped to the block) need: of long runs of bytes the parts they lie in,
+    /// of numbers and codes the pages of rows.
     pub fn unpack(mut self, range: Range<usize>) -> Result<Rows, UnpackError> {
         let end = range.end.min(self.ids.len());
         let range = range.start.min(end)..end;
@@ -180,14 +195,13 @@ impl Rows {
         let mut place = HashMap::new();
         let mut value = Vec::new();
         for (number, shape) in (1..).zip(&self.unpacked.shapes) {
-            for ((name, column), &packed) in
-                shape.names.iter().zip(&shape.columns).zip(&shape.packed)
-            {
+            for (field, (column, &packed)) in shape.columns.iter().zip(&shape.packed).enumerate() {
+                let name = shape.names.get(field);
                 let at = *place.entry(name).or_insert(sizes.len());
                 if at == sizes.len() {
-                    sizes.push(ColumnSize { name: name.clone(), raw_bytes: 0, packed_bytes: 0 });
+                    sizes.push(ColumnSize { name: name.to_vec(), raw_bytes: 0, packed_bytes: 0 });
                 }
-                let rows = &self.unpacked.split.places[self.range.clone()];
+                let rows = &self.unpacked.split.places;
                 for &(_, row) in rows.iter().filter(|(shape, _)| *shape == number) {
                     value.clear();
                     column.append(row as usize, &shape.columns, &mut value);
@@ -207,7 +221,7 @@ impl Rows {
         ends.clear();
         let known = self.ids.get(row).filter(|_| self.range.contains(&row));
         let &(id_ms, id_seq) = known.ok_or(MALFORMED)?;
-        let (shape, at) = self.unpacked.split.places[row];
+        let (shape, at) = self.unpacked.split.place(row);
         let names = if shape == 0 {
             self.unpacked.loose.append(at as usize, buffer, ends);
             None
@@ -217,7 +231,7 @@ impl Rows {
                 column.append(at as usize, &shape.columns, buffer);
                 ends.push(buffer.len());
             }
-            Some(&shape.names[..])
+            Some(&shape.names)
         };
         if buffer.len() > self.raw_len {
             return Err(UnpackError::TooLong(buffer.len()));
@@ -240,12 +254,14 @@ impl Unpacked {
         let mut shapes = Vec::with_capacity(count);
         for shape in 1..=count {
             let fields = dec.take_len()?;
-            let mut names = Vec::new();
+            let mut names = Names::default();
             for _ in 0..fields {
                 let len = dec.take_len()?;
-                names.push(dec.take_text(len)?.to_vec());
+                names.bytes.extend_from_slice(dec.take_text(len)?);
+                names.ends.push(names.bytes.len());
             }
             let height = split.heights[shape] as usize;
+            dec.begin_weave(height, &split.wanted(shape))?;
             let mut before = dec.taken();
             let mut packed = Vec::new();
             let mut note = |dec: &Decoder<'_>| {
@@ -300,7 +316,7 @@ pub struct Row<'r> {
     /// The second half.
     pub id_seq: u64,
     /// The names of a row with a shape; a loose row has them in the buffer.
-    names: Option<&'r [Vec<u8>]>,
+    names: Option<&'r Names>,
     buffer: &'r [u8],
     ends: &'r [usize],
 }
@@ -309,7 +325,7 @@ impl<'r> Row<'r> {
     /// How many fields the row has.
     pub fn len(&self) -> usize {
         match self.names {
-            Some(names) => names.len(),
+            Some(names) => names.ends.len(),
             None => self.ends.len() / 2,
         }
     }
@@ -323,7 +339,7 @@ impl<'r> Row<'r> {
     #[inline]
     pub fn field(&self, field: usize) -> (&'r [u8], &'r [u8]) {
         match self.names {
-            Some(names) => (names[field].as_slice(), self.piece(field)),
+            Some(names) => (names.get(field), self.piece(field)),
             None => (self.piece(2 * field), self.piece(2 * field + 1)),
         }
     }
@@ -378,6 +394,7 @@ impl TextReader {
         dec.open_text()?;
         let end = range.end.min(head.rows);
         let unpacked = range.start.min(end)..end;
+        dec.begin_weave(head.rows, &unpacked)?;
         let column = dec.take_column(head.rows, &unpacked, 0)?;
         Ok(Self { rows: head.rows, unpacked, column })
     }

@@ -6,13 +6,16 @@
 //!    NUMBER      [scale][pad] integers; varint exceptions, their rows as
 //!                integers and themselves as a column
 //!    DICTIONARY  varint distinct values, themselves as a column; codes as integers
-//!    HEX         [upper | even length known << 1] lengths, bytes
+//!    HEX         [upper] lengths, bytes
 //!    UUID        [upper | version 4 << 1] bytes (a version 4 one in 122 bits)
 //!    BASE64      [url | padded << 1] what they decode to, as a column
 //!    TEMPLATES   see `texts.rs`
-//!    PLAIN       lengths as integers; all bytes as one run
-//!    SHORT       lengths as integers; the bytes in the text
+//!    PLAIN       lengths; all bytes as one run
+//!    SHORT       lengths; the bytes in the text
 //!    SAME        varint: the column before it in its group with equal values
+//!
+//!    lengths are integers; where these are not runs, behind ENDS and the sum of
+//!    them up to the end of each page of rows
 //! ```
 //!
 //! Tried in that order, the first that fits is taken: each test looks at the
@@ -22,8 +25,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::bytes::Run;
+use super::ints::Ints;
 use super::texts::{self, Class, Templates};
 use super::{Decoder, Encoder, MALFORMED};
+use crate::rans::weave::{self, PAGE_ROWS};
 use crate::recognise::{self, Base64, Base64Style, HexCase};
 use crate::{UnpackError, rans, varint};
 
@@ -37,6 +42,10 @@ const TEMPLATES: u8 = 6;
 const PLAIN: u8 = 7;
 const SHORT: u8 = 8;
 const SAME: u8 = 9;
+
+/// In front of lengths whose sums are given page by page; none of the tags of
+/// integers.
+const ENDS: u8 = 3;
 
 /// How deep columns may be made of columns.
 const DEPTH_MAX: u32 = 6;
@@ -135,7 +144,24 @@ impl Encoder<'_> {
 
     fn push_lengths(&mut self, values: &[&[u8]]) {
         let lengths: Vec<i64> = values.iter().map(|value| value.len() as i64).collect();
-        self.push_ints(&lengths);
+        self.push_as_lengths(&lengths);
+    }
+
+    fn push_as_lengths(&mut self, lengths: &[i64]) {
+        let runs = 1 + lengths.windows(2).filter(|w| w[0] != w[1]).count();
+        if lengths.len() <= PAGE_ROWS || runs <= lengths.len() / 4 {
+            self.push_ints(lengths);
+            return;
+        }
+        self.meta.push(ENDS);
+        let mut end = 0;
+        let page_end = |page: &[i64]| {
+            end += page.iter().sum::<i64>();
+            end
+        };
+        let ends: Vec<i64> = lengths.chunks(PAGE_ROWS).map(page_end).collect();
+        self.push_ints(&ends);
+        self.push_ints_of_rows(lengths);
     }
 
     pub(super) fn push_plain(&mut self, values: &[&[u8]]) {
@@ -176,7 +202,7 @@ impl Encoder<'_> {
             numbers.push(last);
         }
         self.meta.extend_from_slice(&[NUMBER, scale, pad]);
-        self.push_ints(&numbers);
+        self.push_ints_of_rows(&numbers);
         varint::push(&mut self.meta, exceptions.len() as u64);
         self.push_ints(&rows);
         self.push_column(&exceptions, place.below());
@@ -203,7 +229,7 @@ impl Encoder<'_> {
         self.meta.push(DICTIONARY);
         varint::push(&mut self.meta, distinct.len() as u64);
         self.push_column(&distinct, place.below());
-        self.push_ints(&codes);
+        self.push_ints_of_rows(&codes);
         true
     }
 
@@ -224,7 +250,7 @@ impl Encoder<'_> {
             // Byte by byte: in those made from the time many are alike.
             for at in 0..16 {
                 let plane: Vec<u8> = ids.iter().map(|id| id[at]).collect();
-                self.push_bytes(&plane);
+                self.push_bytes_of_rows(&plane);
             }
             return true;
         }
@@ -260,7 +286,7 @@ impl Encoder<'_> {
             lengths.push(value.len() as i64 / 2);
         }
         self.meta.extend_from_slice(&[HEX, u8::from(case == HexCase::Upper)]);
-        self.push_ints(&lengths);
+        self.push_as_lengths(&lengths);
         self.push_bytes(&bytes);
         true
     }
@@ -327,8 +353,8 @@ fn number_form(values: &[&[u8]]) -> Option<(u8, u8)> {
 /// it was.
 pub(super) enum Column {
     Const(Run, usize),
-    Number { values: Vec<i64>, scale: u8, pad: u8, exceptions: Option<Exceptions> },
-    Dictionary { codes: Vec<i64>, values: Strings },
+    Number { values: Ints, scale: u8, pad: u8, exceptions: Option<Exceptions> },
+    Dictionary { codes: Ints, values: Strings },
     Hex { strings: Strings, upper: bool },
     Uuid { from: usize, ids: Vec<[u8; 16]>, upper: bool },
     Base64 { inner: Box<Self>, style: Base64 },
@@ -339,23 +365,60 @@ pub(super) enum Column {
 
 /// The rows of a number column that hold something else.
 pub(super) struct Exceptions {
-    /// For each row of the column its place among the exceptions.
+    /// For each row wanted its place among the exceptions.
     at: Vec<u32>,
+    from: usize,
     values: Box<Column>,
 }
 
 /// Strings end to end.
 #[derive(Default)]
 pub(super) struct Strings {
-    ends: Vec<usize>,
+    ends: Ends,
     bytes: Run,
+}
+
+/// Where among their bytes the strings of some rows lie.
+#[derive(Default)]
+struct Ends {
+    /// The first of these rows.
+    from: usize,
+    /// Where each begins and, one more, where the last one ends.
+    bounds: Vec<usize>,
+    /// Where the last string of all ends.
+    total: usize,
+}
+
+impl Ends {
+    /// `lengths` are those of the rows from `from` on; the first begins at `at`.
+    fn new(from: usize, at: usize, lengths: &[i64]) -> Option<Self> {
+        let mut bounds = Vec::with_capacity(lengths.len() + 1);
+        let mut end = at;
+        bounds.push(end);
+        for &length in lengths {
+            end = end.checked_add(usize::try_from(length).ok()?)?;
+            bounds.push(end);
+        }
+        Some(Self { from, bounds, total: end })
+    }
+
+    #[inline]
+    fn piece(&self, row: usize) -> Range<usize> {
+        let row = row - self.from;
+        self.bounds[row]..self.bounds[row + 1]
+    }
+
+    /// From where the first of `rows` begins to where the last ends.
+    fn pieces(&self, rows: &Range<usize>) -> Range<usize> {
+        let bound = |row: usize| self.bounds[row - self.from];
+        bound(rows.start)..bound(rows.end)
+    }
 }
 
 impl Strings {
     #[inline]
     fn piece(&self, row: usize) -> Range<usize> {
-        let from = if row == 0 { 0 } else { self.ends[row - 1] };
-        from..self.ends[row]
+        self.ends.piece(row)
     }
 }
 
@@ -366,16 +429,17 @@ impl Column {
         match self {
             Self::Const(value, len) => value.append(0..*len, out),
             Self::Number { values, scale, pad, exceptions } => {
-                if let Some(exceptions) = exceptions
-                    && exceptions.at[row] != NOT_AN_EXCEPTION
-                {
-                    exceptions.values.append(exceptions.at[row] as usize, &[], out);
-                    return;
+                if let Some(exceptions) = exceptions {
+                    let at = exceptions.at[row - exceptions.from];
+                    if at != NOT_AN_EXCEPTION {
+                        exceptions.values.append(at as usize, &[], out);
+                        return;
+                    }
                 }
-                recognise::push_decimal(out, values[row], *scale, *pad);
+                recognise::push_decimal(out, values.at(row), *scale, *pad);
             }
             Self::Dictionary { codes, values } => {
-                values.bytes.append(values.piece(codes[row] as usize), out);
+                values.bytes.append(values.piece(codes.at(row) as usize), out);
             }
             Self::Hex { strings, upper } => {
                 recognise::push_hex(out, strings.bytes.get(strings.piece(row)), *upper);
@@ -442,19 +506,19 @@ impl Decoder<'_> {
         Ok(match self.take_byte()? {
             CONST => {
                 let len = self.take_len()?;
-                Column::Const(Run::new(0, self.take_text(len)?.to_vec()), len)
+                Column::Const(Run::of(self.take_text(len)?), len)
             }
             NUMBER => {
                 let (scale, pad) = (self.take_byte()?, self.take_byte()?);
                 if scale > 18 || pad > 18 {
                     return Err(MALFORMED);
                 }
-                let values = self.take_ints_upto(rows, wanted.end)?;
+                let values = self.take_ints_of_rows(rows, wanted)?;
                 Column::Number {
                     values,
                     scale,
                     pad,
-                    exceptions: self.take_exceptions(rows, wanted.end, depth)?,
+                    exceptions: self.take_exceptions(rows, wanted, depth)?,
                 }
             }
             DICTIONARY => {
@@ -463,9 +527,9 @@ impl Decoder<'_> {
                     return Err(MALFORMED);
                 }
                 let column = self.take_column(distinct, &(0..distinct), depth + 1)?;
-                let values = self.gather(&column, distinct)?;
-                let codes = self.take_ints_upto(rows, wanted.end)?;
-                if codes.iter().any(|&code| code < 0 || code as usize >= distinct) {
+                let values = self.gather(column, distinct)?;
+                let codes = self.take_ints_of_rows(rows, wanted)?;
+                if codes.values.iter().any(|&code| code < 0 || code as usize >= distinct) {
                     return Err(MALFORMED);
                 }
                 Column::Dictionary { codes, values }
@@ -486,8 +550,8 @@ impl Decoder<'_> {
             TEMPLATES => Column::Templates(texts::take(self, rows, wanted, depth)?),
             PLAIN => Column::Plain(self.take_strings(rows, wanted)?),
             SHORT => {
-                let (ends, total) = self.take_ends(rows)?;
-                let bytes = Run::new(0, self.take_text(total)?.to_vec());
+                let ends = self.take_ends(rows, wanted)?;
+                let bytes = Run::of(self.take_text(ends.total)?);
                 Column::Plain(Strings { ends, bytes })
             }
             _ => return Err(MALFORMED),
@@ -497,7 +561,7 @@ impl Decoder<'_> {
     fn take_exceptions(
         &mut self,
         rows: usize,
-        upto: usize,
+        wanted: &Range<usize>,
         depth: u32,
     ) -> Result<Option<Exceptions>, UnpackError> {
         let count = self.take_len()?;
@@ -508,46 +572,75 @@ impl Decoder<'_> {
             return Ok(None);
         }
         let at = self.take_ints(count)?;
-        self.spend(upto * 4)?;
-        let mut places = vec![NOT_AN_EXCEPTION; upto];
+        self.spend(wanted.len().saturating_mul(4))?;
+        let mut places = vec![NOT_AN_EXCEPTION; wanted.len()];
         for (place, &row) in at.iter().enumerate() {
             let row = usize::try_from(row).ok().filter(|&row| row < rows).ok_or(MALFORMED)?;
-            if let Some(at) = places.get_mut(row) {
-                *at = place as u32;
+            if wanted.contains(&row) {
+                places[row - wanted.start] = place as u32;
             }
         }
         let values = Box::new(self.take_column(count, &(0..count), depth + 1)?);
-        Ok(Some(Exceptions { at: places, values }))
+        Ok(Some(Exceptions { at: places, from: wanted.start, values }))
     }
 
     /// All the values of a column, end to end.
-    fn gather(&mut self, column: &Column, rows: usize) -> Result<Strings, UnpackError> {
-        let (mut ends, mut bytes) = (Vec::with_capacity(rows), Vec::new());
+    fn gather(&mut self, column: Column, rows: usize) -> Result<Strings, UnpackError> {
+        if let Column::Plain(strings) = column {
+            return Ok(strings);
+        }
+        let (mut bounds, mut bytes) = (Vec::with_capacity(rows + 1), Vec::new());
+        bounds.push(0);
         for row in 0..rows {
             let before = bytes.len();
             column.append(row, &[], &mut bytes);
             self.spend(bytes.len() - before)?;
-            ends.push(bytes.len());
+            bounds.push(bytes.len());
         }
+        let ends = Ends { from: 0, bounds, total: bytes.len() };
         Ok(Strings { ends, bytes: Run::new(0, bytes) })
     }
 
-    fn take_ends(&mut self, rows: usize) -> Result<(Vec<usize>, usize), UnpackError> {
-        let mut total = 0usize;
-        let mut ends = Vec::with_capacity(rows.min(1 << 16));
-        for length in self.take_ints(rows)? {
+    /// Takes lengths; gives the ends of the rows `wanted` at least.
+    fn take_ends(&mut self, rows: usize, wanted: &Range<usize>) -> Result<Ends, UnpackError> {
+        if rows > 0
+            && let Some(length) = self.take_constant()?
+        {
             let length = usize::try_from(length).map_err(|_| MALFORMED)?;
-            total = total.checked_add(length).ok_or(MALFORMED)?;
-            ends.push(total);
+            let total = length.checked_mul(rows).ok_or(MALFORMED)?;
+            let bounds = (wanted.start..=wanted.end).map(|row| row * length).collect();
+            return Ok(Ends { from: wanted.start, bounds, total });
         }
-        Ok((ends, total))
+        if self.peek_byte() != Some(ENDS) || rows == 0 {
+            let lengths = self.take_ints(rows)?;
+            return Ends::new(0, 0, &lengths).ok_or(MALFORMED);
+        }
+        self.take_byte()?;
+        let page_ends = self.take_ints(rows.div_ceil(PAGE_ROWS))?;
+        let lengths = self.take_ints_of_rows(rows, wanted)?;
+        let from = weave::page_start(wanted);
+        let at = match from / PAGE_ROWS {
+            0 => 0,
+            page => page_ends[page - 1],
+        };
+        let at = usize::try_from(at).map_err(|_| MALFORMED)?;
+        if lengths.from != from {
+            // Runs or all the same, which lengths behind ENDS never are.
+            return Err(MALFORMED);
+        }
+        let ends = Ends::new(from, at, &lengths.values).ok_or(MALFORMED)?;
+        let total = page_ends.last().copied().unwrap_or(0);
+        let total = usize::try_from(total).map_err(|_| MALFORMED)?;
+        if ends.total > total {
+            return Err(MALFORMED);
+        }
+        Ok(Ends { total, ..ends })
     }
 
     fn take_strings(&mut self, rows: usize, wanted: &Range<usize>) -> Result<Strings, UnpackError> {
-        let (ends, total) = self.take_ends(rows)?;
-        let end_of = |row: usize| if row == 0 { 0 } else { ends[row - 1] };
-        let bytes = end_of(wanted.start)..end_of(wanted.end);
-        Ok(Strings { bytes: self.take_bytes(total, bytes)?, ends })
+        let ends = self.take_ends(rows, wanted)?;
+        let bytes = self.take_bytes(ends.total, ends.pieces(wanted))?;
+        Ok(Strings { ends, bytes })
     }
 
     fn take_uuids(&mut self, rows: usize, wanted: &Range<usize>) -> Result<Column, UnpackError> {

@@ -327,9 +327,9 @@ fn push_template(enc: &mut Encoder<'_>, texts: &Texts<'_>, shape: &Shape, place:
 
 /// A column of texts taken from a block.
 pub(super) struct Templates {
-    /// For each row up to the last one wanted its template (0: verbatim) and
-    /// its place among that template's rows.
-    rows: Vec<(u32, u32)>,
+    /// For each row wanted its template (0: verbatim) and its place among that
+    /// template's rows.
+    rows: Split,
     verbatim: Option<Box<Column>>,
     list: Vec<Template>,
     /// No honest value is longer: a crafted block could otherwise make one
@@ -347,7 +347,7 @@ struct Template {
 
 impl Templates {
     pub(super) fn append(&self, row: usize, out: &mut Vec<u8>) {
-        let (template, at) = self.rows[row];
+        let (template, at) = self.rows.place(row);
         if template == 0 {
             if let Some(verbatim) = &self.verbatim {
                 verbatim.append(at as usize, &[], out);
@@ -388,7 +388,7 @@ pub(super) fn take(
         let height = split.heights[template] as usize;
         list.push(take_template(dec, height, &split.wanted(template), depth)?);
     }
-    Ok(Templates { rows: split.places, verbatim, list, len_max: dec.len_max })
+    Ok(Templates { rows: split, verbatim, list, len_max: dec.len_max })
 }
 
 fn take_template(
