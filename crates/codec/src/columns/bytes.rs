@@ -24,6 +24,9 @@ const ZSTD: u8 = 3;
 const ZSTD_DICTIONARY: u8 = 4;
 const WOVEN: u8 = 5;
 
+/// Below this many bytes no table of frequencies can earn itself back.
+pub(super) const CODED_BYTES_MIN: usize = 32;
+
 /// Below this many bytes a zstd frame cannot earn its own header back.
 const ZSTD_BYTES_MIN: usize = 48;
 const SHORT_RUN: usize = 2048;
@@ -94,12 +97,17 @@ impl Encoder<'_> {
 
     fn push_run(&mut self, bytes: &[u8], woven: bool) {
         let Some(&first) = bytes.first() else { return };
-        let before = self.data.len();
-        let counts = rans::histogram(bytes);
-        if counts[usize::from(first)] as usize == bytes.len() {
+        if bytes.iter().all(|&byte| byte == first) {
             self.meta.extend_from_slice(&[FILL, first]);
             return;
         }
+        if bytes.len() < CODED_BYTES_MIN {
+            self.data.extend_from_slice(bytes);
+            self.push_tag(STORED, bytes.len());
+            return;
+        }
+        let before = self.data.len();
+        let counts = rans::histogram(bytes);
         let (mut tag, mut best) = (STORED, bytes.len());
         let order0 = if woven { weave::estimate(&counts) } else { rans::estimate(&counts) };
         // Decoding takes its time: it must be worth more than a byte or two.
@@ -121,7 +129,7 @@ impl Encoder<'_> {
         if tag == WOVEN
             && let Some(weave) = &mut self.weave
         {
-            weave.lanes.push(bytes.to_vec());
+            weave.lanes.push((bytes.to_vec(), counts));
             self.meta.push(WOVEN);
             return;
         }
@@ -149,7 +157,7 @@ pub(super) struct Weave {
     rows: usize,
     /// Where in the data the weave goes.
     at: usize,
-    lanes: Vec<Vec<u8>>,
+    lanes: Vec<weave::Run>,
 }
 
 impl Weave {

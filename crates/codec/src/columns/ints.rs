@@ -21,6 +21,7 @@
 
 use std::ops::Range;
 
+use super::bytes::CODED_BYTES_MIN;
 use super::{Decoder, Encoder, MALFORMED};
 use crate::rans::weave::{self, PAGE_ROWS};
 use crate::varint::{unzigzag, zigzag};
@@ -89,8 +90,10 @@ impl Planes {
         let mut all = Vec::with_capacity(values.len());
         values.chunks(page).for_each(|page| residuals(page, transform, &mut all));
         let residuals = all;
-        let min = residuals.iter().copied().min().unwrap_or(0);
-        let max = residuals.iter().copied().max().unwrap_or(0);
+        let first = residuals.first().copied().unwrap_or(0);
+        let (min, max) = residuals
+            .iter()
+            .fold((first, first), |(min, max), &value| (min.min(value), max.max(value)));
         let span = (max as u64).wrapping_sub(min as u64);
         let folded = zigzag(min).max(zigzag(max));
         let base = (bytes_of(span) < bytes_of(folded)).then_some(min);
@@ -111,6 +114,10 @@ impl Planes {
     fn count_cost(&mut self, page: usize) {
         let heads = self.values.len().div_ceil(page) * 2;
         self.cost = usize::from(self.transform) * heads + self.base.map_or(0, |_| 3);
+        if self.values.len() < CODED_BYTES_MIN {
+            self.cost += self.width as usize * self.values.len();
+            return;
+        }
         for plane in 0..self.width {
             let mut counts = [0u32; 256];
             for value in &self.values {

@@ -48,18 +48,24 @@ pub(crate) fn page_start(rows: &Range<usize>) -> usize {
     if rows.is_empty() { rows.start } else { rows.start / PAGE_ROWS * PAGE_ROWS }
 }
 
+/// A run that is to be woven, and its histogram.
+pub(crate) type Run = (Vec<u8>, Histogram);
+
 /// Appends the weave of `lanes`, which are equally long.
-pub(crate) fn encode(lanes: &[Vec<u8>], out: &mut Vec<u8>) {
+pub(crate) fn encode(lanes: &[Run], out: &mut Vec<u8>) {
     varint::push(out, lanes.len() as u64);
-    let rows = lanes.first().map_or(0, Vec::len);
-    let tables: Vec<[EncodeSymbol; 256]> = lanes
+    let rows = lanes.first().map_or(0, |(bytes, _)| bytes.len());
+    let mut tables: Vec<[EncodeSymbol; 256]> = lanes
         .iter()
-        .map(|lane| {
-            let frequencies = normalise(&super::histogram(lane), BITS);
+        .map(|(_, counts)| {
+            let frequencies = normalise(counts, BITS);
             push_frequencies(&frequencies, out);
             encode_symbols(&frequencies, BITS)
         })
         .collect();
+    // A lane of one symbol takes no bits.
+    let constant = [EncodeSymbol::new(0, SLOTS as u32, BITS); 256];
+    tables.resize(lanes.len().next_multiple_of(STATES), constant);
     let mut pages = Vec::new();
     for from in (0..rows).step_by(PAGE_ROWS) {
         let before = pages.len();
@@ -70,21 +76,31 @@ pub(crate) fn encode(lanes: &[Vec<u8>], out: &mut Vec<u8>) {
 }
 
 fn encode_page(
-    lanes: &[Vec<u8>],
+    lanes: &[Run],
     rows: Range<usize>,
     tables: &[[EncodeSymbol; 256]],
     out: &mut Vec<u8>,
 ) {
-    let head = out.len();
-    let mut words = Words::open(lanes.len() * rows.len(), out);
-    let mut states = [LOW; STATES];
-    for row in rows.rev() {
-        for (i, (lane, symbols)) in lanes.iter().zip(tables).enumerate().rev() {
-            let state = &mut states[i % STATES];
-            *state = words.put(*state, symbols[usize::from(lane[row])]);
+    let width = tables.len();
+    let mut page = vec![0; rows.len() * width];
+    for (i, (bytes, _)) in lanes.iter().enumerate() {
+        for (row, &byte) in page.chunks_exact_mut(width).zip(&bytes[rows.clone()]) {
+            row[i] = byte;
         }
     }
-    let len = words.close(states);
+    let head = out.len();
+    let mut words = Words::open(page.len(), out);
+    let tables = tables.as_chunks::<STATES>().0;
+    let [mut s0, mut s1, mut s2, mut s3] = [LOW; STATES];
+    for row in page.chunks_exact(width).rev() {
+        for (four, tables) in row.as_chunks::<STATES>().0.iter().zip(tables).rev() {
+            s3 = words.put(s3, tables[3][usize::from(four[3])]);
+            s2 = words.put(s2, tables[2][usize::from(four[2])]);
+            s1 = words.put(s1, tables[1][usize::from(four[1])]);
+            s0 = words.put(s0, tables[0][usize::from(four[0])]);
+        }
+    }
+    let len = words.close([s0, s1, s2, s3]);
     out.truncate(head + len);
 }
 
@@ -282,7 +298,8 @@ mod tests {
         fn any_rows_of_all_lanes_come_back(lanes in lanes(), some: (prop::sample::Index, prop::sample::Index)) {
             let rows = lanes[0].len();
             let mut coded = Vec::new();
-            encode(&lanes, &mut coded);
+            let runs: Vec<Run> = lanes.iter().map(|lane| (lane.clone(), super::super::histogram(lane))).collect();
+            encode(&runs, &mut coded);
             let parts = (rows / PAGE_ROWS + 1) * (4 * STATES + 3);
             let estimated: usize = lanes.iter().map(|lane| estimate(&super::super::histogram(lane))).sum();
             prop_assert!(coded.len() <= estimated + parts + lanes.len() * (40 + rows / 20));
