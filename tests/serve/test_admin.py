@@ -468,6 +468,7 @@ def test_workspaces_are_waited_for_where_there_are_too_few(one_worker):
             assert 1 < made() <= most and waits() == admin.value("snug_workspace_wait_seconds_total") == 0
         else:
             assert made() == 1 and waits() > 0
+            assert "times a large value waited for one" in doctor(connections[0])
             assert 0 < admin.value("snug_workspace_wait_seconds_total") and 0 < int(info["workspace_wait_usec"])
         connections[0].call("CONFIG", "RESETSTAT")
         info = admin.server.info()

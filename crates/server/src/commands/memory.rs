@@ -15,6 +15,7 @@ use snug_store::families::FamilyInfo;
 use snug_store::{DATABASES, Type};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 const SLOW: &str = "Depends on how much memory is allocated, could be slow";
 
@@ -254,6 +255,8 @@ fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
 
 /// Blocks that wait to be packed, from which on that is told.
 const BACKLOG_LONG: u64 = 1024;
+/// How long large values wait for a workspace on average, from which on that is told.
+const WAIT_LONG: Duration = Duration::from_millis(1);
 /// Families that are named, and the values one must have had to be.
 const FAMILIES_NAMED: usize = 5;
 const FAMILY_VALUES_MIN: u64 = 100;
@@ -285,6 +288,13 @@ fn about_packing(server: &Server, text: &mut String) {
     if pending > BACKLOG_LONG {
         say(format!(
             "Backlog: {pending} blocks of streams wait to be packed; there is too little time for it while clients keep the workers busy."
+        ));
+    }
+    let (waits, waited) = (server.workspaces.stats().waited_total, server.workspaces.waited());
+    if waits > 0 && waited > WAIT_LONG * waits as u32 {
+        say(format!(
+            "Workspaces: {waits} times a large value waited for one, for {:.1} ms on average; a larger pack-workspaces works on more of them at once.",
+            waited.as_secs_f64() * 1000.0 / waits as f64
         ));
     }
     let families = store.families();
