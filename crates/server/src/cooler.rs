@@ -97,7 +97,7 @@ impl Cooler {
         since: Duration,
     ) {
         self.pressure = allowance.pressure();
-        self.cooling.keep_packed(self.pressure > 0.0);
+        server.store.keep_packed(self.pressure > 0.0);
         self.packer.wait_for_dictionaries(self.pressure == 0.0 && !packs_at_once(server));
         // However short memory is: a walk that finds nothing is not to take more of
         // the time than packing usually does.

@@ -10,7 +10,7 @@
 //!   │     ┌─────────┤                           ┌──────────────────┐
 //!   v     v         │                           │                  v
 //!  raw 3 ──> 2 ──> 1 ──> candidate ──> packed 0 ──> 1 ──> 2 ──> 3 ──> raw 3
-//!     a pass  pass  pass                        <── pass <──      pass
+//!     a pass  pass  pass                        <── pass <──      GET, or a pass
 //!     in eight
 //! ```
 //!
@@ -75,7 +75,6 @@ pub struct Cooling {
     /// The generation of dictionaries when the pass before began.
     generation: u64,
     params: Option<StringParams>,
-    keep_packed: bool,
     leave_mixed: bool,
     recheck: Recheck,
     /// The policy when the pass began, and what of it is new.
@@ -95,7 +94,6 @@ impl Cooling {
             mark: Mark::default(),
             generation: 0,
             params: None,
-            keep_packed: false,
             leave_mixed: false,
             recheck: Recheck::Nothing,
             edition: None,
@@ -120,11 +118,6 @@ impl Cooling {
         let edition = store.families().policy();
         self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
         self.edition = Some(edition);
-    }
-
-    /// Whether values stay packed however often they are read: memory is short.
-    pub fn keep_packed(&mut self, keep: bool) {
-        self.keep_packed = keep;
     }
 
     /// Whether values of families that pack only in part wait: there is no time for
@@ -174,7 +167,7 @@ impl Cooling {
                 let rules = Rules {
                     params,
                     at_once,
-                    keep_packed: self.keep_packed,
+                    keep_packed: batch.store().keeps_packed(),
                     leave_mixed: self.leave_mixed,
                     recheck: self.recheck,
                     change: self.change.as_ref(),

@@ -459,6 +459,18 @@ impl<'a> SlotGuard<'a> {
         Ok(true)
     }
 
+    /// Unpacks a short string in place that is about to be read whole, if it has been
+    /// read often lately and memory is not short. O(value).
+    #[inline]
+    pub fn unpack_hot(&mut self, found: Found) {
+        let cell = self.cell(found);
+        let is_hot = cell.kind().is_packed_bytes() && cell.access() == ACCESS_MAX;
+        if is_hot && !self.session.store().keeps_packed() {
+            // If it is damaged, who reads it is told.
+            let _ = self.unpack(found);
+        }
+    }
+
     /// Sets a key to a string, whatever it held. `found` is what a lookup of
     /// the same key gave. O(value).
     pub fn set_string(

@@ -40,7 +40,7 @@ use parking_lot::{Mutex, RawRwLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
@@ -137,6 +137,7 @@ pub struct Store {
     gates: Mutex<Vec<Arc<Gate>>>,
     /// How reads are counted: see [`count_reads`](Self::count_reads).
     log_factor: AtomicU64,
+    keep_packed: AtomicBool,
     families: Families,
     observer: Box<dyn Observer>,
 }
@@ -158,6 +159,7 @@ impl Store {
             counters: Sharded::new(),
             gates: Mutex::default(),
             log_factor: AtomicU64::new(RECENCY),
+            keep_packed: AtomicBool::new(false),
             families: Families::default(),
             observer,
         })
@@ -196,6 +198,16 @@ impl Store {
     /// `n * factor + 1`, up to 3, as Redis's `lfu-log-factor` does (Morris, 1978).
     pub fn count_reads(&self, factor: Option<u32>) {
         self.log_factor.store(factor.map_or(RECENCY, u64::from), Ordering::Relaxed);
+    }
+
+    /// Whether values stay packed however often they are read: memory is short.
+    pub fn keep_packed(&self, keep: bool) {
+        self.keep_packed.store(keep, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn keeps_packed(&self) -> bool {
+        self.keep_packed.load(Ordering::Relaxed)
     }
 
     #[inline]

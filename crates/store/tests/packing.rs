@@ -134,7 +134,7 @@ fn what_is_read_cools_later_unless_memory_is_short() {
 
     (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n).repeat(4)));
     (0..DOCUMENTS).for_each(|n| assert_eq!(get(&batch, &name(n)), document(n).repeat(4)));
-    worker.cooling.keep_packed(true);
+    worker.store.keep_packed(true);
     worker.passes(3, &batch);
     assert_eq!(packed(true) + packed(false), DOCUMENTS);
 }

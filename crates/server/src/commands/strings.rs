@@ -239,11 +239,19 @@ fn reply(slot: &SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Result<()
     Ok(())
 }
 
+/// The same of a string that stays: what is read often is unpacked for good.
+fn reply_whole(slot: &mut SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Result<(), Error> {
+    if let Some(found) = found {
+        slot.unpack_hot(found);
+    }
+    reply(slot, found, out)
+}
+
 fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    reply(&slot, found, out)
+    reply_whole(&mut slot, found, out)
 }
 
 /// How a time of expiry is given.
@@ -507,7 +515,7 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         let key = cx.key(bytes);
         let mut slot = cx.lock(&key);
         let found = read(cx, &mut slot, &key);
-        reply(&slot, found, out)?;
+        reply_whole(&mut slot, found, out)?;
     }
     Ok(())
 }
