@@ -128,6 +128,10 @@ impl Planes {
     }
 }
 
+/// A page of integers that are always taken all at once, however many they are:
+/// never as long as [`PAGE_ROWS`], by which those of rows are told.
+const WHOLE: usize = usize::MAX;
+
 /// The value that each page begins with, or the difference that it begins with.
 fn heads(values: &[i64], page: usize, order: u8) -> Vec<i64> {
     let head = |page: &[i64]| match order {
@@ -140,7 +144,7 @@ fn heads(values: &[i64], page: usize, order: u8) -> Vec<i64> {
 impl Encoder<'_> {
     /// Adds `values`; the reader must know their number.
     pub(super) fn push_ints(&mut self, values: &[i64]) {
-        self.push_ints_at(values, 0, values.len());
+        self.push_ints_at(values, 0, WHOLE);
     }
 
     /// Adds values of rows: the reader must know their number, and takes the rows
@@ -166,8 +170,8 @@ impl Encoder<'_> {
             }
             self.meta.push(RUNS);
             varint::push(&mut self.meta, runs as u64);
-            self.push_ints_at(&kept, depth + 1, runs);
-            self.push_ints_at(&lengths, depth + 1, runs);
+            self.push_ints_at(&kept, depth + 1, WHOLE);
+            self.push_ints_at(&lengths, depth + 1, WHOLE);
             return;
         }
         self.push_planes(values, depth, page);
@@ -180,7 +184,7 @@ impl Encoder<'_> {
         self.meta.push(best.transform | (best.width as u8) << 2 | based << 6);
         for order in 0..best.transform {
             let heads = heads(values, page, order);
-            self.push_ints_at(&heads, depth + 1, heads.len());
+            self.push_ints_at(&heads, depth + 1, WHOLE);
         }
         if let Some(base) = best.base {
             varint::push(&mut self.meta, zigzag(base));
@@ -215,7 +219,7 @@ impl Ints {
 impl Decoder<'_> {
     /// Takes the next run of integers, `count` of them.
     pub(super) fn take_ints(&mut self, count: usize) -> Result<Vec<i64>, UnpackError> {
-        Ok(self.take_ints_at(count, &(0..count), count, 0)?.values)
+        Ok(self.take_ints_at(count, &(0..count), WHOLE, 0)?.values)
     }
 
     /// Takes the next run of integers if it is one value throughout.
@@ -269,8 +273,8 @@ impl Decoder<'_> {
         if runs > count {
             return Err(MALFORMED);
         }
-        let kept = self.take_ints_at(runs, &(0..runs), runs, depth + 1)?.values;
-        let lengths = self.take_ints_at(runs, &(0..runs), runs, depth + 1)?.values;
+        let kept = self.take_ints_at(runs, &(0..runs), WHOLE, depth + 1)?.values;
+        let lengths = self.take_ints_at(runs, &(0..runs), WHOLE, depth + 1)?.values;
         let mut values = Vec::with_capacity(wanted.len());
         let mut row = 0usize;
         for (&value, &length) in kept.iter().zip(&lengths) {
@@ -297,7 +301,7 @@ impl Decoder<'_> {
         let pages = count.div_ceil(page);
         let mut heads = [Vec::new(), Vec::new()];
         for heads in &mut heads[..transform] {
-            *heads = self.take_ints_at(pages, &(0..pages), pages, depth + 1)?.values;
+            *heads = self.take_ints_at(pages, &(0..pages), WHOLE, depth + 1)?.values;
         }
         let base = if based == 1 { Some(unzigzag(self.take_varint()?)) } else { None };
         let from = if page == PAGE_ROWS { weave::page_start(wanted) } else { wanted.start };

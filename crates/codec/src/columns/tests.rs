@@ -200,3 +200,23 @@ fn a_row_range_is_that_range() {
     }
     assert_eq!(seen, [10, 11, 12, 48, 49]);
 }
+
+/// Columns of a page exactly, and of about as many rows, from row to row.
+#[test]
+fn any_row_of_about_a_page() {
+    let row = |i: u64| {
+        // Random, of one of two lengths: the lengths are worth coding.
+        let random = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7;
+        let len = if random & 0x300 == 0 { 9 } else { 4 };
+        let text = (0..len).map(|at| b'!' + (random >> (5 * at)) as u8 % 90).collect();
+        (i, 0, vec![(b"t".to_vec(), text)])
+    };
+    for rows in [1, 63, 64, 65, 128, 130] {
+        let rows: Vec<Owned> = (0..rows).map(row).collect();
+        let packed = round_trip(&rows);
+        for at in 0..=rows.len() {
+            assert_eq!(rows_of(&packed, at..at), []);
+            assert_eq!(rows_of(&packed, at..at + 1), &rows[at..rows.len().min(at + 1)]);
+        }
+    }
+}
