@@ -90,7 +90,7 @@ def test_packing_alone_needs_no_server(bench, part):
     codec = json.loads(path.read_text())["codec"]
     if part == "codec-stream":
         lines = {(l["direction"], l["variant"], l["raw_bytes"] >> 20) for l in codec["streams"]}
-        variants = ("one-shot", "blocking", "preemptible", "eight preemptible")
+        variants = ("one-shot", "one-shot, chains", "blocking", "preemptible", "eight preemptible")
         assert lines == {(d, v, s) for d in ("pack", "unpack") for v in variants for s in (1, 10)}
     elif part == "codec-levels":
         assert [(l["raw_bytes"], l["level"]) for l in codec["levels"]] == [(s, l) for s in (16384, 131072) for l in (3, 9, 19)]

@@ -28,7 +28,6 @@ def test_a_string_is_packed_and_unpacked_on_demand(server):
         assert packed[b"packed-bytes"] < len(VALUE) // 2
         assert c.call("MEMORY", "USAGE", "user:7:profile")[1] < raw // 2
         assert c.call("MEMORY", "USAGE", "user:7:profile", "RAW") == (":", raw)
-        assert c.call("STRLEN", "user:7:profile") == (":", len(VALUE))
         assert c.call("COPY", "user:7:profile", "copy") == (":", 1)
         assert about(c, "copy")[b"codec"] == b"zstd"
         assert c.call("GET", "copy") == ("$", VALUE)
@@ -36,11 +35,23 @@ def test_a_string_is_packed_and_unpacked_on_demand(server):
         assert c.call("SNUG", "UNPACK", "copy") == (":", 1)
         assert c.call("SNUG", "UNPACK", "copy") == (":", 0)
         assert about(c, "copy")[b"codec"] == b"none"
+        assert c.call("STRLEN", "user:7:profile") == (":", len(VALUE))
+        assert about(c, "user:7:profile")[b"codec"] == b"zstd"
         assert c.call("SNUG", "PACK", "nosuch")[0] == "-"
         c.call("XADD", "stream", "1-1", "field", "value")
         assert c.call("SNUG", "PACK", "stream")[1].startswith(b"WRONGTYPE")
         assert b"user:#:profile" in families(c)
         assert c.call("SNUG", "DICTIONARIES") == ("*", [])
+
+
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_the_third_read_makes_it_raw(server):
+    with server.connect() as c:
+        c.call("SET", "key", VALUE)
+        c.call("SNUG", "PACK", "key")
+        for codec in (b"zstd", b"zstd", b"none"):
+            assert c.call("GET", "key") == ("$", VALUE)
+            assert about(c, "key")[b"codec"] == codec
 
 
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
