@@ -65,15 +65,29 @@ fn best(mut work: impl FnMut()) -> f64 {
 fn measure(name: &str, entries: &[data::Entry], block_rows: &[usize]) {
     for &rows in block_rows {
         let whole = entries.len() / rows * rows;
-        let blocks: Vec<RowBlock<'_>> = entries[..whole].chunks(rows).map(block).collect();
+        let tails: Vec<Vec<u8>> = entries[..whole].chunks(rows).map(tail).collect();
+        let chunks = entries[..whole].chunks(rows).zip(&tails);
+        let blocks: Vec<_> = chunks.map(|(entries, tail)| block(entries, tail)).collect();
         line(name, rows, &blocks);
     }
 }
 
-fn block(entries: &[data::Entry]) -> RowBlock<'_> {
+/// Names and values end to end, as they lie in the tail of a stream.
+fn tail(entries: &[data::Entry]) -> Vec<u8> {
+    let strings = entries.iter().flat_map(|(_, _, fields)| fields).flat_map(|(n, v)| [n, v]);
+    strings.flat_map(|string| string.bytes()).collect()
+}
+
+fn block<'t>(entries: &[data::Entry], mut tail: &'t [u8]) -> RowBlock<'t> {
+    let mut take = |string: &str| -> &'t [u8] {
+        let (taken, rest) = tail.split_at(string.len());
+        tail = rest;
+        taken
+    };
     let mut block = RowBlock::new();
     for (ms, seq, fields) in entries {
-        block.push(*ms, *seq, fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())));
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (take(name), take(value))).collect();
+        block.push(*ms, *seq, fields);
     }
     block
 }

@@ -57,6 +57,54 @@ pub(crate) fn padded(text: &[u8]) -> Option<i64> {
 /// digits as [`padded`] did. `scale` and `pad` are at most [`DIGITS_MAX`].
 #[inline]
 pub(crate) fn push_decimal(out: &mut Vec<u8>, mantissa: i64, scale: u8, pad: u8) {
+    match short_decimal(mantissa, scale, pad) {
+        Some((text, len)) => {
+            out.extend_from_slice(&text.to_le_bytes());
+            out.truncate(out.len() - (8 - len));
+        }
+        None => push_long_decimal(out, mantissa, scale, pad),
+    }
+}
+
+/// A number of at most eight bytes, made in a register, the first byte lowest, and
+/// its length. Written digit by digit to memory and read from there at once, it
+/// would keep the processor waiting for the writes.
+#[inline]
+fn short_decimal(mantissa: i64, scale: u8, pad: u8) -> Option<(u64, usize)> {
+    let n = u32::try_from(mantissa.unsigned_abs()).ok().filter(|&n| n < 100_000_000)?;
+    let (scale, least) = (usize::from(scale), usize::from(pad.max(scale + 1)));
+    let digits = eight_digits(n);
+    let mut len = (8 - digits.trailing_zeros() as usize / 8).max(least);
+    if len + usize::from(scale > 0) + usize::from(mantissa < 0) > 8 {
+        return None;
+    }
+    let mut text = (digits | u64::from_le_bytes([b'0'; 8])) >> (8 * (8 - len));
+    if scale > 0 {
+        let point = 8 * (len - scale);
+        let whole = text & ((1 << point) - 1);
+        text = (text ^ whole) << 8 | u64::from(b'.') << point | whole;
+        len += 1;
+    }
+    if mantissa < 0 {
+        text = text << 8 | u64::from(b'-');
+        len += 1;
+    }
+    Some((text, len))
+}
+
+/// The values of eight decimal digits, one a byte, the first one lowest: halves,
+/// quarters and digits are each split off all at once, by multiplying with the
+/// reciprocal.
+#[inline]
+fn eight_digits(n: u32) -> u64 {
+    let fours = u64::from(n / 10_000) | u64::from(n % 10_000) << 32;
+    let hundreds = (fours * 10_486 >> 20) & 0x7f_0000_007f;
+    let twos = hundreds | (fours - 100 * hundreds) << 16;
+    let tens = (twos * 103 >> 10) & 0xf_000f_000f_000f;
+    tens | (twos - 10 * tens) << 8
+}
+
+fn push_long_decimal(out: &mut Vec<u8>, mantissa: i64, scale: u8, pad: u8) {
     // The longest: a sign, a point and 20 digits. Written back to front into
     // the middle, so that what is copied is of one length.
     const TEXT: usize = 24;
@@ -405,6 +453,15 @@ mod tests {
             let sign = if n < 0 { "-" } else { "" };
             let plain = format!("kept{sign}{:0width$}", n.unsigned_abs(), width = usize::from(pad.max(1)));
             prop_assert_eq!(String::from_utf8(out).unwrap(), plain);
+        }
+
+        #[test]
+        fn short_numbers_print_as_long_ones(n: i32, shift in 0u32..32, scale in 0u8..19, pad in 0u8..19) {
+            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let n = i64::from(n >> shift);
+            push_decimal(&mut one, n, scale, pad);
+            push_long_decimal(&mut other, n, scale, pad);
+            prop_assert_eq!(one, other);
         }
 
         #[test]
