@@ -98,9 +98,9 @@ fn short_decimal(mantissa: i64, scale: u8, pad: u8) -> Option<(u64, usize)> {
 #[inline]
 fn eight_digits(n: u32) -> u64 {
     let fours = u64::from(n / 10_000) | u64::from(n % 10_000) << 32;
-    let hundreds = (fours * 10_486 >> 20) & 0x7f_0000_007f;
+    let hundreds = ((fours * 10_486) >> 20) & 0x7f_0000_007f;
     let twos = hundreds | (fours - 100 * hundreds) << 16;
-    let tens = (twos * 103 >> 10) & 0xf_000f_000f_000f;
+    let tens = ((twos * 103) >> 10) & 0xf_000f_000f_000f;
     tens | (twos - 10 * tens) << 8
 }
 
