@@ -17,7 +17,7 @@ def test_every_parameter_is_documented_as_it_is(target):
     parameters = re.findall(r"^  --(\S+) \[(.*)\]\n +(.*)$", text, re.MULTILINE)
     idle = {name for name, _, line in parameters if line.endswith("without effect.")}
     page, _, without_effect = (DOCS / "configuration.md").read_text().partition("## Accepted, without effect")
-    rows = re.findall(r"^\| `(\S+)` \| (.*) \| .* \| (?:yes|no) \| (.*) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(\S+)` \| (.*) \| .* \| (?:yes|no|protected) \| (.*) \|$", page, re.MULTILINE)
     documented = [(name, default.strip("`").replace("empty", '""'), line) for name, default, line in rows]
     assert sorted(documented) == sorted(p for p in parameters if p[0] not in idle)
     assert set(re.findall(r"`([a-z-]+)`", without_effect)) == idle

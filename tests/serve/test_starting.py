@@ -69,6 +69,18 @@ def test_own_flags(target, flags, name, value):
         server.stop()
 
 
+@pytest.mark.parametrize("access", ["no", "local"])
+def test_who_may_say_where_files_are_written(target, access, tmp_path):
+    server = target.start("--enable-protected-configs", access)
+    try:
+        with server.connect() as connection:
+            told = connection.call("CONFIG", "SET", "dir", str(tmp_path))
+        assert (told == ("+", b"OK")) == (access == "local"), told
+        assert (config(server, "dir") == str(tmp_path)) == (access == "local")
+    finally:
+        server.stop()
+
+
 @pytest.mark.snug_only
 def test_workers_are_threads(target):
     threads = {}

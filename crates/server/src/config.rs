@@ -37,6 +37,16 @@ pub(crate) enum Kind {
     Policy,
 }
 
+/// Whether a parameter can be set while the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// By any client that may use `CONFIG`.
+    Allowed,
+    /// By whom `enable-protected-configs` lets: it says where files are written.
+    Protected,
+    Never,
+}
+
 /// A parameter's declaration.
 #[derive(Debug)]
 pub(crate) struct Declaration {
@@ -44,13 +54,13 @@ pub(crate) struct Declaration {
     pub kind: Kind,
     pub default: &'static str,
     /// Whether `CONFIG SET` may change it.
-    pub mutable: bool,
+    pub change: Change,
     /// One line of help.
     pub help: &'static str,
 }
 
 macro_rules! parameters {
-    ($($id:ident $name:literal $kind:expr, $default:literal, $mutable:ident, $help:literal;)*) => {
+    ($($id:ident $name:literal $kind:expr, $default:literal, $change:ident, $help:literal;)*) => {
         /// Each parameter, as an index into [`PARAMETERS`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(clippy::enum_variant_names)]
@@ -58,23 +68,27 @@ macro_rules! parameters {
 
         /// Every parameter there is.
         pub(crate) const PARAMETERS: &[Declaration] = &[$(Declaration {
-            name: $name, kind: $kind, default: $default, mutable: $mutable, help: $help,
+            name: $name, kind: $kind, default: $default, change: $change, help: $help,
         }),*];
 
         const IDS: &[Param] = &[$(Param::$id),*];
     };
 }
 
-const MUTABLE: bool = true;
-const FIXED: bool = false;
+const MUTABLE: Change = Change::Allowed;
+const PROTECTED: Change = Change::Protected;
+const FIXED: Change = Change::Never;
 const ANY: Kind = Kind::Int { min: 0, max: i64::MAX };
 const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
 const ACCESS: Kind = Kind::Enum(&["no", "yes", "local"]);
+/// Places among the values of [`ACCESS`].
+pub(crate) const ACCESS_NO: i64 = 0;
+pub(crate) const ACCESS_LOCAL: i64 = 2;
 
 parameters! {
     Port "port" Kind::Int { min: 0, max: 65_535 }, "6379", MUTABLE, "TCP port to listen on; 0 for none.";
     Bind "bind" Kind::Text, "127.0.0.1", MUTABLE, "Addresses to listen on.";
-    Dir "dir" Kind::Text, ".", MUTABLE, "Directory to work in.";
+    Dir "dir" Kind::Text, ".", PROTECTED, "Directory to work in.";
     Workers "workers" Kind::Int { min: 0, max: 64 }, "0", FIXED, "Worker threads; 0 for one per core.";
     TcpBacklog "tcp-backlog" Kind::Int { min: 0, max: 65_535 }, "511", FIXED, "Length of the queue of connections to be accepted.";
     TcpKeepalive "tcp-keepalive" Kind::Int { min: 0, max: i32::MAX as i64 }, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
@@ -97,6 +111,7 @@ parameters! {
     LatencyMonitorThreshold "latency-monitor-threshold" ANY, "0", MUTABLE, "Milliseconds from which on an event is recorded; 0 for never.";
     LatencyTracking "latency-tracking" Kind::Bool, "yes", MUTABLE, "Keep a latency histogram per command.";
     EnableDebugCommand "enable-debug-command" ACCESS, "local", FIXED, "Who may use DEBUG.";
+    EnableProtectedConfigs "enable-protected-configs" ACCESS, "no", FIXED, "Who may set dir and dbfilename at run time: they say where files are written.";
     ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
     ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
     ClusterAllowReadsWhenDown "cluster-allow-reads-when-down" Kind::Bool, "no", MUTABLE, "Answer reads while the cluster is down.";
@@ -181,10 +196,10 @@ parameters! {
     HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE, "Accepted for compatibility, without effect.";
     ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE, "Accepted for compatibility, without effect.";
     MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    Dbfilename "dbfilename" Kind::Text, "dump.rdb", MUTABLE, "Accepted for compatibility, without effect.";
-    Appendfilename "appendfilename" Kind::Text, "appendonly.aof", MUTABLE, "Accepted for compatibility, without effect.";
-    Appenddirname "appenddirname" Kind::Text, "appendonlydir", MUTABLE, "Accepted for compatibility, without effect.";
-    Pidfile "pidfile" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    Dbfilename "dbfilename" Kind::Text, "dump.rdb", PROTECTED, "Accepted for compatibility, without effect.";
+    Appendfilename "appendfilename" Kind::Text, "appendonly.aof", FIXED, "Accepted for compatibility, without effect.";
+    Appenddirname "appenddirname" Kind::Text, "appendonlydir", FIXED, "Accepted for compatibility, without effect.";
+    Pidfile "pidfile" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
     Appendfsync "appendfsync" Kind::Text, "everysec", MUTABLE, "Accepted for compatibility, without effect.";
     Masterauth "masterauth" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
     Masteruser "masteruser" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";

@@ -16,6 +16,7 @@
 use crate::blocked::Waiter;
 use crate::client::Client;
 use crate::command::Command;
+use crate::config::{self, Param};
 use crate::error::Error;
 use crate::notify::Class;
 use crate::server::Server;
@@ -57,6 +58,16 @@ impl<'c> Context<'c> {
         match self.hashed.and_then(|key| key.of_same(bytes)) {
             Some(key) => key,
             None => self.store.key(bytes),
+        }
+    }
+
+    /// Whether the caller may do what this parameter gives to nobody, to everybody,
+    /// or to clients on this machine.
+    pub(crate) fn permits(&self, access: Param) -> bool {
+        match self.server.config.number(access) {
+            config::ACCESS_NO => false,
+            config::ACCESS_LOCAL => self.client.shared.peer.ip().to_canonical().is_loopback(),
+            _ => true,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands::container;
-use crate::config::{self, Param};
+use crate::config::{self, Change, Param};
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::glob;
@@ -89,8 +89,11 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         if wanted.iter().any(|(other, _)| *other == param) {
             return Err(failed(name, "duplicate parameter"));
         }
-        if !param.declaration().mutable {
-            return Err(failed(name, "can't set immutable config"));
+        match param.declaration().change {
+            Change::Allowed => {}
+            Change::Protected if cx.permits(Param::EnableProtectedConfigs) => {}
+            Change::Protected => return Err(failed(name, "can't set protected config")),
+            Change::Never => return Err(failed(name, "can't set immutable config")),
         }
         wanted.push((param, String::from_utf8_lossy(args.bytes(at + 1)).into_owned()));
     }

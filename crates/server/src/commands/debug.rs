@@ -25,19 +25,8 @@ pub(crate) const COMMANDS: &[Command] =
         "Looks inside the server, for tests.",
     )];
 
-/// Index of `local` among the values of `enable-debug-command`.
-const LOCAL: i64 = 2;
-
-fn permitted(cx: &Context<'_>) -> bool {
-    match cx.server.config.number(Param::EnableDebugCommand) {
-        0 => false,
-        LOCAL => cx.client.shared.peer.ip().to_canonical().is_loopback(),
-        _ => true,
-    }
-}
-
 fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    if !permitted(cx) {
+    if !cx.permits(Param::EnableDebugCommand) {
         return Err(Error::new(
             "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
         ));
