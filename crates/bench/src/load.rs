@@ -30,8 +30,8 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
@@ -50,8 +50,9 @@ use crate::reply::{Outcome, ReplyScanner};
 use crate::source::Source;
 use crate::transport::Transport;
 
-/// What one read may bring.
-const READ_BYTES: usize = 256 * 1024;
+/// What one read may bring, and what a link may read or write before the others
+/// have their turn: a reply or request of megabytes holds up nobody.
+const TURN_BYTES: usize = 256 * 1024;
 /// The longest reply that is kept whole for a source that wants to see it.
 const REPLY_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// A server that owes replies and sends none for so long has hung.
@@ -242,6 +243,11 @@ struct Link {
     /// Requests not yet written; `out[..written]` are.
     out: Vec<u8>,
     written: usize,
+    /// What follows them, of which `rest_written` bytes are.
+    rest: Option<Arc<[u8]>>,
+    rest_written: usize,
+    /// It has more to read or write than a turn allows, and needs no event.
+    again: bool,
     /// The beginning of a reply, of which `scanned` bytes were scanned.
     held: Vec<u8>,
     scanned: usize,
@@ -296,6 +302,9 @@ impl Link {
             scanner: ReplyScanner::default(),
             out: Vec::new(),
             written: 0,
+            rest: None,
+            rest_written: 0,
+            again: false,
             held: Vec::new(),
             scanned: 0,
             runs: VecDeque::new(),
@@ -320,27 +329,38 @@ impl Link {
         self.note(kind, since);
     }
 
-    /// Writes what the socket takes. Returns the bytes written.
+    /// Writes what the socket takes, and notes if that was all of a turn. Returns
+    /// the bytes written.
     fn flush(&mut self) -> io::Result<usize> {
-        let before = self.written;
-        while self.written < self.out.len() {
-            match self.stream.write(&self.out[self.written..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => self.written += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(self.written - before);
+        let mut wrote = 0;
+        while wrote < TURN_BYTES {
+            let (from, written) = match &self.rest {
+                _ if self.written < self.out.len() => (&self.out[..], &mut self.written),
+                Some(rest) if self.rest_written < rest.len() => (&rest[..], &mut self.rest_written),
+                _ => {
+                    self.out.clear();
+                    self.rest = None;
+                    (self.written, self.rest_written) = (0, 0);
+                    return match self.stream.flush() {
+                        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+                        _ => Ok(wrote),
+                    };
                 }
+            };
+            let end = from.len().min(*written + TURN_BYTES - wrote);
+            match self.stream.write(&from[*written..end]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    *written += bytes;
+                    wrote += bytes;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(wrote),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        let wrote = self.written - before;
-        self.out.clear();
-        self.written = 0;
-        match self.stream.flush() {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-            _ => Ok(wrote),
-        }
+        self.again = true;
+        Ok(wrote)
     }
 }
 
@@ -359,6 +379,8 @@ struct Worker<'a> {
     /// Over a cluster: the request whose node is looked for.
     request: Vec<u8>,
     outcome: LoadOutcome,
+    /// Links that go on without an event, each marked so.
+    again: Vec<usize>,
     /// The link that was worked on last, to name its node in an error.
     touched: usize,
     start: Instant,
@@ -384,9 +406,10 @@ impl<'a> Worker<'a> {
             clients: share.clients,
             links: share.links,
             cluster: load.cluster.cloned(),
-            scratch: vec![0; READ_BYTES],
+            scratch: vec![0; TURN_BYTES],
             request: Vec::new(),
             outcome: empty_outcome(load.kinds),
+            again: Vec::new(),
             touched: 0,
             start,
             last_reply: start,
@@ -443,8 +466,11 @@ impl<'a> Worker<'a> {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "sent nothing for a minute"));
             }
             let until_deadline = self.deadline.filter(|_| !self.closing);
-            let patience = until_deadline
-                .map_or(LOOK_UP, |deadline| deadline.saturating_duration_since(now).min(LOOK_UP));
+            let patience = match until_deadline {
+                _ if !self.again.is_empty() => Duration::ZERO,
+                Some(deadline) => deadline.saturating_duration_since(now).min(LOOK_UP),
+                None => LOOK_UP,
+            };
             if let Err(error) = self.poll.poll(&mut events, Some(patience)) {
                 if error.kind() == io::ErrorKind::Interrupted {
                     continue;
@@ -460,7 +486,13 @@ impl<'a> Worker<'a> {
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     self.read(index)?;
                 }
-                self.outcome.sent_bytes += self.links[index].flush()? as u64;
+                self.flush_link(index)?;
+            }
+            for index in std::mem::take(&mut self.again) {
+                self.touched = index;
+                self.links[index].again = false;
+                self.read(index)?;
+                self.flush_link(index)?;
             }
         }
     }
@@ -496,6 +528,11 @@ impl<'a> Worker<'a> {
                 owner.ended = true;
                 return false;
             };
+            match owner.source.rest() {
+                Some(rest) if self.load.pipeline == 1 => link.rest = Some(rest),
+                Some(rest) => link.out.extend_from_slice(&rest),
+                None => {}
+            }
             owner.in_flight += 1;
             link.note(kind, since);
             return true;
@@ -505,6 +542,9 @@ impl<'a> Worker<'a> {
             owner.ended = true;
             return false;
         };
+        if let Some(rest) = owner.source.rest() {
+            self.request.extend_from_slice(&rest);
+        }
         // Any node may answer what names no key.
         let node = slot_of_request(&self.request)
             .map_or(owner.in_flight % owner.links.len(), |slot| cluster.owner(slot));
@@ -515,12 +555,22 @@ impl<'a> Worker<'a> {
 
     /// Writes what a client's links have to send.
     fn flush(&mut self, client: usize) -> io::Result<()> {
-        for &index in &self.clients[client].links {
-            let link = &mut self.links[index];
-            if !link.out.is_empty() {
+        for at in 0..self.clients[client].links.len() {
+            let index = self.clients[client].links[at];
+            if !self.links[index].out.is_empty() {
                 self.touched = index;
-                self.outcome.sent_bytes += link.flush()? as u64;
+                self.flush_link(index)?;
             }
+        }
+        Ok(())
+    }
+
+    fn flush_link(&mut self, index: usize) -> io::Result<()> {
+        let link = &mut self.links[index];
+        let was_again = link.again;
+        self.outcome.sent_bytes += link.flush()? as u64;
+        if link.again && !was_again {
+            self.again.push(index);
         }
         Ok(())
     }
@@ -566,16 +616,18 @@ impl<'a> Worker<'a> {
         Some(pace.wait(now))
     }
 
-    /// Reads all that a link has and counts the replies in it.
+    /// Reads what a link has, or as much as a turn allows, and counts the replies
+    /// in it.
     fn read(&mut self, index: usize) -> io::Result<()> {
+        let mut taken = 0;
         loop {
             let link = &mut self.links[index];
             let held = link.held.len();
             if held > REPLY_BYTES_MAX {
                 return Err(io::Error::other("sent a reply over 256 MiB"));
             }
-            if self.scratch.len() < held + READ_BYTES {
-                self.scratch.resize(held + READ_BYTES, 0);
+            if self.scratch.len() < held + TURN_BYTES {
+                self.scratch.resize(held + TURN_BYTES, 0);
             }
             self.scratch[..held].copy_from_slice(&link.held);
             let bytes = match link.stream.read(&mut self.scratch[held..]) {
@@ -613,6 +665,13 @@ impl<'a> Worker<'a> {
             }
             // A short read has emptied the socket: epoll tells of what comes next.
             if bytes < room && short_read_empties {
+                return Ok(());
+            }
+            taken += bytes;
+            if taken >= TURN_BYTES {
+                if !std::mem::replace(&mut self.links[index].again, true) {
+                    self.again.push(index);
+                }
                 return Ok(());
             }
         }

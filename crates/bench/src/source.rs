@@ -1,5 +1,7 @@
 //! Where a connection's requests come from.
 
+use std::sync::Arc;
+
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -20,6 +22,12 @@ pub trait Source: Send {
     /// Appends the next request to `out` and returns which of the step's kinds
     /// it is; `None` when there are no more.
     fn next(&mut self, out: &mut Vec<u8>) -> Option<usize>;
+
+    /// What of the request just made comes behind `out`: bytes that are too many
+    /// to be copied for each request.
+    fn rest(&self) -> Option<Arc<[u8]>> {
+        None
+    }
 
     /// Whether [`Source::reply`] is to be called; it costs a copy.
     fn wants_replies(&self) -> bool {

@@ -221,7 +221,7 @@ parameters! {
     PackDictionarySize "pack-dictionary-size" Kind::Memory { min: 0, max: 112_640 }, "16384", MUTABLE, "Size of a trained dictionary, in bytes; 0 for none.";
     PackPolicy "pack-policy" Kind::Policy, "{}", MUTABLE, "Which values are packed, and with what: a policy in JSON.";
     PackPolicyFile "pack-policy-file" Kind::Text, "", FIXED, "File of the policy to begin with, unless pack-policy is given.";
-    PackSliceUs "pack-slice-us" Kind::Int { min: 50, max: 10_000 }, "100", MUTABLE, "Longest uninterrupted codec work on a worker, in microseconds.";
+    PackSliceUs "pack-slice-us" Kind::Int { min: 20, max: 10_000 }, "50", MUTABLE, "Longest uninterrupted codec work on a worker, in microseconds.";
     PackWorkspaces "pack-workspaces" Kind::Int { min: 1, max: 64 }, "2", FIXED, "Values above 64 KiB that each worker packs or unpacks at once, each in a workspace of its own.";
 }
 

@@ -16,7 +16,7 @@ use rand::RngExt;
 
 use super::{COOL, Options, WorkloadError};
 use crate::payload::{Payload, fill};
-use crate::request::write_request;
+use crate::request::{write_header, write_request};
 use crate::run::{Items, Step, Work};
 use crate::source::{Random, Source, random};
 
@@ -50,7 +50,9 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
             requests: Some(SMALL_KEYS + 2 * LARGE_KEYS as u64),
             duration: None,
             rate: None,
-            source: Arc::new(move |_| Box::new(Filler { at: 0, values: Arc::clone(&written) })),
+            source: Arc::new(move |_| {
+                Box::new(Filler { at: 0, values: Arc::clone(&written), rest: None })
+            }),
         },
         items: Items::Keys,
         rest: Some(COOL),
@@ -71,7 +73,8 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
             source: Arc::new(move |connection| {
                 let rng = random(seed, connection as u64);
                 match connection {
-                    0 => Box::new(Large { rng, values: Arc::clone(&values) }) as Box<dyn Source>,
+                    0 => Box::new(Large { rng, values: Arc::clone(&values), rest: None })
+                        as Box<dyn Source>,
                     _ => Box::new(Small { rng }),
                 }
             }),
@@ -83,13 +86,13 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     Ok(vec![fill, load])
 }
 
-/// A text and as much noise.
-fn values(seed: u64, bytes: usize) -> [Vec<u8>; 2] {
+/// A text and as much noise, each as it ends a request.
+fn values(seed: u64, bytes: usize) -> [Arc<[u8]>; 2] {
     let mut rng = random(seed, u64::MAX);
     let (mut text, mut noise) = (vec![0; bytes], vec![0; bytes]);
     fill(Payload::Text, &mut rng, &mut text);
     rng.fill(&mut noise[..]);
-    [text, noise]
+    [text, noise].map(|value| [&value[..], b"\r\n"].concat().into())
 }
 
 fn small_key(n: u64) -> String {
@@ -100,13 +103,23 @@ fn large_key(n: usize) -> String {
     format!("{}:{n}", ["text", "noise"][n % 2])
 }
 
-fn write_large(out: &mut Vec<u8>, n: usize, values: &[Vec<u8>; 2]) {
-    write_request(out, &[b"SET", large_key(n).as_bytes(), &values[n % 2]]);
+/// Begins a request that writes a large value; gives what comes behind it.
+fn write_large(out: &mut Vec<u8>, n: usize, values: &[Arc<[u8]>; 2]) -> Arc<[u8]> {
+    let (key, value) = (large_key(n), &values[n % 2]);
+    write_header(out, b'*', 3);
+    for argument in ["SET", &key] {
+        write_header(out, b'$', argument.len());
+        out.extend_from_slice(argument.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    write_header(out, b'$', value.len() - 2);
+    Arc::clone(value)
 }
 
 struct Filler {
     at: u64,
-    values: Arc<[Vec<u8>; 2]>,
+    values: Arc<[Arc<[u8]>; 2]>,
+    rest: Option<Arc<[u8]>>,
 }
 
 impl Source for Filler {
@@ -119,26 +132,36 @@ impl Source for Filler {
         }
         let large = (at - SMALL_KEYS) as usize;
         (large < 2 * LARGE_KEYS).then(|| {
-            write_large(out, large, &self.values);
+            self.rest = Some(write_large(out, large, &self.values));
             1
         })
+    }
+
+    fn rest(&self) -> Option<Arc<[u8]>> {
+        self.rest.clone()
     }
 }
 
 struct Large {
     rng: Random,
-    values: Arc<[Vec<u8>; 2]>,
+    values: Arc<[Arc<[u8]>; 2]>,
+    rest: Option<Arc<[u8]>>,
 }
 
 impl Source for Large {
     fn next(&mut self, out: &mut Vec<u8>) -> Option<usize> {
         let n = self.rng.random_range(0..2 * LARGE_KEYS);
         if self.rng.random_ratio(1, WRITE_EVERY) {
-            write_large(out, n, &self.values);
+            self.rest = Some(write_large(out, n, &self.values));
             return Some(LARGE_SET);
         }
+        self.rest = None;
         write_request(out, &[b"GET", large_key(n).as_bytes()]);
         Some(LARGE_GET)
+    }
+
+    fn rest(&self) -> Option<Arc<[u8]>> {
+        self.rest.clone()
     }
 }
 
