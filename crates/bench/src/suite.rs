@@ -105,6 +105,7 @@ pub const SCENARIOS: &[Scenario] = &[
             part("list-celery", 1.0, 1),
             part("stream-mixed", 0.3, 2),
             part("json-zipf", 0.2, 2),
+            part("large-values", 0.4, 2),
             Part {
                 workload: "capture",
                 scale: 0.2,
