@@ -82,24 +82,29 @@ mod products {
 
     #[target_feature(enable = "pclmulqdq")]
     pub(super) fn until_brace(bytes: &[u8]) -> Option<u16> {
-        // The first word holds what whole ones after it leave over.
         let length = bytes.len();
-        let mut sum = match length {
+        let word = match length {
             0..=8 => pair(0, short(bytes)),
             9..=16 => {
                 let (first, last) = (*bytes.first_chunk()?, *bytes.last_chunk()?);
                 pair(u64::from_be_bytes(first) >> (8 * (16 - length)), u64::from_be_bytes(last))
             }
-            _ => {
-                let first = u128::from_be_bytes(*bytes.first_chunk()?);
-                halves(first >> (8 * (length.wrapping_neg() % 16)))
-            }
+            _ => return of_words(bytes),
         };
+        (!has_brace(word)).then(|| remainder(word))
+    }
+
+    /// The same of more than 16 bytes.
+    #[target_feature(enable = "pclmulqdq")]
+    fn of_words(bytes: &[u8]) -> Option<u16> {
+        // The first word holds what whole ones after it leave over.
+        let first = u128::from_be_bytes(*bytes.first_chunk()?);
+        let mut sum = halves(first >> (8 * (bytes.len().wrapping_neg() % 16)));
         if has_brace(sum) {
             return None;
         }
         let (_, words) = bytes.as_rchunks::<16>();
-        for word in words.iter().skip(usize::from(length.is_multiple_of(16))) {
+        for word in words.iter().skip(usize::from(bytes.len().is_multiple_of(16))) {
             let next = halves(u128::from_be_bytes(*word));
             if has_brace(next) {
                 return None;
