@@ -64,6 +64,10 @@ pub(crate) struct Cooler {
     pressure: f64,
 }
 
+/// A value is to stay for so many times `pack-cold-after` once it is packed, unless
+/// memory is short: else it is gone before that was worth the work.
+const PACKED_AT_LEAST: u64 = 2;
+
 impl Cooler {
     pub(crate) fn new(worker: usize, workers: usize, pool: Pool) -> Self {
         Self {
@@ -98,6 +102,8 @@ impl Cooler {
     ) {
         self.pressure = allowance.pressure();
         server.store.keep_packed(self.pressure > 0.0);
+        let stays = PACKED_AT_LEAST * server.config.number(Param::PackColdAfter) as u64 * 1000;
+        self.cooling.leave_expiring(if self.pressure == 0.0 { stays } else { 0 });
         self.packer.wait_for_dictionaries(self.pressure == 0.0 && !packs_at_once(server));
         // However short memory is: a walk that finds nothing is not to take more of
         // the time than packing usually does.

@@ -704,7 +704,7 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
         (label("verdict", name), count as f64)
     });
     scrape.gauges("snug_families", "Families of strings, by verdict.", verdicts);
-    let mut rows: BTreeMap<String, [f64; 5]> = BTreeMap::new();
+    let mut rows: BTreeMap<String, [f64; 6]> = BTreeMap::new();
     for (n, family) in families.iter().enumerate() {
         let name = if n < FAMILIES_SHOWN {
             String::from_utf8_lossy(&family.shape).into_owned()
@@ -712,8 +712,14 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
             "(others)".to_owned()
         };
         let stats = family.stats;
-        let figures =
-            [stats.packed, stats.raw_bytes, stats.packed_bytes, family.skipped, family.not_worth];
+        let figures = [
+            stats.packed,
+            stats.raw_bytes,
+            stats.packed_bytes,
+            family.skipped,
+            family.not_worth,
+            family.expiring,
+        ];
         let row = rows.entry(name).or_default();
         row.iter_mut().zip(figures).for_each(|(sum, n)| *sum += n as f64);
     }
@@ -723,6 +729,7 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
         (2, "snug_family_packed_bytes", "Their bytes after packing."),
         (3, "snug_family_left_by_policy", "Values that the policy left raw, by family."),
         (4, "snug_family_not_worth", "Values that did not save enough, by family."),
+        (5, "snug_family_left_expiring", "Values left raw as they were soon to expire, by family."),
     ] {
         let values = rows.iter().map(|(name, row)| (label("family", name.clone()), row[n]));
         // A family that leaves the list takes its sums along: no counters these.

@@ -17,7 +17,7 @@
 //! Each pass over the slots takes one off, so that what nobody reads is packed at
 //! the second pass after it was written. What is read is likely to be read again:
 //! only one pass in eight takes the bit that says so, unless memory is short. What
-//! is not worth packing stays raw at 0, which costs the walk a look at its cell,
+//! is not worth packing, or expires too soon for that, stays raw at 0, which costs the walk a look at its cell,
 //! until it is written or read or until its family gets a new dictionary or it a
 //! new policy.
 //!
@@ -76,6 +76,7 @@ pub struct Cooling {
     generation: u64,
     params: Option<StringParams>,
     leave_mixed: bool,
+    leave_within_ms: u64,
     recheck: Recheck,
     /// The policy when the pass began, and what of it is new.
     edition: Option<Edition>,
@@ -95,6 +96,7 @@ impl Cooling {
             generation: 0,
             params: None,
             leave_mixed: false,
+            leave_within_ms: 0,
             recheck: Recheck::Nothing,
             edition: None,
             change: None,
@@ -124,6 +126,12 @@ impl Cooling {
     /// all, and it is better spent on the others.
     pub fn leave_mixed(&mut self, leave: bool) {
         self.leave_mixed = leave;
+    }
+
+    /// What expires within so many milliseconds is left raw: packing it would cost
+    /// more than the memory is worth that it frees until then.
+    pub fn leave_expiring(&mut self, within_ms: u64) {
+        self.leave_within_ms = within_ms;
     }
 
     /// Whether the pass has come to its end.
@@ -169,6 +177,7 @@ impl Cooling {
                     at_once,
                     keep_packed: batch.store().keeps_packed(),
                     leave_mixed: self.leave_mixed,
+                    stays_until: guard.session().now().saturating_add(self.leave_within_ms),
                     recheck: self.recheck,
                     change: self.change.as_ref(),
                 };
@@ -199,7 +208,8 @@ impl SlotGuard<'_> {
         let (mut copied, mut unpacked, mut work) = (0, 0, false);
         let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
             let (access, store) = (cell.access(), session.store());
-            let newly_cold = |cold: bool| cold.then_some(Reason::Recheck);
+            let newly_cold =
+                |cell: &Cell| rules.fits_and_stays(store, cell).then_some(Reason::Recheck);
             let reason = match cell.kind() {
                 Kind::Packed | Kind::PackedChanged
                     if access == ACCESS_MAX && !rules.keep_packed =>
@@ -214,8 +224,9 @@ impl SlotGuard<'_> {
                 Kind::Str | Kind::StrChanged => match access {
                     0 => rules.reason(store, cell, false),
                     1 if rules.leaves(store, cell) => return true,
-                    1 => newly_cold(rules.fits(cell)),
-                    _ => newly_cold(rules.at_once && rules.fits(cell)),
+                    1 => newly_cold(cell),
+                    _ if rules.at_once => newly_cold(cell),
+                    _ => None,
                 },
                 Kind::Stream => {
                     work |= access == 1 && seal_cold(session, cell);
@@ -291,6 +302,8 @@ pub(crate) struct Rules<'p> {
     pub(crate) at_once: bool,
     pub(crate) keep_packed: bool,
     pub(crate) leave_mixed: bool,
+    /// What expires before is left raw, unix milliseconds.
+    pub(crate) stays_until: u64,
     pub(crate) recheck: Recheck,
     pub(crate) change: Option<&'p Change>,
 }
@@ -320,6 +333,20 @@ impl Rules<'_> {
         cell.bytes().len() >= self.params.min_size
     }
 
+    /// Whether a raw string that has cooled is long enough, and there for long
+    /// enough: its family counts those that are not.
+    fn fits_and_stays(&self, store: &Store, cell: &Cell) -> bool {
+        let expires = self.fits(cell) && self.expires_soon(cell);
+        if expires {
+            store.families().of(cell.key()).left_expiring();
+        }
+        self.fits(cell) && !expires
+    }
+
+    fn expires_soon(&self, cell: &Cell) -> bool {
+        cell.expires() && cell.expiry().is_some_and(|expiry| expiry < self.stays_until)
+    }
+
     /// Whether a raw string is to stay as it is until there is more time.
     fn leaves(&self, store: &Store, cell: &Cell) -> bool {
         self.leave_mixed && self.fits(cell) && store.families().of(cell.key()).is_mixed()
@@ -335,7 +362,7 @@ impl Rules<'_> {
             1 => true,
             _ => self.at_once,
         };
-        is_old && cell.large().len() >= self.params.min_size
+        is_old && cell.large().len() >= self.params.min_size && !self.expires_soon(cell)
     }
 
     /// Whether a settled string is to be looked at again, and why. Most passes have
@@ -349,7 +376,8 @@ impl Rules<'_> {
             return Some(Reason::Recheck);
         }
         let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
-        let concerned = (is_packed || self.fits(cell)) && self.concerns("string", cell.key(), len);
+        let concerned = (is_packed || self.fits(cell) && !self.expires_soon(cell))
+            && self.concerns("string", cell.key(), len);
         concerned.then_some(Reason::Policy)
     }
 
@@ -367,10 +395,12 @@ impl Rules<'_> {
     fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
         let since = match self.recheck {
             Recheck::Nothing => return false,
-            Recheck::AllRaw(_) if !is_packed => return self.fits(cell),
+            Recheck::AllRaw(_) if !is_packed => {
+                return self.fits(cell) && !self.expires_soon(cell);
+            }
             Recheck::AllRaw(since) | Recheck::NewerThan(since) => since,
         };
-        if !is_packed && !self.fits(cell) {
+        if !is_packed && (!self.fits(cell) || self.expires_soon(cell)) {
             return false;
         }
         let family = store.families().of(cell.key());

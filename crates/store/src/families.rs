@@ -148,6 +148,8 @@ pub struct FamilyInfo {
     pub skipped: u64,
     /// Values packed for nothing: they did not save enough.
     pub not_worth: u64,
+    /// Values left raw, without a look, because they were soon to expire.
+    pub expiring: u64,
 }
 
 /// How a value of a family is to be packed.
@@ -178,14 +180,15 @@ struct State {
     choice: Option<Choice>,
     skipped: u64,
     not_worth: u64,
+    expiring: u64,
     /// Whether values were left raw until a dictionary has been trained.
     awaited: bool,
     /// A level that is not the dictionary's, and how many values in a row have
     /// been wanted at it.
     other_level: (i32, u32),
-    /// What it had been asked when families were last tidied, and for how many
+    /// How many values it had met when families were last tidied, and for how many
     /// turns of tidying that has been the same.
-    judged: u64,
+    met: u64,
     idle: u32,
 }
 
@@ -198,9 +201,10 @@ impl StringFamily {
             choice: None,
             skipped: 0,
             not_worth: 0,
+            expiring: 0,
             awaited: false,
             other_level: (0, 0),
-            judged: 0,
+            met: 0,
             idle: 0,
         };
         Self {
@@ -289,6 +293,11 @@ impl StringFamily {
         self.state.lock().family.is_mixed()
     }
 
+    /// Takes note of a value that is left raw because it is soon to expire.
+    pub(crate) fn left_expiring(&self) {
+        self.state.lock().expiring += 1;
+    }
+
     /// Takes note of what came of packing a value.
     pub(crate) fn tried(&self, raw_len: usize, packed_len: usize, worth: bool) {
         let mut state = self.state.lock();
@@ -335,16 +344,19 @@ impl StringFamily {
 
     fn info(&self) -> FamilyInfo {
         let state = self.state.lock();
+        let stats = state.family.stats();
+        let never_judged = stats.judged == 0 && state.expiring > 0;
         FamilyInfo {
             shape: self.shape.to_vec(),
-            verdict: state.family.verdict(),
-            stats: state.family.stats(),
+            verdict: if never_judged { Verdict::Raw } else { state.family.verdict() },
+            stats,
             dictionary: state.family.dictionary().map_or(0, |dictionary| dictionary.id()),
             dictionary_kind: state.family.dictionary().map(|dictionary| dictionary.kind()),
             memory_bytes: state.family.memory_bytes(),
             choice: state.choice,
             skipped: state.skipped,
             not_worth: state.not_worth,
+            expiring: state.expiring,
         }
     }
 }
@@ -532,9 +544,9 @@ impl Families {
     pub fn tidy(&self, turns: u32) {
         self.by_shape.write().retain(|_, family| {
             let mut state = family.state.lock();
-            let judged = state.family.stats().judged;
-            state.idle = if judged == state.judged { state.idle + 1 } else { 0 };
-            state.judged = judged;
+            let met = state.family.stats().judged + state.expiring;
+            state.idle = if met == state.met { state.idle + 1 } else { 0 };
+            state.met = met;
             let id = state.family.dictionary().map(|dictionary| dictionary.id());
             let used = id.is_some_and(|id| self.dictionaries.registry.references(id) > 0);
             let kept = state.idle < turns || used || family.asked.load(Ordering::Acquire);
@@ -552,7 +564,7 @@ impl Families {
     /// Every family, in no particular order.
     pub fn all(&self) -> Vec<FamilyInfo> {
         let named: Vec<_> = self.by_shape.read().values().cloned().collect();
-        let rest = Some(self.rest.info()).filter(|rest| rest.stats.judged > 0);
+        let rest = Some(self.rest.info()).filter(|rest| rest.stats.judged + rest.expiring > 0);
         named.iter().map(|family| family.info()).chain(rest).collect()
     }
 

@@ -994,6 +994,7 @@ mod tests {
                         at_once: true,
                         keep_packed: false,
                         leave_mixed: false,
+                        stays_until: 0,
                         recheck,
                         change: None,
                     };

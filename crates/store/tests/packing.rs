@@ -113,6 +113,39 @@ fn values_wait_for_a_dictionary_that_is_being_trained() {
 }
 
 #[test]
+fn what_expires_soon_is_left_raw() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let kept = |n: usize| [None, Some(NOW + 4_999), Some(NOW + 5_000)][n % 3];
+    (0..DOCUMENTS).for_each(|n| {
+        let name = name(n);
+        set(&batch, &name, &document(n).repeat(4));
+        let key = batch.key(&name);
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find_untouched(&key).expect("just set");
+        slot.set_expiry(found, kept(n));
+    });
+    worker.cooling.leave_expiring(5_000);
+    let other = StringParams { level: 4, ..PARAMS };
+    // Other parameters make no difference to that.
+    for (params, met) in [(PARAMS, 0), (PARAMS, 2 * DOCUMENTS / 3), (other, 2 * DOCUMENTS / 3)] {
+        assert!(worker.pass(&batch, &params) <= met);
+        for n in (0..DOCUMENTS).filter(|n| n % 3 == 1) {
+            assert!(!is_packed(&batch, &name(n)));
+        }
+    }
+    assert!(is_packed(&batch, &name(0)) && is_packed(&batch, &name(2)));
+    let family = &worker.store.families().all()[0];
+    assert_eq!(family.expiring, DOCUMENTS as u64 / 3, "counted once");
+    assert_eq!(family.verdict, snug_codec::family::Verdict::Full);
+
+    worker.cooling.leave_expiring(0);
+    worker.pass(&batch, &PARAMS);
+    assert!(is_packed(&batch, &name(1)), "what memory is short for");
+}
+
+#[test]
 fn what_is_read_cools_later_unless_memory_is_short() {
     let mut worker = Worker::new();
     let mut session = worker.store.session();

@@ -326,12 +326,14 @@ fn about_packing(server: &Server, text: &mut String) {
 /// there were.
 fn why_raw(family: &FamilyInfo) -> Option<(u64, String)> {
     let (stats, shape) = (family.stats, String::from_utf8_lossy(&family.shape));
-    let looked_at = stats.judged + family.skipped;
+    let looked_at = stats.judged + family.skipped + family.expiring;
     if looked_at < FAMILY_VALUES_MIN {
         return None;
     }
     let why = if family.choice.is_some_and(|choice| choice.codec == Codec::None) {
         "the policy leaves them raw".to_owned()
+    } else if family.expiring * 2 > looked_at {
+        format!("{} of them were soon to expire", family.expiring)
     } else if family.verdict == Verdict::Raw {
         "they are random, or compressed already".to_owned()
     } else if family.not_worth * 2 > stats.packed {

@@ -110,7 +110,7 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
         let stats = family.stats;
         let codec = family.choice.map_or("", |choice| choice.codec.name());
         let kind = family.dictionary_kind.map_or("", DictionaryKind::name);
-        w.map(16);
+        w.map(17);
         for (field, value) in [
             ("shape", &family.shape[..]),
             ("verdict", verdict.as_bytes()),
@@ -132,6 +132,7 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
             ("memory-bytes", family.memory_bytes as u64),
             ("left-by-policy", family.skipped),
             ("not-worth", family.not_worth),
+            ("left-expiring", family.expiring),
         ] {
             w.bulk(field.as_bytes());
             w.integer(value as i64);
