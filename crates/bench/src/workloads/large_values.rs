@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn every_key_is_written_once_before_it_is_read() {
         let values = Arc::new(values(1, 10));
-        let mut filler = Filler { at: 0, values };
+        let mut filler = Filler { at: 0, values, rest: None };
         let mut out = Vec::new();
         let kinds: Vec<usize> = std::iter::from_fn(|| filler.next(&mut out)).collect();
         let large = kinds.iter().filter(|&&kind| kind == 1).count();
@@ -193,5 +193,7 @@ mod tests {
         for key in [small_key(0), small_key(SMALL_KEYS - 1), large_key(0), large_key(31)] {
             assert_eq!(text.matches(&format!("\r\n{key}\r\n")).count(), 1, "{key}");
         }
+        assert!(text.ends_with("\r\n$10\r\n"), "{text:?}");
+        assert_eq!(filler.rest().map(|rest| rest.len()), Some(12), "the value and its end");
     }
 }
