@@ -243,9 +243,8 @@ struct Link {
     /// Requests not yet written; `out[..written]` are.
     out: Vec<u8>,
     written: usize,
-    /// What follows them, of which `rest_written` bytes are.
-    rest: Option<Arc<[u8]>>,
-    rest_written: usize,
+    /// What follows them, and how much of it is written.
+    rest: Option<(Arc<[u8]>, usize)>,
     /// It has more to read or write than a turn allows, and needs no event.
     again: bool,
     /// The beginning of a reply, of which `scanned` bytes were scanned.
@@ -303,7 +302,6 @@ impl Link {
             out: Vec::new(),
             written: 0,
             rest: None,
-            rest_written: 0,
             again: false,
             held: Vec::new(),
             scanned: 0,
@@ -329,21 +327,20 @@ impl Link {
         self.note(kind, since);
     }
 
-    /// Writes what the socket takes, and notes if that was all of a turn. Returns
-    /// the bytes written.
-    fn flush(&mut self) -> io::Result<usize> {
+    /// Writes what the socket takes, at most a turn's bytes. Returns how many it
+    /// took, and whether it might take more.
+    fn flush(&mut self) -> io::Result<(usize, bool)> {
         let mut wrote = 0;
         while wrote < TURN_BYTES {
-            let (from, written) = match &self.rest {
+            let (from, written) = match &mut self.rest {
                 _ if self.written < self.out.len() => (&self.out[..], &mut self.written),
-                Some(rest) if self.rest_written < rest.len() => (&rest[..], &mut self.rest_written),
+                Some((rest, written)) if *written < rest.len() => (&rest[..], written),
                 _ => {
                     self.out.clear();
-                    self.rest = None;
-                    (self.written, self.rest_written) = (0, 0);
+                    (self.written, self.rest) = (0, None);
                     return match self.stream.flush() {
                         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
-                        _ => Ok(wrote),
+                        _ => Ok((wrote, false)),
                     };
                 }
             };
@@ -354,13 +351,14 @@ impl Link {
                     *written += bytes;
                     wrote += bytes;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(wrote),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok((wrote, false));
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.again = true;
-        Ok(wrote)
+        Ok((wrote, true))
     }
 }
 
@@ -529,7 +527,7 @@ impl<'a> Worker<'a> {
                 return false;
             };
             match owner.source.rest() {
-                Some(rest) if self.load.pipeline == 1 => link.rest = Some(rest),
+                Some(rest) if self.load.pipeline == 1 => link.rest = Some((rest, 0)),
                 Some(rest) => link.out.extend_from_slice(&rest),
                 None => {}
             }
@@ -566,13 +564,19 @@ impl<'a> Worker<'a> {
     }
 
     fn flush_link(&mut self, index: usize) -> io::Result<()> {
-        let link = &mut self.links[index];
-        let was_again = link.again;
-        self.outcome.sent_bytes += link.flush()? as u64;
-        if link.again && !was_again {
-            self.again.push(index);
+        let (wrote, more) = self.links[index].flush()?;
+        self.outcome.sent_bytes += wrote as u64;
+        if more {
+            self.go_on_with(index);
         }
         Ok(())
+    }
+
+    /// A link has its next turn without an event.
+    fn go_on_with(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.links[index].again, true) {
+            self.again.push(index);
+        }
     }
 
     /// Closed loop: sends the next batch of a client that has been answered.
@@ -669,9 +673,7 @@ impl<'a> Worker<'a> {
             }
             taken += bytes;
             if taken >= TURN_BYTES {
-                if !std::mem::replace(&mut self.links[index].again, true) {
-                    self.again.push(index);
-                }
+                self.go_on_with(index);
                 return Ok(());
             }
         }

@@ -175,11 +175,14 @@ fn put_digits(zeros: &mut [u8], mut number: u64) {
 /// Appends a request given as arguments: for requests that no template fits.
 pub fn write_request(out: &mut Vec<u8>, arguments: &[&[u8]]) {
     write_header(out, b'*', arguments.len());
-    for argument in arguments {
-        write_header(out, b'$', argument.len());
-        out.extend_from_slice(argument);
-        out.extend_from_slice(b"\r\n");
-    }
+    arguments.iter().for_each(|argument| write_argument(out, argument));
+}
+
+/// Appends one argument of a request.
+pub fn write_argument(out: &mut Vec<u8>, argument: &[u8]) {
+    write_header(out, b'$', argument.len());
+    out.extend_from_slice(argument);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends `*N\r\n` or `$N\r\n`.

@@ -16,7 +16,7 @@ use rand::RngExt;
 
 use super::{COOL, Options, WorkloadError};
 use crate::payload::{Payload, fill};
-use crate::request::{write_header, write_request};
+use crate::request::{write_argument, write_header, write_request};
 use crate::run::{Items, Step, Work};
 use crate::source::{Random, Source, random};
 
@@ -107,11 +107,8 @@ fn large_key(n: usize) -> String {
 fn write_large(out: &mut Vec<u8>, n: usize, values: &[Arc<[u8]>; 2]) -> Arc<[u8]> {
     let (key, value) = (large_key(n), &values[n % 2]);
     write_header(out, b'*', 3);
-    for argument in ["SET", &key] {
-        write_header(out, b'$', argument.len());
-        out.extend_from_slice(argument.as_bytes());
-        out.extend_from_slice(b"\r\n");
-    }
+    write_argument(out, b"SET");
+    write_argument(out, key.as_bytes());
     write_header(out, b'$', value.len() - 2);
     Arc::clone(value)
 }
