@@ -17,9 +17,9 @@
 //! Each pass over the slots takes one off, so that what nobody reads is packed at
 //! the second pass after it was written. What is read is likely to be read again:
 //! only one pass in eight takes the bit that says so, unless memory is short. What
-//! is not worth packing, or expires too soon for that, stays raw at 0, which costs the walk a look at its cell,
-//! until it is written or read or until its family gets a new dictionary or it a
-//! new policy.
+//! is not worth packing, or expires too soon for that, stays raw at 0, which costs
+//! the walk a look at its cell, until it is written or read or until its family gets
+//! a new dictionary or it a new policy.
 //!
 //! A stream is packed block by block as its blocks fill up; what is left in its
 //! tail when it has cooled is sealed by the same walk (`TAIL_MIN`). Large strings
@@ -208,8 +208,6 @@ impl SlotGuard<'_> {
         let (mut copied, mut unpacked, mut work) = (0, 0, false);
         let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
             let (access, store) = (cell.access(), session.store());
-            let newly_cold =
-                |cell: &Cell| rules.fits_and_stays(store, cell).then_some(Reason::Recheck);
             let reason = match cell.kind() {
                 Kind::Packed | Kind::PackedChanged
                     if access == ACCESS_MAX && !rules.keep_packed =>
@@ -224,8 +222,8 @@ impl SlotGuard<'_> {
                 Kind::Str | Kind::StrChanged => match access {
                     0 => rules.reason(store, cell, false),
                     1 if rules.leaves(store, cell) => return true,
-                    1 => newly_cold(cell),
-                    _ if rules.at_once => newly_cold(cell),
+                    1 => rules.newly_cold(store, cell),
+                    _ if rules.at_once => rules.newly_cold(store, cell),
                     _ => None,
                 },
                 Kind::Stream => {
@@ -329,18 +327,23 @@ impl Rules<'_> {
     }
 
     /// Whether a raw string is long enough.
-    fn fits(&self, cell: &Cell) -> bool {
+    fn is_long(&self, cell: &Cell) -> bool {
         cell.bytes().len() >= self.params.min_size
     }
 
-    /// Whether a raw string that has cooled is long enough, and there for long
-    /// enough: its family counts those that are not.
-    fn fits_and_stays(&self, store: &Store, cell: &Cell) -> bool {
-        let expires = self.fits(cell) && self.expires_soon(cell);
-        if expires {
+    /// Whether a raw string is long enough, and there for long enough.
+    fn fits(&self, cell: &Cell) -> bool {
+        self.is_long(cell) && !self.expires_soon(cell)
+    }
+
+    /// Whether a raw string that has just cooled is to be packed; its family counts
+    /// those that are only left because they expire.
+    fn newly_cold(&self, store: &Store, cell: &Cell) -> Option<Reason> {
+        let fits = self.fits(cell);
+        if !fits && self.is_long(cell) {
             store.families().of(cell.key()).left_expiring();
         }
-        self.fits(cell) && !expires
+        fits.then_some(Reason::Recheck)
     }
 
     fn expires_soon(&self, cell: &Cell) -> bool {
@@ -349,7 +352,7 @@ impl Rules<'_> {
 
     /// Whether a raw string is to stay as it is until there is more time.
     fn leaves(&self, store: &Store, cell: &Cell) -> bool {
-        self.leave_mixed && self.fits(cell) && store.families().of(cell.key()).is_mixed()
+        self.leave_mixed && self.is_long(cell) && store.families().of(cell.key()).is_mixed()
     }
 
     /// Whether a large string that is raw has cooled, or is to be looked at again.
@@ -376,8 +379,7 @@ impl Rules<'_> {
             return Some(Reason::Recheck);
         }
         let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
-        let concerned = (is_packed || self.fits(cell) && !self.expires_soon(cell))
-            && self.concerns("string", cell.key(), len);
+        let concerned = (is_packed || self.fits(cell)) && self.concerns("string", cell.key(), len);
         concerned.then_some(Reason::Policy)
     }
 
@@ -395,12 +397,10 @@ impl Rules<'_> {
     fn rechecks(&self, store: &Store, cell: &Cell, is_packed: bool) -> bool {
         let since = match self.recheck {
             Recheck::Nothing => return false,
-            Recheck::AllRaw(_) if !is_packed => {
-                return self.fits(cell) && !self.expires_soon(cell);
-            }
+            Recheck::AllRaw(_) if !is_packed => return self.fits(cell),
             Recheck::AllRaw(since) | Recheck::NewerThan(since) => since,
         };
-        if !is_packed && (!self.fits(cell) || self.expires_soon(cell)) {
+        if !is_packed && !self.fits(cell) {
             return false;
         }
         let family = store.families().of(cell.key());
