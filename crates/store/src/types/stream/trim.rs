@@ -225,13 +225,15 @@ impl Stream {
         if block.last < id {
             return Ok(true);
         }
+        let rows = (end.min(block.end_position()) - block.position) as u32;
+        // Of rows that were dropped from the data the IDs are not known, but
+        // that they lie below the first of those that are in it.
+        let Some(kept) = block.kept_before(rows).checked_sub(1) else {
+            return Ok(block.first <= id);
+        };
         if block.first >= id {
             return Ok(false);
         }
-        let rows = (end.min(block.end_position()) - block.position) as u32;
-        // Of rows that were dropped from the data the IDs are not known; the
-        // entries among those before `end` are all in it.
-        let Some(kept) = block.kept_before(rows).checked_sub(1) else { return Ok(true) };
         Ok(sealed.open(block, scratch, Want::Ids)?.id_at(kept)?.is_some_and(|last| last < id))
     }
 
