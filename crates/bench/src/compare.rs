@@ -78,6 +78,13 @@ pub const METRICS: &[Metric] = &[
         read: |result, kind| latency(result, kind, |latency| latency.p50_us),
     },
     Metric {
+        name: "p95",
+        title: "p95 us",
+        better: Better::Lower,
+        by_kind: true,
+        read: |result, kind| latency(result, kind, |latency| latency.p95_us),
+    },
+    Metric {
         name: "p99",
         title: "p99 us",
         better: Better::Lower,

@@ -313,71 +313,59 @@ pub(crate) struct Base64 {
 const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The value of a base64 digit of either alphabet; 0xff for no digit.
+/// The value of a base64 digit, with a bit that says which alphabet it is in where
+/// they differ; both bits for what is no digit. So digits of a text, or-ed, have
+/// both bits if one is none, or if they are of both alphabets.
 const DIGIT: [u8; 256] = {
-    let mut table = [0xff; 256];
+    let mut table = [STANDARD_ONLY | URL_ONLY; 256];
     let mut i = 0;
     while i < 64 {
-        table[STANDARD[i] as usize] = i as u8;
-        table[URL[i] as usize] = i as u8;
+        let (standard, url) = if i < 62 { (0, 0) } else { (STANDARD_ONLY, URL_ONLY) };
+        table[STANDARD[i] as usize] = i as u8 | standard;
+        table[URL[i] as usize] = i as u8 | url;
         i += 1;
     }
     table
 };
+
+const STANDARD_ONLY: u8 = 0x40;
+const URL_ONLY: u8 = 0x80;
 
 /// Appends the bytes of base64 `text`, which must be what an encoder would
 /// write: one alphabet, no loose bits, padding complete or absent. `style` says
 /// what is known already; more may be known after. Nothing appended on `None`.
 pub(crate) fn base64(text: &[u8], style: &mut Base64Style, out: &mut Vec<u8>) -> Option<()> {
     let padding = text.iter().rev().take(2).take_while(|&&b| b == b'=').count();
-    let digits = &text[..text.len() - padding];
-    let tail = digits.len() % 4;
+    let (fours, rest) = text[..text.len() - padding].as_chunks::<4>();
+    let tail = rest.len();
     if tail == 1 || (padding > 0 && padding + tail != 4) {
         return None;
     }
-    let mut now = *style;
-    if tail > 0 {
-        now.learn_padded(padding > 0)?;
-    }
-    for &byte in digits {
-        match byte {
-            b'+' | b'/' => now.learn_url(false)?,
-            b'-' | b'_' => now.learn_url(true)?,
-            _ => {}
-        }
-    }
     let before = out.len();
-    let mut bad = 0u8;
-    for four in digits.as_chunks::<4>().0 {
-        let d: [u8; 4] = std::array::from_fn(|i| DIGIT[usize::from(four[i])]);
-        bad |= d[0] | d[1] | d[2] | d[3];
-        let n = d.iter().fold(0u32, |n, &digit| n << 6 | u32::from(digit));
-        out.extend_from_slice(&n.to_be_bytes()[1..]);
-    }
-    let rest = &digits[digits.len() - tail..];
-    let mut n = 0u32;
-    for &byte in rest {
-        let digit = DIGIT[usize::from(byte)];
-        bad |= digit;
-        n = n << 6 | u32::from(digit);
-    }
-    let loose = match tail {
-        2 => {
-            out.push((n >> 4) as u8);
-            n & 0xf
-        }
-        3 => {
-            out.extend_from_slice(&((n >> 2) as u16).to_be_bytes());
-            n & 3
-        }
-        _ => 0,
+    out.resize(before + fours.len() * 3, 0);
+    let mut kinds = 0;
+    let mut bits_of = |digits: [u8; 4]| {
+        let digits = u32::from_be_bytes(digits.map(|digit| DIGIT[usize::from(digit)]));
+        kinds |= digits;
+        let pairs = (digits & 0x003f_003f) | (digits >> 2 & 0x0fc0_0fc0);
+        (pairs & 0xfff) | pairs >> 16 << 12
     };
-    if bad & 0xc0 != 0 || loose != 0 {
-        out.truncate(before);
-        return None;
+    for (four, three) in fours.iter().zip(out[before..].as_chunks_mut::<3>().0) {
+        three.copy_from_slice(&bits_of(*four).to_be_bytes()[1..]);
     }
-    *style = now;
-    Some(())
+    let mut last = [b'A'; 4];
+    last[..tail].copy_from_slice(rest);
+    let last = bits_of(last);
+    let bytes = tail.saturating_sub(1);
+    out.extend_from_slice(&last.to_be_bytes()[1..=bytes]);
+    let loose = last & (0xff_ffff >> (8 * bytes));
+    let kinds = kinds.to_be_bytes().into_iter().fold(0, |all, kind| all | kind);
+    let learned = style.learn(kinds, (tail > 0).then_some(padding > 0)).filter(|_| loose == 0);
+    match learned {
+        Some(learned) => *style = learned,
+        None => out.truncate(before),
+    }
+    learned.map(|_| ())
 }
 
 /// What is known of how some base64 texts are written.
@@ -388,12 +376,19 @@ pub(crate) struct Base64Style {
 }
 
 impl Base64Style {
-    fn learn_url(&mut self, url: bool) -> Option<()> {
-        (*self.url.get_or_insert(url) == url).then_some(())
-    }
-
-    fn learn_padded(&mut self, padded: bool) -> Option<()> {
-        (*self.padded.get_or_insert(padded) == padded).then_some(())
+    /// What is known after a text of these kinds of digits, padded or not if that
+    /// could be seen; `None` if it is written otherwise than those before.
+    fn learn(self, kinds: u8, padded: Option<bool>) -> Option<Self> {
+        let url = match (kinds & STANDARD_ONLY > 0, kinds & URL_ONLY > 0) {
+            (true, true) => return None,
+            (false, false) => None,
+            (_, url) => Some(url),
+        };
+        let agree = |known: Option<bool>, seen: Option<bool>| match (known, seen) {
+            (Some(known), Some(seen)) if known != seen => None,
+            _ => Some(known.or(seen)),
+        };
+        Some(Self { url: agree(self.url, url)?, padded: agree(self.padded, padded)? })
     }
 
     /// The style to write with: what no text showed does not matter.

@@ -57,6 +57,9 @@ const SHORT_BYTES: usize = 384;
 /// An equal column is looked for among so many before it.
 const TWINS_AMONG: usize = 64;
 
+/// The first values tell whether base64 is worth decoding.
+const JUDGED_BY: usize = 64;
+
 const NOT_AN_EXCEPTION: u32 = u32::MAX;
 
 /// How a column is looked at: how deep it lies, and how finely a text column
@@ -298,14 +301,15 @@ impl Encoder<'_> {
         }
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(values.len()));
         let mut style = Base64Style::default();
+        let judged_by = &values[..values.len().min(JUDGED_BY)];
         for value in values {
             if recognise::base64(value, &mut style, &mut bytes).is_none() {
                 return false;
             }
             ends.push(bytes.len());
-        }
-        if !worth_decoding(&bytes, values) {
-            return false;
+            if ends.len() == judged_by.len() && !worth_decoding(&bytes, judged_by) {
+                return false;
+            }
         }
         let style = style.settle();
         self.meta.extend_from_slice(&[BASE64, u8::from(style.url) | u8::from(style.padded) << 1]);
@@ -327,7 +331,7 @@ fn worth_decoding(decoded: &[u8], values: &[&[u8]]) -> bool {
     if printable * 20 >= decoded.len() * 19 {
         return true;
     }
-    let text = values.iter().take(64).copied().collect::<Vec<_>>().concat();
+    let text = values.concat();
     rans::estimate(&rans::histogram(&text)) * 16 >= text.len() * 11
 }
 

@@ -225,12 +225,20 @@ pub(super) fn push(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Plac
         return false;
     };
     let below = Place { class, ..place.below() };
-    let Some(cut) = Cut::new(values, class) else { return false };
-    let in_doubt = !place.trial && values.len() >= 8 && cut.varying() * SURE_WHEN_OF > total;
-    if in_doubt && !pays(enc, tag, values, below) {
+    // Most columns without shapes are known by a few rows.
+    let sample = sample(values);
+    let Some(trial) = Cut::new(&sample, class) else { return false };
+    let all = (sample.len() < values.len()).then(|| Cut::new(values, class));
+    let whole = match &all {
+        None => &trial,
+        Some(Some(cut)) => cut,
+        Some(None) => return false,
+    };
+    let in_doubt = !place.trial && values.len() >= 8 && whole.varying() * SURE_WHEN_OF > total;
+    if in_doubt && !pays(enc, tag, &trial, values.len(), below) {
         return false;
     }
-    cut.push(enc, tag, below);
+    whole.push(enc, tag, below);
     true
 }
 
@@ -244,19 +252,22 @@ fn cuts(values: &[&[u8]], class: Class) -> bool {
     })
 }
 
-/// Tries both ways on a few rows spread over the column.
-fn pays(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Place) -> bool {
-    let step = values.len().div_ceil(TRIAL_ROWS);
-    let sample: Vec<&[u8]> = values.iter().step_by(step).copied().collect();
-    let Some(pieces) = Cut::new(&sample, place.class) else { return false };
+/// A few rows spread over the column.
+fn sample<'a>(values: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    values.iter().step_by(values.len().div_ceil(TRIAL_ROWS)).copied().collect()
+}
+
+/// Tries both ways on a sample of so many rows.
+fn pays(enc: &mut Encoder<'_>, tag: u8, sample: &Cut<'_>, rows: usize, place: Place) -> bool {
+    let values = sample.texts.values;
     let mut cut = Encoder::new(enc.ws, enc.level);
-    pieces.push(&mut cut, tag, Place { trial: true, ..place });
+    sample.push(&mut cut, tag, Place { trial: true, ..place });
     let mut plain = Encoder::new(cut.ws, enc.level);
-    plain.push_plain(&sample);
+    plain.push_plain(values);
     let plain_len = plain.meta.len() + plain.data.len() + plain.text.len();
     // Constant text is paid once a block, not once a sample.
-    let text_share = cut.text.len() * sample.len() / values.len() / 2;
-    cut.meta.len() * sample.len() / values.len() + cut.data.len() + text_share < plain_len
+    let text_share = cut.text.len() * values.len() / rows / 2;
+    cut.meta.len() * values.len() / rows + cut.data.len() + text_share < plain_len
 }
 
 /// The shapes with enough rows, and for each row the number of its shape from 1

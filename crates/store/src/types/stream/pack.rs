@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Columns are taken wherever they save half or more; below that rows are tried
-//! too and the smaller is taken.
+//! too and the smaller is taken. Blocks of a stream are alike: where columns were
+//! the smaller in the block before, rows are tried in one of sixteen.
 //!
 //! Packing is always somebody's explicit work: a [`PackJob`] shares the block's
 //! bytes and can run anywhere, without the stream;
@@ -49,6 +50,9 @@ const FORMAT_COLUMNS: u8 = 2;
 /// A block larger than this (one huge entry) stays raw: packing it would take
 /// too long in one piece.
 pub(super) const PACK_BYTES_MAX: usize = 128 * 1024;
+
+/// How often rows are tried where columns were the smaller.
+const ROWS_ONE_IN: u64 = 16;
 
 /// Where some packed block is to speak for its stream, it is looked for among so
 /// many.
@@ -97,6 +101,8 @@ pub struct PackJob {
     kept: u32,
     /// The data's rows to leave in it, if they have to be taken out of it.
     left: Option<Vec<u32>>,
+    /// Whether rows may turn out smaller than columns that save little.
+    tries_rows: bool,
     family: Family,
 }
 
@@ -133,6 +139,7 @@ impl PackJob {
             raw_bytes: block.raw_bytes,
             kept: block.kept(),
             left: block.left_if_sparse(),
+            tries_rows: true,
             family: family.clone(),
         }
     }
@@ -171,21 +178,20 @@ impl PackJob {
         let releveled = self.family.releveled(params);
         let dictionary = releveled.as_deref().or(self.family.current());
         let dictionary = dictionary.filter(|_| params.codec == Codec::Zstd);
+        let mut packer = Packer { dictionary, params, tries_rows: self.tries_rows, ws, room };
         let result = match (&self.data, &self.left) {
-            (_, Some(left)) => match self.rows_left(left, ws) {
+            (_, Some(left)) => match self.rows_left(left, packer.ws) {
                 Ok((ids, raw)) => {
                     pieces.stepped().await;
-                    let pack = pack_block(&raw, ids.0, dictionary, ws, params, room, &mut pieces);
-                    let packed = pack.await;
+                    let packed = packer.pack(&raw, ids.0, &mut pieces).await;
                     Packed::Part { left: left.clone(), ids, raw, packed }
                 }
                 Err(_) => Packed::Nothing,
             },
-            (Data::Pending(raw) | Data::Raw(raw), None) => {
-                pack_block(raw, self.first, dictionary, ws, params, room, &mut pieces)
-                    .await
-                    .map_or(Packed::NotWorth, Packed::Whole)
-            }
+            (Data::Pending(raw) | Data::Raw(raw), None) => packer
+                .pack(raw, self.first, &mut pieces)
+                .await
+                .map_or(Packed::NotWorth, Packed::Whole),
             (Data::Packed { .. }, None) => Packed::Nothing,
         };
         pieces.finished();
@@ -263,60 +269,68 @@ impl PackJob {
     }
 }
 
-/// Packs the rows `raw`, whose first ID is `first`, if it is worth it; the
-/// packed form is left in `room` too.
-async fn pack_block<P: Pace>(
-    raw: &[u8],
-    first: StreamId,
-    dictionary: Option<&Dictionary>,
-    ws: &mut Workspace,
-    params: &PackParams,
-    room: &mut Vec<u8>,
-    pieces: &mut Pieces<'_, P>,
-) -> Option<PackedBytes> {
-    room.clear();
-    if raw.len() > PACK_BYTES_MAX || params.codec == Codec::None {
-        return None;
-    }
-    let columns = params.codec == Codec::Zstd
-        && pack_columns(raw, first, dictionary, ws, params, room, pieces).await;
-    if !columns || room.len() > raw.len() / 2 {
-        let columns_len = room.len();
-        room.push(FORMAT_ROWS);
-        let packed = ws.pack(params.codec, params.level, dictionary, raw, room).is_ok();
-        if packed && (!columns || room.len() - columns_len < columns_len) {
-            room.drain(..columns_len);
-        } else {
-            room.truncate(columns_len);
-        }
-    }
-    let worth = !room.is_empty() && saves(raw.len(), room.len(), params.min_saving_percent);
-    worth.then(|| PackedBytes::new(room))
+/// What a block is packed with.
+struct Packer<'a> {
+    dictionary: Option<&'a Dictionary>,
+    params: &'a PackParams,
+    tries_rows: bool,
+    ws: &'a mut Workspace,
+    /// The packed form is left here too.
+    room: &'a mut Vec<u8>,
 }
 
-/// Appends the columns of `raw` to `room`; whether it could. Nothing is left
-/// when not.
-async fn pack_columns<P: Pace>(
-    raw: &[u8],
-    first: StreamId,
-    dictionary: Option<&Dictionary>,
-    ws: &mut Workspace,
-    params: &PackParams,
-    room: &mut Vec<u8>,
-    pieces: &mut Pieces<'_, P>,
-) -> bool {
-    let Ok(block) = row_block(raw, first) else { return false };
-    pieces.stepped().await;
-    room.push(FORMAT_COLUMNS);
-    let level = params.level;
-    let pack = columns::pack_rows_in_slices(ws, level, dictionary, &block, room, pieces);
-    let packed = pack.await.is_ok()
-        && columns::raw_len(&room[1..])
-            .is_ok_and(|len| len <= columns_raw_max(raw.len(), block.len() as u32));
-    if !packed {
-        room.clear();
+impl Packer<'_> {
+    /// Packs the rows `raw`, whose first ID is `first`, if it is worth it.
+    async fn pack<P: Pace>(
+        &mut self,
+        raw: &[u8],
+        first: StreamId,
+        pieces: &mut Pieces<'_, P>,
+    ) -> Option<PackedBytes> {
+        let PackParams { codec, level, min_saving_percent, .. } = *self.params;
+        self.room.clear();
+        if raw.len() > PACK_BYTES_MAX || codec == Codec::None {
+            return None;
+        }
+        let columns = codec == Codec::Zstd && self.pack_columns(raw, first, pieces).await;
+        if !columns || self.tries_rows && self.room.len() > raw.len() / 2 {
+            pieces.stepped().await;
+            let columns_len = self.room.len();
+            self.room.push(FORMAT_ROWS);
+            let packed = self.ws.pack(codec, level, self.dictionary, raw, self.room).is_ok();
+            if packed && (!columns || self.room.len() - columns_len < columns_len) {
+                self.room.drain(..columns_len);
+            } else {
+                self.room.truncate(columns_len);
+            }
+        }
+        let packed_len = self.room.len();
+        let worth = packed_len > 0 && saves(raw.len(), packed_len, min_saving_percent);
+        worth.then(|| PackedBytes::new(self.room))
     }
-    packed
+
+    /// Appends the columns of `raw` to the room; whether it could. Nothing is
+    /// left there when not.
+    async fn pack_columns<P: Pace>(
+        &mut self,
+        raw: &[u8],
+        first: StreamId,
+        pieces: &mut Pieces<'_, P>,
+    ) -> bool {
+        let Self { dictionary, params, ws, room, .. } = self;
+        let Ok(block) = row_block(raw, first) else { return false };
+        pieces.stepped().await;
+        room.push(FORMAT_COLUMNS);
+        let level = params.level;
+        let pack = columns::pack_rows_in_slices(ws, level, *dictionary, &block, room, pieces);
+        let packed = pack.await.is_ok()
+            && columns::raw_len(&room[1..])
+                .is_ok_and(|len| len <= columns_raw_max(raw.len(), block.len() as u32));
+        if !packed {
+            room.clear();
+        }
+        packed
+    }
 }
 
 fn row_block(raw: &[u8], first: StreamId) -> Result<RowBlock<'_>, Malformed> {
@@ -408,6 +422,18 @@ impl Sealed {
         self.index().get(at).filter(|block| matches!(block.data, Data::Pending(_)))
     }
 
+    /// Whether the next block to be tried is to be tried as rows too.
+    fn tries_rows(&self, block: &Block) -> bool {
+        let before = self.index().nth_back(self.pending_blocks() + 1);
+        let is_rows = |before: &Block| match &before.data {
+            Data::Packed { bytes, .. } => bytes.first() == Some(FORMAT_ROWS),
+            Data::Pending(_) | Data::Raw(_) => false,
+        };
+        let number = block.position / u64::from(block.rows());
+        number.is_multiple_of(ROWS_ONE_IN)
+            || before.and_then(|at| self.index().get(at)).is_none_or(is_rows)
+    }
+
     /// The packed ones among the newest blocks, the newest first.
     fn newest_packed(&self) -> impl Iterator<Item = (&Block, &PackedBytes)> {
         let newest = self.index().iter().rev().take(NEWEST_BLOCKS);
@@ -430,7 +456,8 @@ impl Stream {
     pub fn pack_job(&mut self) -> Option<PackJob> {
         let sealed = self.sealed.as_mut()?;
         if let Some(block) = sealed.next_pending() {
-            return Some(PackJob::new(block, sealed.family()));
+            let tries_rows = sealed.tries_rows(block);
+            return Some(PackJob { tries_rows, ..PackJob::new(block, sealed.family()) });
         }
         let family = sealed.family().clone();
         if let Some(block) = sealed.take_sparse() {
@@ -620,6 +647,32 @@ pub(super) mod tests {
         assert_eq!(whole, sliced);
         assert!(pace.pauses.get() > names.len(), "after each column");
         assert!(outcome.is_packed() && stream.install(outcome));
+    }
+
+    #[test]
+    fn rows_are_tried_where_they_were_the_smaller_and_now_and_then() {
+        let shape = Shape { block_entries: 10, ..Shape::default() };
+        let tries = |codec| {
+            let mut stream = Stream::new();
+            for ms in 1..=400u64 {
+                let value = format!("the same text in each, {:x}", ms * 7919);
+                let fields = [(b"field".as_slice(), value.as_bytes())];
+                stream.append(StreamId::new(ms, 0), fields.into_iter(), &shape).unwrap();
+            }
+            let mut ws = Workspace::new(WorkspaceConfig::default());
+            let params = PackParams { codec, min_saving_percent: 0, ..PackParams::default() };
+            let mut tried = Vec::new();
+            while let Some(job) = stream.pack_job() {
+                tried.push(job.tries_rows);
+                let outcome = job.run(&mut ws, &params, &mut Vec::new());
+                assert!(outcome.is_packed() && stream.install(outcome));
+            }
+            tried
+        };
+        let columns = tries(Codec::Zstd);
+        let expected: Vec<bool> = (0..columns.len()).map(|block| block % 16 == 0).collect();
+        assert_eq!(columns, expected);
+        assert!(tries(Codec::Lz4).iter().all(|&tried| tried));
     }
 
     #[test]
