@@ -22,6 +22,7 @@
 //! it has its common code.
 
 use super::code::{BITS_MAX, Code};
+use super::parse::WORTH_BITS;
 use super::search::PHRASE_LEN_MAX;
 use super::{PhraseTable, Scratch};
 use crate::varint;
@@ -56,7 +57,7 @@ impl PhraseTable {
         let mut bits = Bits::begin(out);
         let mut end = share_end(raw.len(), lane, lanes);
         let costs = |before| self.costs(before);
-        scratch.parse(&self.phrases, raw, costs, |before, id| {
+        scratch.parse(&self.phrases, raw, WORTH_BITS, costs, |before, id| {
             let begins = at >= end && lane + 1 < lanes;
             if begins {
                 bits.finish(out, lane % 2 == 1);

@@ -19,7 +19,7 @@
 
 use super::code::lengths;
 use super::format::Draft;
-use super::parse::Scratch;
+use super::parse::{Scratch, WORTH_BITS};
 use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrases, SINGLES};
 use super::{CONTENT_MAX, CONTEXTS_MAX, PhraseTable};
 
@@ -145,7 +145,7 @@ impl Lexicon {
         let price = |_| |id: u16| self.costs.get(usize::from(id)).map_or(1, |&cost| cost);
         for sample in samples {
             let mut before = None;
-            scratch.parse(&phrases, sample, price, |_, id| {
+            scratch.parse(&phrases, sample, 0, price, |_, id| {
                 counts[usize::from(id)] += 1;
                 if let Some(before) = before.replace(id).filter(|_| joining) {
                     pairs.push(u32::from(before) << 16 | u32::from(id));
@@ -227,7 +227,7 @@ fn codes(lexicon: &Lexicon, samples: &[&[u8]], scratch: &mut Scratch) -> Option<
     for sample in samples {
         let price = |_| |id: u16| lexicon.costs[usize::from(id)];
         let note = |before: u8, id: u16| met.push(u32::from(before) << 16 | u32::from(id));
-        scratch.parse(&phrases, sample, price, note);
+        scratch.parse(&phrases, sample, 0, price, note);
     }
     let count = (met.len() / PHRASES_A_CONTEXT).min(CONTEXTS_MAX);
     let met = count_met(met);
@@ -251,7 +251,7 @@ fn codes(lexicon: &Lexicon, samples: &[&[u8]], scratch: &mut Scratch) -> Option<
         let mut met = Vec::new();
         for sample in samples {
             let note = |before: u8, id: u16| met.push(u32::from(before) << 16 | u32::from(id));
-            scratch.parse(&table.phrases, sample, |before| table.costs(before), note);
+            scratch.parse(&table.phrases, sample, WORTH_BITS, |before| table.costs(before), note);
         }
         bytes = draft(lexicon, contexts, count, &in_contexts(count_met(met))).to_bytes();
     }
