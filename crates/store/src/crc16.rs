@@ -28,6 +28,12 @@ pub(crate) fn crc16_until_brace(bytes: &[u8]) -> Option<u16> {
         // SAFETY: the processor has what the function is compiled for.
         return unsafe { products::until_brace(bytes) };
     }
+    without_products(bytes)
+}
+
+/// The same on any processor. Not inlined: few have no such products.
+#[cold]
+fn without_products(bytes: &[u8]) -> Option<u16> {
     if bytes.contains(&b'{') { None } else { Some(crc16(bytes)) }
 }
 

@@ -27,8 +27,9 @@ use super::search::PHRASE_LEN_MAX;
 use super::{PhraseTable, Scratch};
 use crate::varint;
 
-/// Values of so many bytes have two lanes, and of so many four: a share of these is
-/// longer than a phrase.
+/// Values of so many bytes have two lanes, and of so many four. A share of four is
+/// longer than a phrase, so each lane has one; of two the second may be left none,
+/// where a phrase of the first reaches to the end.
 const TWO_FROM: usize = 256;
 const FOUR_FROM: usize = 1024;
 const _: () = assert!(FOUR_FROM / 4 > PHRASE_LEN_MAX);
@@ -79,6 +80,9 @@ impl PhraseTable {
             }
             at += self.phrases.get(id).len();
         });
+        if lane + 1 < lanes {
+            out[head + lane] = (raw.len() - end) as u8;
+        }
         bits.finish(out, lane % 2 == 1);
         if lanes == 4 {
             let end = out.len();

@@ -1,6 +1,7 @@
 //! That any bytes come back from any table, and that any bytes are a table and a
 //! body, or are refused.
 
+use super::search::SINGLES;
 use super::*;
 use proptest::prelude::*;
 use std::sync::LazyLock;
@@ -44,6 +45,25 @@ fn trained(samples: &[Vec<u8>]) -> Option<Vec<u8>> {
 
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| trained(&sentences(300)).unwrap());
 static TABLE: LazyLock<PhraseTable> = LazyLock::new(|| PhraseTable::from_bytes(&BYTES).unwrap());
+
+/// A text without repetitions, and a table of long pieces of it.
+static LONG_TEXT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut state = 7u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        b'a' + (state >> 33) as u8 % 26
+    };
+    (0..400).map(|_| byte()).collect()
+});
+
+static LONG_TABLE: LazyLock<PhraseTable> = LazyLock::new(|| {
+    let samples: Vec<Vec<u8>> =
+        (0..200u8).map(|n| [&[n, n / 3, n / 7][..], &LONG_TEXT].concat()).collect();
+    let table = PhraseTable::from_bytes(&trained(&samples).unwrap()).unwrap();
+    let longest = (0..table.phrases.len()).map(|id| table.phrases.get(id as u16).len()).max();
+    assert!(longest > Some(200), "{longest:?}");
+    table
+});
 
 fn packed(table: &PhraseTable, raw: &[u8]) -> Vec<u8> {
     let mut body = b"before".to_vec();
@@ -93,6 +113,18 @@ proptest! {
         raw.truncate(len);
         let body = packed(&TABLE, &raw);
         prop_assert!(unpacked(&TABLE, &body, raw.len()).as_ref() == Some(&raw));
+    }
+
+    /// Phrases of up to 255 bytes: longer than all that is left for a second lane.
+    #[test]
+    fn long_phrases_come_back(front in 0usize..1200, ids in prop::collection::vec(any::<prop::sample::Index>(), 1..4)) {
+        let mut raw: Vec<u8> = (0..front).map(|n| (n * n % 251) as u8).collect();
+        let longer = LONG_TABLE.phrases.len() - SINGLES;
+        for id in ids {
+            raw.extend_from_slice(LONG_TABLE.phrases.bytes_of((SINGLES + id.index(longer)) as u16));
+        }
+        let body = packed(&LONG_TABLE, &raw);
+        prop_assert!(unpacked(&LONG_TABLE, &body, raw.len()).as_ref() == Some(&raw));
     }
 
     #[test]
