@@ -42,15 +42,27 @@ pub async fn pack(
     pace: &impl Pace,
     slice_ns: u64,
 ) -> Result<Segments, PackError> {
+    let mut pieces = Pieces::new(pace, slice_ns);
+    let packed = pack_in_pieces(ws, codec, level, raw, &mut pieces).await?;
+    pieces.finished();
+    Ok(packed)
+}
+
+/// [`pack`] as a part of other work in slices.
+pub async fn pack_in_pieces<P: Pace>(
+    ws: &mut Workspace,
+    codec: Codec,
+    level: i32,
+    raw: &Segments,
+    pieces: &mut Pieces<'_, P>,
+) -> Result<Segments, PackError> {
     if codec == Codec::Phrases {
         return Err(PackError::Dictionary);
     }
     let mut stream = PackStream::new(ws, codec, level, raw)?;
-    let mut pieces = Pieces::new(pace, slice_ns);
     while stream.step(pieces.bytes)? {
         pieces.stepped().await;
     }
-    pieces.finished();
     Ok(std::mem::take(&mut stream.out))
 }
 

@@ -31,8 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use snug_codec::columns::{self, RowBlock};
-use snug_codec::stream::{AtOnce, Pace, Pieces};
-use snug_codec::{Codec, Dictionary, DictionarySource, Workspace};
+use snug_codec::estimate::{Estimate, Worth};
+use snug_codec::stream::{self, AtOnce, Pace, Pieces};
+use snug_codec::{Codec, Dictionary, DictionarySource, Segments, Workspace};
 
 pub use snug_codec::columns::ColumnSize;
 
@@ -47,9 +48,13 @@ use super::{Stream, StreamError};
 const FORMAT_ROWS: u8 = 1;
 const FORMAT_COLUMNS: u8 = 2;
 
-/// A block larger than this (one huge entry) stays raw: packing it would take
-/// too long in one piece.
+/// The most bytes that are packed in one piece. A larger block is of one huge
+/// entry: it is packed as rows, in pieces and without a dictionary.
 pub(super) const PACK_BYTES_MAX: usize = 128 * 1024;
+
+/// A block larger than this stays raw: it would be unpacked in one piece, and for
+/// too long.
+const BLOCK_BYTES_MAX: usize = 512 * 1024;
 
 /// How often rows are tried where columns were the smaller.
 const ROWS_ONE_IN: u64 = 16;
@@ -287,26 +292,54 @@ impl Packer<'_> {
         first: StreamId,
         pieces: &mut Pieces<'_, P>,
     ) -> Option<PackedBytes> {
-        let PackParams { codec, level, min_saving_percent, .. } = *self.params;
         self.room.clear();
-        if raw.len() > PACK_BYTES_MAX || codec == Codec::None {
-            return None;
-        }
-        let columns = codec == Codec::Zstd && self.pack_columns(raw, first, pieces).await;
-        if !columns || self.tries_rows && self.room.len() > raw.len() / 2 {
-            pieces.stepped().await;
-            let columns_len = self.room.len();
-            self.room.push(FORMAT_ROWS);
-            let packed = self.ws.pack(codec, level, self.dictionary, raw, self.room).is_ok();
-            if packed && (!columns || self.room.len() - columns_len < columns_len) {
-                self.room.drain(..columns_len);
-            } else {
-                self.room.truncate(columns_len);
-            }
+        match raw.len() {
+            _ if self.params.codec == Codec::None => {}
+            ..=PACK_BYTES_MAX => self.pack_smallest(raw, first, pieces).await,
+            ..=BLOCK_BYTES_MAX => self.pack_large(raw, pieces).await,
+            _ => {}
         }
         let packed_len = self.room.len();
-        let worth = packed_len > 0 && saves(raw.len(), packed_len, min_saving_percent);
+        let worth = packed_len > 0 && saves(raw.len(), packed_len, self.params.min_saving_percent);
         worth.then(|| PackedBytes::new(self.room))
+    }
+
+    /// Leaves columns or rows of `raw` in the room, or nothing.
+    async fn pack_smallest<P: Pace>(
+        &mut self,
+        raw: &[u8],
+        first: StreamId,
+        pieces: &mut Pieces<'_, P>,
+    ) {
+        let PackParams { codec, level, .. } = *self.params;
+        let columns = codec == Codec::Zstd && self.pack_columns(raw, first, pieces).await;
+        if columns && (!self.tries_rows || self.room.len() <= raw.len() / 2) {
+            return;
+        }
+        pieces.stepped().await;
+        let columns_len = self.room.len();
+        self.room.push(FORMAT_ROWS);
+        let packed = self.ws.pack(codec, level, self.dictionary, raw, self.room).is_ok();
+        if packed && (!columns || self.room.len() - columns_len < columns_len) {
+            self.room.drain(..columns_len);
+        } else {
+            self.room.truncate(columns_len);
+        }
+    }
+
+    /// Leaves rows packed in pieces in the room, or nothing.
+    async fn pack_large<P: Pace>(&mut self, raw: &[u8], pieces: &mut Pieces<'_, P>) {
+        if Estimate::of(raw).worth() == Worth::Nothing {
+            return;
+        }
+        let PackParams { codec, level, .. } = *self.params;
+        let raw = Segments::from(raw);
+        pieces.stepped().await;
+        let packed = stream::pack_in_pieces(self.ws, codec, level, &raw, pieces).await;
+        if let Ok(packed) = packed {
+            self.room.push(FORMAT_ROWS);
+            packed.parts().iter().for_each(|part| self.room.extend_from_slice(part));
+        }
     }
 
     /// Appends the columns of `raw` to the room; whether it could. Nothing is
@@ -696,6 +729,39 @@ pub(super) mod tests {
         };
         stream.range(all.0, all.1, false, &mut StreamScratch::new(), visit).unwrap();
         assert_eq!(seen, 3);
+    }
+
+    #[test]
+    fn an_entry_of_several_segments_is_packed_in_pieces() {
+        let mut stream = Stream::new();
+        let shape = Shape::default();
+        let large = |ms: u64| -> Vec<u8> {
+            let words = (0..50_000u64).map(|n| format!("{} ", (n * ms) % 1013));
+            words.collect::<String>().into_bytes()
+        };
+        for ms in 1..4 {
+            let (value, fields) = (large(ms), [b"field".as_slice()]);
+            let fields = fields.into_iter().map(|name| (name, value.as_slice()));
+            stream.append(StreamId::new(ms, 0), fields, &shape).unwrap();
+        }
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        for codec in [Codec::Zstd, Codec::Lz4] {
+            let params = PackParams { codec, ..PackParams::default() };
+            let (pace, job) = (Ticking::default(), stream.pack_job().unwrap());
+            assert!((PACK_BYTES_MAX..BLOCK_BYTES_MAX).contains(&job.raw_bytes()));
+            let mut room = Vec::new();
+            let outcome = AtOnce::run(job.run_in_slices(&mut ws, &params, &mut room, &pace, 1));
+            assert!(pace.pauses.get() >= 2, "{}", pace.pauses.get());
+            assert!(outcome.is_packed() && stream.install(outcome));
+        }
+        let mut read = Vec::new();
+        let all = (StreamId::MIN, StreamId::MAX);
+        let visit = |id: StreamId, mut fields: crate::types::stream::Fields<'_>| {
+            read.push((id.ms, fields.next().unwrap().1.to_vec()));
+            ControlFlow::Continue(())
+        };
+        stream.range(all.0, all.1, false, &mut StreamScratch::new(), visit).unwrap();
+        assert!(read == [(1, large(1)), (2, large(2)), (3, large(3))]);
     }
 
     #[test]
