@@ -17,16 +17,18 @@ KINDS = {
     "user": (150, 20),
     "order": (150, 20),
     "event": (100, 12),
+    "letter": (100, 12),
     "number": (30, 10),
     "bits": (20, 10),
     "large": (6, 2),
     "stream": (6, 45),
     "odd": (12, 10),
 }
-DOCUMENTS = ("user", "order", "event")
+DOCUMENTS = ("user", "order", "event", "letter")
 GROUP_NAMES = ["g", "h"]
 CONSUMERS = ["alice", "bob"]
 WORDS = "the quick brown fox jumps over lazy dogs while invoices wait for customers who never came back".split()
+NOTICE = " ".join(f"clause {n}: {WORDS[n * 7 % len(WORDS)]} shall not {WORDS[n * 5 % len(WORDS)]}," for n in range(9))
 STATES = ["open", "paid", "shipped", "returned"]
 STREAM_LENGTH = 700
 #: Beyond this a string is not written at an offset.
@@ -224,6 +226,11 @@ def event(rng):
     return json.dumps(about, separators=(",", ":")).encode()
 
 
+def letter(rng):
+    """Boilerplate, longer than what is said in it: phrases as long as a phrase may be."""
+    return (words(rng, 0, 12) + NOTICE[: rng.choice([130, 200, 260, len(NOTICE)])] + words(rng, 0, 3)).encode()
+
+
 def tiny(rng):
     return rng.choice([words(rng, 0, 8).encode(), rng.randbytes(rng.randint(0, 30)), str(rng.randint(-1000, 1000)).encode(), b"y" * rng.randint(40, 70)])
 
@@ -245,7 +252,7 @@ def large(rng):
     return b"".join(parts)[:size]
 
 
-VALUES = {"tiny": tiny, "odd": tiny, "user": user, "order": order, "event": event, "bits": bits, "large": large}
+VALUES = {"tiny": tiny, "odd": tiny, "user": user, "order": order, "event": event, "letter": letter, "bits": bits, "large": large}
 
 
 def row(rng):
