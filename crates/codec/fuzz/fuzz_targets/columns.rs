@@ -49,7 +49,8 @@ fn write(ws: &mut Workspace, input: &[u8]) {
     }
     let mut block = RowBlock::new();
     for (i, line) in lines.iter().enumerate() {
-        let fields = line.chunks(9).enumerate().map(|(j, value)| (&b"abcdefgh"[j % 8..][..1], value));
+        let fields =
+            line.chunks(9).enumerate().map(|(j, value)| (&b"abcdefgh"[j % 8..][..1], value));
         block.push(i as u64 / 3, i as u64 % 3, fields);
     }
     packed.clear();
