@@ -475,14 +475,16 @@ impl Decoder<'_> {
         each: &mut dyn FnMut(&Self),
     ) -> Result<Vec<Column>, UnpackError> {
         let mut columns: Vec<Column> = Vec::new();
-        for i in 0..count {
+        for _ in 0..count {
             if rows > 0 && self.peek_byte() == Some(SAME) {
                 self.take_byte()?;
                 let twin = self.take_len()?;
-                if twin >= i || matches!(columns[twin], Column::Same(_)) {
-                    return Err(MALFORMED);
-                }
-                columns.push(Column::Same(twin));
+                // The twin may itself have one, too far back to be found from here.
+                let first = match columns.get(twin).ok_or(MALFORMED)? {
+                    Column::Same(first) => *first,
+                    _ => twin,
+                };
+                columns.push(Column::Same(first));
             } else {
                 columns.push(self.take_column(rows, wanted, depth)?);
             }

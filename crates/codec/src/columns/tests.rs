@@ -220,3 +220,17 @@ fn any_row_of_about_a_page() {
         }
     }
 }
+
+/// The first of more equal columns than are looked back on is out of sight for the
+/// last: fields of rows, and holes of texts.
+#[test]
+fn many_equal_columns_come_back() {
+    let row = |i: u64| {
+        let value = format!("v{}", i * i);
+        let mut fields: Vec<_> =
+            (0..150).map(|n| (format!("f{n}").into_bytes(), value.clone().into_bytes())).collect();
+        fields.push((b"text".to_vec(), format!("[{value}]").repeat(150).into_bytes()));
+        (i, 0, fields)
+    };
+    round_trip(&(0..10).map(row).collect::<Vec<_>>());
+}
