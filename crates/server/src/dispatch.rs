@@ -281,5 +281,8 @@ fn turned_off(before: ReplyMode, after: ReplyMode) -> bool {
 fn fail(cx: &mut Context<'_>, error: &Error, out: &mut Out) {
     cx.server.stats.add(Stat::total_error_replies, 1);
     cx.server.monitor.error(&error.code());
+    if *error == commands::streams::DAMAGED {
+        cx.server.damaged(error);
+    }
     out.w().error_bytes(error.text());
 }

@@ -42,7 +42,7 @@ impl Finished {
     pub(crate) fn saved(&self) -> usize {
         match &self.outcome {
             LargeOutcome::Packed(chain, _) => chain.len().saturating_sub(chain.packed_len()),
-            LargeOutcome::Raw(_) | LargeOutcome::Left => 0,
+            LargeOutcome::Raw(_) | LargeOutcome::Left | LargeOutcome::Damaged(_) => 0,
         }
     }
 
@@ -55,7 +55,7 @@ impl Finished {
         }
         let packed = match &outcome {
             LargeOutcome::Packed(chain, choice) => Some((chain.packed_len(), *choice)),
-            LargeOutcome::Raw(_) | LargeOutcome::Left => None,
+            LargeOutcome::Raw(_) | LargeOutcome::Left | LargeOutcome::Damaged(_) => None,
         };
         let installed = store.install_large(&job, outcome);
         if let Some((to, choice)) = packed.filter(|_| installed) {

@@ -5,6 +5,7 @@
 
 use crate::config::{Config, Param};
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -70,5 +71,49 @@ pub(crate) fn set_level(config: &Config) {
     if let Some(handle) = LEVEL.get() {
         // Fails only when logging has ended with the process.
         let _ = handle.reload(level(config));
+    }
+}
+
+/// The least milliseconds between two lines of what is said seldom.
+const SELDOM_MS: u64 = 1000;
+
+/// What may happen many times a second, and is said once in that time.
+#[derive(Debug, Default)]
+pub(crate) struct Seldom {
+    /// When it may be said again, and how often it happened unsaid since it was.
+    next_ms: AtomicU64,
+    unsaid: AtomicU64,
+}
+
+impl Seldom {
+    /// It happened: how often it had before without being said, if it is to be said
+    /// now.
+    pub(crate) fn tell(&self, now_ms: u64) -> Option<u64> {
+        let next = self.next_ms.load(Relaxed);
+        // Of two threads at once, one says it.
+        let says = now_ms >= next
+            && self
+                .next_ms
+                .compare_exchange(next, now_ms + SELDOM_MS, Relaxed, Relaxed)
+                .is_ok();
+        if says {
+            return Some(self.unsaid.swap(0, Relaxed));
+        }
+        self.unsaid.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_seldom_says_how_often_it_happened() {
+        let seldom = Seldom::default();
+        assert_eq!(seldom.tell(5), Some(0));
+        assert!((0..7).all(|_| seldom.tell(1004).is_none()));
+        assert_eq!(seldom.tell(1005), Some(7));
+        assert_eq!(seldom.tell(9000), Some(0));
     }
 }

@@ -687,6 +687,11 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
             "snug_blocks_left_raw",
             "Blocks of streams that were not worth packing.",
         ),
+        (
+            Stat::values_damaged,
+            "snug_values_damaged",
+            "Times that a packed value or block was found damaged.",
+        ),
     ] {
         scrape.counter(name, help, server.stats.get(stat) as f64);
     }

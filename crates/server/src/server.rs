@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::eviction::Exceeded;
 use crate::listening::Listening;
+use crate::log::Seldom;
 use crate::loops::Loops;
 use crate::monitor::Monitor;
 use crate::notify::Class;
@@ -19,8 +20,9 @@ use crate::trainer::Trainer;
 use crate::watch::Watches;
 use crate::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
-use snug_store::{Interest, Observer, SlotGuard, Store, StoreConfig};
+use snug_store::{Damaged, Interest, Observer, SlotGuard, Store, StoreConfig};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -65,6 +67,7 @@ pub(crate) struct Server {
     pub ending: AtomicBool,
     pub shutdown: Notify,
     next_client: AtomicU64,
+    damage_told: Seldom,
     applying_policy: Mutex<()>,
 }
 
@@ -76,6 +79,12 @@ impl Observer for StoreEvents {
     fn expired(&self, slot: &SlotGuard<'_>, key: &[u8]) {
         if let Some(server) = self.0.upgrade() {
             server.changed(slot, key, Class::EXPIRED, "expired");
+        }
+    }
+
+    fn damaged(&self, why: &Damaged) {
+        if let Some(server) = self.0.upgrade() {
+            server.damaged(why);
         }
     }
 }
@@ -117,8 +126,19 @@ impl Server {
             ending: AtomicBool::new(false),
             shutdown: Notify::new(),
             next_client: AtomicU64::new(1),
+            damage_told: Seldom::default(),
             applying_policy: Mutex::default(),
         })
+    }
+
+    /// Counts a packed value that does not unpack, or would not, and says so in the
+    /// log. Called as often as one is met, whoever reads it.
+    #[cold]
+    pub(crate) fn damaged(&self, why: &dyn Display) {
+        self.stats.add(Stat::values_damaged, 1);
+        if let Some(unsaid) = self.damage_told.tell(self.uptime_ms()) {
+            tracing::error!(%why, unsaid, "a packed value is damaged");
+        }
     }
 
     /// Puts the policy of the configuration into force.

@@ -85,6 +85,7 @@ counters! {
     bytes_saved_ahead,
     pack_microseconds,
     pack_rejected,
+    values_damaged,
     dictionaries_trained,
     dictionaries_rejected,
     sweeper_microseconds,

@@ -261,6 +261,9 @@ impl Sweeper {
 
 /// Puts a packed block into its stream, if that is still there and has it.
 fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: PackOutcome) {
+    if outcome.is_damaged() {
+        server.damaged(&streams::DAMAGED);
+    }
     let packed_bytes = outcome.packed_bytes();
     let stat = if packed_bytes.is_some() { Stat::packed_blocks } else { Stat::pack_rejected };
     let batch = session.enter(unix_ms());

@@ -286,6 +286,12 @@ impl PackedLarge<'_> {
         self.chain.clone()
     }
 
+    /// The same, if what its headers say is what it holds. O(segments).
+    pub fn checked(&self) -> Result<PackedChain, Damaged> {
+        self.session.store().noted(self.chain.check())?;
+        Ok(self.share())
+    }
+
     /// All of it, unpacked at once.
     pub fn unpack(&self) -> Result<Segments, Damaged> {
         self.session.unpack_large(self.chain)
@@ -296,12 +302,14 @@ impl Session {
     /// Segment `index` of a packed large string. About a tenth of a millisecond;
     /// no lock is needed.
     pub fn segment(&self, chain: &PackedChain, index: usize) -> Result<Bytes, Damaged> {
-        chain.segment(index, self.unpacker().workspace(), &self.store().families().segment_times)
+        let times = &self.store().families().segment_times;
+        self.store().noted(chain.segment(index, self.unpacker().workspace(), times))
     }
 
     /// All of a packed large string, at once.
     pub fn unpack_large(&self, chain: &PackedChain) -> Result<Segments, Damaged> {
-        chain.unpack(self.unpacker().workspace(), &self.store().families().segment_times)
+        let times = &self.store().families().segment_times;
+        self.store().noted(chain.unpack(self.unpacker().workspace(), times))
     }
 }
 

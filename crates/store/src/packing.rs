@@ -63,7 +63,7 @@ impl PackedStr<'_> {
         if let Some(began) = began {
             families.unpack_times.record(began.elapsed());
         }
-        unpacked
+        self.session.store().noted(unpacked)
     }
 }
 
@@ -300,11 +300,11 @@ impl Packer {
             let dictionary = families.dictionaries.get(id);
             self.raw.clear();
             let (form, raw) = (&candidate.bytes, &mut self.raw);
-            match dictionary {
+            let unpacked = match dictionary {
                 Some(dictionary) => self.workspace.unpack(form, &dictionary, raw, PACK_MAX),
                 None => self.workspace.unpack(form, &NoDictionaries, raw, PACK_MAX),
-            }
-            .ok()?;
+            };
+            store.noted(unpacked.map_err(Damaged::from)).ok()?;
             &self.raw
         } else {
             &candidate.bytes
@@ -390,4 +390,49 @@ impl SlotGuard<'_> {
 /// The codec of a packed form, for reports.
 pub(crate) fn codec_name(form: &[u8]) -> &'static str {
     Header::read(form).map_or("damaged", |(header, _)| header.codec.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Observer;
+    use crate::StoreConfig;
+    use crate::entry::Cell;
+    use std::sync::Mutex;
+
+    /// Keeps what it is told of damage.
+    #[derive(Clone, Debug, Default)]
+    struct Told(Arc<Mutex<Vec<Damaged>>>);
+
+    impl Observer for Told {
+        fn expired(&self, _: &SlotGuard<'_>, _: &[u8]) {}
+
+        fn damaged(&self, why: &Damaged) {
+            self.0.lock().unwrap().push(*why);
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "calls into C")]
+    fn damage_is_told_by_whoever_meets_it() {
+        let (told, params) = (Told::default(), StringParams { min_size: 1, min_saving_percent: 0, level: 1 });
+        let store = Store::new(StoreConfig::default(), Box::new(told.clone()));
+        let mut session = store.session();
+        let batch = session.enter(1);
+        let key = batch.key(b"key");
+        let mut slot = batch.lock(0, &key);
+        let mut form = Vec::new();
+        let raw = b"damage ".repeat(50);
+        Workspace::new(WorkspaceConfig::default()).pack(Codec::Zstd, 1, None, &raw, &mut form).unwrap();
+        form.truncate(form.len() - 4);
+        let found = slot.insert(&key, Cell::new(key.tag(), key.bytes, None, Payload::Packed(&form)));
+        let met = || std::mem::take(&mut *told.0.lock().unwrap());
+        let read = slot.string(found).unwrap().to_bytes().map(|_| ());
+        assert_eq!((met(), read.is_err()), (vec![read.unwrap_err()], true));
+        assert!(slot.append(found, b"more").is_err());
+        assert_eq!(met().len(), 1);
+        let candidate = Candidate::of(&store, 0, slot.cell(found), false);
+        assert!(Packer::default().pack(&store, &candidate, &params).is_none());
+        assert_eq!(met().len(), 1);
+    }
 }

@@ -30,7 +30,7 @@ use crate::families::Families;
 use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, Page};
 use crate::memory::prefetch;
-use crate::packing::{Candidate, Ready, Unpacker};
+use crate::packing::{Candidate, Damaged, Ready, Unpacker};
 use crate::sharded::Sharded;
 use crate::slot::{Slot, SlotGuard, Type};
 use crate::table::Mark;
@@ -55,6 +55,10 @@ pub const DATABASES: usize = 16;
 pub trait Observer: Send + Sync {
     /// A key's time came and it was removed. Called under the slot's lock.
     fn expired(&self, slot: &SlotGuard<'_>, key: &[u8]);
+
+    /// A packed form does not unpack to what it was made of, and why. A slot's lock
+    /// may be held.
+    fn damaged(&self, why: &Damaged);
 }
 
 /// An observer that listens to nothing.
@@ -63,6 +67,8 @@ pub struct Unobserved;
 
 impl Observer for Unobserved {
     fn expired(&self, _: &SlotGuard<'_>, _: &[u8]) {}
+
+    fn damaged(&self, _: &Damaged) {}
 }
 
 /// How a store is set up.
@@ -224,6 +230,11 @@ impl Store {
     #[inline]
     pub(crate) fn observer(&self) -> &dyn Observer {
         &*self.observer
+    }
+
+    /// Tells the observer of what is damaged.
+    pub(crate) fn noted<T>(&self, done: Result<T, Damaged>) -> Result<T, Damaged> {
+        done.inspect_err(|damaged| self.observer.damaged(damaged))
     }
 
     #[inline]

@@ -446,6 +446,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
         "memory_pressure": format_args!("{:.2}", cx.server.pressure()),
         "strings_packed_ahead": stats.get(Stat::strings_packed_ahead),
         "saved_bytes_ahead": stats.get(Stat::bytes_saved_ahead),
+        "values_damaged": stats.get(Stat::values_damaged),
         "string_families": families.len(),
         "string_dictionaries": dictionaries.live,
         "string_dictionaries_retired": dictionaries.superseded,

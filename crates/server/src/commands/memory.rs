@@ -9,6 +9,7 @@ use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
 use crate::server::Server;
+use crate::stats::Stat;
 use snug_codec::Codec;
 use snug_codec::family::Verdict;
 use snug_store::families::FamilyInfo;
@@ -213,7 +214,8 @@ const LITTLE: usize = 5 * 1024 * 1024;
 fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let usage = measure(cx);
     let mut text = String::new();
-    if usage.used < LITTLE {
+    let damaged = cx.server.stats.get(Stat::values_damaged);
+    if usage.used < LITTLE && damaged == 0 {
         text.push_str("Hi Sam, this instance is empty or is using very little memory: ");
         text.push_str("there is nothing to be said about it yet.\n");
         out.w().verbatim("txt", text.as_bytes());
@@ -280,6 +282,12 @@ fn about_packing(server: &Server, text: &mut String) {
         "{from} of {all} bytes of values are packed, into {into}: {:.0} % of all is saved.",
         percent(saved, all)
     ));
+    let damaged = server.stats.get(Stat::values_damaged);
+    if damaged > 0 {
+        say(format!(
+            "Damage: {damaged} times a packed value did not unpack to what was stored; the log says why. Test the machine's memory."
+        ));
+    }
     if !server.config.is_on(Param::Pack) {
         say("Packing is off: CONFIG SET pack yes packs what has cooled.".into());
         return;

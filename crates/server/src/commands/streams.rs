@@ -100,7 +100,7 @@ const INVALID_ID: Error = Error::new("ERR Invalid stream ID specified as stream 
 const NOT_GREATER: Error =
     Error::new("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 const TOO_LARGE: Error = Error::new("ERR Elements are too large to be stored");
-const DAMAGED: Error = Error::new("ERR a packed block of the stream is damaged");
+pub(crate) const DAMAGED: Error = Error::new("ERR a packed block of the stream is damaged");
 
 impl From<StreamError> for Error {
     fn from(error: StreamError) -> Self {

@@ -663,7 +663,8 @@ fn getrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     }
     let range = first as usize..last as usize + 1;
     if let Str::PackedLarge(packed) = string {
-        return Ok(out.packed_range(packed.share(), range)?);
+        out.packed_range(packed.checked()?, range);
+        return Ok(());
     }
     let mut room = Vec::new();
     match string.unpacked(&mut room)? {

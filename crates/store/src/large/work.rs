@@ -13,7 +13,7 @@
 
 use super::{PackedChain, pack};
 use crate::entry::Kind;
-use crate::packing::StringParams;
+use crate::packing::{Damaged, StringParams};
 use crate::policy::Edition;
 use crate::slot::Found;
 use crate::store::Batch;
@@ -103,6 +103,8 @@ pub enum LargeOutcome {
     Raw(Segments),
     /// It stays as it is.
     Left,
+    /// So it does, for it is damaged.
+    Damaged(Damaged),
 }
 
 impl LargeJob {
@@ -152,11 +154,10 @@ impl LargeJob {
                     .await
                     .map_or(LargeOutcome::Left, |packed| LargeOutcome::Packed(packed, choice))
             }
-            // What is damaged stays as it is, for whoever reads it.
             Value::Packed(packed) => packed
                 .unpack_in_slices(workspace, &self.times, pace, slice_ns)
                 .await
-                .map_or(LargeOutcome::Left, LargeOutcome::Raw),
+                .map_or_else(LargeOutcome::Damaged, LargeOutcome::Raw),
         }
     }
 }
@@ -177,6 +178,10 @@ impl Batch<'_> {
     /// Puts what came of a job in the place of the value, if that has not been
     /// changed or removed since, nor used before it was packed; whether it did.
     pub fn install_large(&self, job: &LargeJob, outcome: LargeOutcome) -> bool {
+        if let LargeOutcome::Damaged(damaged) = &outcome {
+            self.store().observer().damaged(damaged);
+            return false;
+        }
         let key = self.key(&job.key);
         let mut slot = self.lock(job.db, &key);
         match slot.find_untouched(&key) {

@@ -132,8 +132,10 @@ enum Packed {
     NotWorth,
     /// Some rows, packed if that is worth it.
     Part { left: Vec<u32>, ids: (StreamId, StreamId), raw: Vec<u8>, packed: Option<PackedBytes> },
-    /// The block is damaged.
+    /// There was nothing to do.
     Nothing,
+    /// The block is damaged.
+    Damaged,
 }
 
 impl PackJob {
@@ -191,7 +193,7 @@ impl PackJob {
                     let packed = packer.pack(&raw, ids.0, &mut pieces).await;
                     Packed::Part { left: left.clone(), ids, raw, packed }
                 }
-                Err(_) => Packed::Nothing,
+                Err(_) => Packed::Damaged,
             },
             (Data::Pending(raw) | Data::Raw(raw), None) => packer
                 .pack(raw, self.first, &mut pieces)
@@ -405,8 +407,16 @@ impl PackOutcome {
     pub fn packed_bytes(&self) -> Option<usize> {
         match &self.result {
             Packed::Whole(bytes) | Packed::Part { packed: Some(bytes), .. } => Some(bytes.len()),
-            Packed::NotWorth | Packed::Part { packed: None, .. } | Packed::Nothing => None,
+            Packed::NotWorth
+            | Packed::Part { packed: None, .. }
+            | Packed::Nothing
+            | Packed::Damaged => None,
         }
+    }
+
+    /// Whether what was to be packed anew could not be read.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self.result, Packed::Damaged)
     }
 }
 
@@ -552,7 +562,7 @@ impl Stream {
                         block.rewrite(&left, ids, data, raw_bytes);
                     }
                 }
-                Packed::Nothing => return false,
+                Packed::Nothing | Packed::Damaged => return false,
             }
             true
         })
