@@ -20,7 +20,7 @@ use crate::trainer::Trainer;
 use crate::watch::Watches;
 use crate::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
-use snug_store::{Damaged, Interest, Observer, SlotGuard, Store, StoreConfig};
+use snug_store::{Interest, Observer, SlotGuard, Store, StoreConfig};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -82,7 +82,7 @@ impl Observer for StoreEvents {
         }
     }
 
-    fn damaged(&self, why: &Damaged) {
+    fn damaged(&self, why: &dyn Display) {
         if let Some(server) = self.0.upgrade() {
             server.damaged(why);
         }

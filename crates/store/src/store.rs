@@ -37,6 +37,7 @@ use crate::table::Mark;
 use crate::weight::Weight;
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
+use std::fmt::Display;
 use std::cell::{Cell, RefCell, RefMut};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub trait Observer: Send + Sync {
 
     /// A packed form does not unpack to what it was made of, and why. A slot's lock
     /// may be held.
-    fn damaged(&self, why: &Damaged);
+    fn damaged(&self, why: &dyn Display);
 }
 
 /// An observer that listens to nothing.
@@ -68,7 +69,7 @@ pub struct Unobserved;
 impl Observer for Unobserved {
     fn expired(&self, _: &SlotGuard<'_>, _: &[u8]) {}
 
-    fn damaged(&self, _: &Damaged) {}
+    fn damaged(&self, _: &dyn Display) {}
 }
 
 /// How a store is set up.
