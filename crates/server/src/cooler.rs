@@ -205,7 +205,10 @@ impl Cooler {
         // No lock is held, nor the gate.
         let began = Instant::now();
         let ready = self.packer.pack(&server.store, candidate, params);
-        server.timings.of(self.worker).strings.record(began.elapsed());
+        let took = began.elapsed();
+        server.timings.of(self.worker).strings.record(took);
+        // It is packed in one piece, however long that takes.
+        server.slices.took(took.as_nanos() as u64);
         let installed = ready.is_some_and(|ready| {
             let batch = session.enter(unix_ms());
             let installed = batch.install(candidate, &ready) && !ready.is_raw();

@@ -804,7 +804,7 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
         "How long unpacking took: of a string, one in 16 timed; of a segment of a large string.";
     scrape.add(MetricType::Histogram, "snug_unpack_seconds", help, times.into());
     let (slices, longest_us) = server.slices.figures();
-    scrape.counter("snug_pack_slices", "Slices of codec work.", slices as f64);
+    scrape.counter("snug_pack_slices", "Slices of codec work; a string of up to 64 KiB is one.", slices as f64);
     let help = "The longest of them so far.";
     scrape.gauge("snug_pack_slice_longest_seconds", help, longest_us as f64 / 1e6);
     let turns = server.timings.sum(|of| &of.turns);
