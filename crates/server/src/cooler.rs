@@ -59,6 +59,8 @@ pub(crate) struct Cooler {
     /// When this pass began, and the time that its walk alone has taken.
     began: Instant,
     walked: Duration,
+    /// Strings that wait for the first dictionary of their family.
+    awaiting: u64,
     tidied: Instant,
     /// How short memory is, 0 to 1.
     pressure: f64,
@@ -81,6 +83,7 @@ impl Cooler {
             pool,
             began: Instant::now(),
             walked: Duration::ZERO,
+            awaiting: 0,
             tidied: Instant::now(),
             pressure: 0.0,
         }
@@ -115,6 +118,8 @@ impl Cooler {
             self.cooling.leave_mixed(self.began.elapsed() > period + period / 4 + since);
             (self.began, self.walked) = (Instant::now(), Duration::ZERO);
             self.cooling.begin(session, &params(server));
+            self.awaiting = 0;
+            server.timings.of(self.worker).passes.begin(server.uptime_ms());
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {
                 self.tidied = Instant::now();
                 server.store.families().tidy(TIDY_TURNS);
@@ -156,12 +161,16 @@ impl Cooler {
             }
         };
         server.stats.add(Stat::pack_microseconds, packed_for.as_micros() as u64);
+        let (progress, left) = (self.cooling.progress(), self.cooling.left() + self.awaiting);
+        let passes = &server.timings.of(self.worker).passes;
+        passes.is_at(server.uptime_ms(), progress, left, self.waiting.len());
         more
     }
 
     /// Lets go of what is being worked on.
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn abandon(&mut self, server: &Server) {
         self.work = None;
+        server.timings.of(self.worker).passes.abandon();
     }
 
     /// Whether the walk is not as far as the time that has passed.
@@ -205,6 +214,7 @@ impl Cooler {
         // No lock is held, nor the gate.
         let began = Instant::now();
         let ready = self.packer.pack(&server.store, candidate, params);
+        self.awaiting += u64::from(self.packer.awaits_dictionary());
         let took = began.elapsed();
         server.timings.of(self.worker).strings.record(took);
         // It is packed in one piece, however long that takes.

@@ -32,6 +32,7 @@ mod metrics;
 mod monitor;
 mod notify;
 mod out;
+mod passes;
 mod pause;
 mod pubsub;
 mod reclaim;

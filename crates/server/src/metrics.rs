@@ -14,6 +14,7 @@
 use crate::commands::{self, info};
 use crate::config::Param;
 use crate::latency::Times;
+use crate::passes::Backlog;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
 use crate::timings::Sum;
@@ -847,6 +848,13 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
     );
     let pending = server.store.pending_blocks() as f64;
     scrape.gauge("snug_backlog_blocks", "Blocks of streams that wait to be packed.", pending);
+    let backlog = Backlog::of(server);
+    let help = "Strings found cold and not packed yet, in the last pass of the sweepers.";
+    scrape.gauge("snug_backlog_strings", help, backlog.strings as f64);
+    let help = "How long a pass over all strings takes: the last one, or the one under way.";
+    scrape.gauge("snug_pack_pass_seconds", help, backlog.pass_seconds);
+    let help = "How much of the pass under way is done, 0 to 1.";
+    scrape.gauge("snug_pack_pass_progress", help, backlog.progress);
     scrape.gauge(
         "snug_memory_peak_bytes",
         "The most bytes ever allocated.",

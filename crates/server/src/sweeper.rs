@@ -132,7 +132,7 @@ impl Sweeper {
         if !server.config.is_on(Param::Pack) {
             // Nobody is to wait for a workspace that work never to be done holds.
             self.packing = None;
-            self.cooler.abandon();
+            self.cooler.abandon(server);
             self.is_left = false;
         } else if !slice.is_zero() {
             self.strings_first = !self.strings_first;

@@ -7,6 +7,7 @@
 //! types, codecs, levels and groups of MIME types.
 
 use crate::latency::{Histogram, Times};
+use crate::passes::Passes;
 use parking_lot::Mutex;
 use snug_codec::{Codec, mime};
 use snug_store::{Ready, Type};
@@ -45,6 +46,8 @@ pub(crate) struct OfWorker {
     pub blocks: Timed,
     /// One turn of the sweeper: what a client may have had to wait for.
     pub turns: Timed,
+    /// How far its walk over strings has come.
+    pub passes: Passes,
 }
 
 /// What went through the codecs under one heading.

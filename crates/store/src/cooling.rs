@@ -81,6 +81,8 @@ pub struct Cooling {
     /// The policy when the pass began, and what of it is new.
     edition: Option<Edition>,
     change: Option<Change>,
+    /// Cold strings that this pass has left for another.
+    left: std::cell::Cell<u64>,
 }
 
 impl Cooling {
@@ -100,6 +102,7 @@ impl Cooling {
             recheck: Recheck::Nothing,
             edition: None,
             change: None,
+            left: std::cell::Cell::default(),
         }
     }
 
@@ -120,6 +123,13 @@ impl Cooling {
         let edition = store.families().policy();
         self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
         self.edition = Some(edition);
+        self.left.set(0);
+    }
+
+    /// Cold strings that this pass has met and left for another: there was no time for
+    /// their families, or no room for their names.
+    pub fn left(&self) -> u64 {
+        self.left.get()
     }
 
     /// Whether values of families that pack only in part wait: there is no time for
@@ -180,6 +190,7 @@ impl Cooling {
                     stays_until: guard.session().now().saturating_add(self.leave_within_ms),
                     recheck: self.recheck,
                     change: self.change.as_ref(),
+                    left: &self.left,
                 };
                 match guard.cool(self.mark, rules, candidates, large) {
                     Some(mark) => self.mark = mark,
@@ -221,7 +232,10 @@ impl SlotGuard<'_> {
                 Kind::Packed | Kind::PackedChanged => rules.reason(store, cell, true),
                 Kind::Str | Kind::StrChanged => match access {
                     0 => rules.reason(store, cell, false),
-                    1 if rules.leaves(store, cell) => return true,
+                    1 if rules.leaves(store, cell) => {
+                        rules.left.update(|left| left + 1);
+                        return true;
+                    }
                     1 => rules.newly_cold(store, cell),
                     _ if rules.at_once => rules.newly_cold(store, cell),
                     _ => None,
@@ -235,6 +249,7 @@ impl SlotGuard<'_> {
                     // Where there is no room for its name, the next pass finds it cold.
                     let named = large.push(db, cell.key(), LargeWork::Pack);
                     cell.set_access(if named { 0 } else { access.max(1) });
+                    rules.left.update(|left| left + u64::from(!named));
                     return true;
                 }
                 // Under another policy it is packed anew, once it has cooled again.
@@ -304,6 +319,8 @@ pub(crate) struct Rules<'p> {
     pub(crate) stays_until: u64,
     pub(crate) recheck: Recheck,
     pub(crate) change: Option<&'p Change>,
+    /// Counts cold strings that are left for another pass.
+    pub(crate) left: &'p std::cell::Cell<u64>,
 }
 
 /// Why a settled string is looked at again.

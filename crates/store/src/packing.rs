@@ -258,6 +258,7 @@ pub struct Packer {
     again: Vec<u8>,
     family: Option<Arc<StringFamily>>,
     waits: bool,
+    awaits: bool,
 }
 
 impl Default for Packer {
@@ -268,6 +269,7 @@ impl Default for Packer {
             again: Vec::new(),
             family: None,
             waits: false,
+            awaits: false,
         }
     }
 }
@@ -289,6 +291,12 @@ impl Packer {
         self.family.as_ref()
     }
 
+    /// Whether the candidate packed last was left raw until its family's first
+    /// dictionary has been trained.
+    pub fn awaits_dictionary(&self) -> bool {
+        self.awaits
+    }
+
     /// Packs a candidate, or `None` if it is to stay as it is. Takes some
     /// microseconds for each KiB.
     pub fn pack(
@@ -298,6 +306,7 @@ impl Packer {
         params: &StringParams,
     ) -> Option<Ready> {
         let families = store.families();
+        self.awaits = false;
         let raw = if candidate.is_packed {
             let id = dictionary_id(&candidate.bytes);
             let dictionary = families.dictionaries.get(id);
@@ -322,7 +331,8 @@ impl Packer {
         }
         let family = self.family.insert(families.of(&candidate.key));
         let may_wait = self.waits && !candidate.forced && !candidate.is_packed;
-        if may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary() {
+        self.awaits = may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary();
+        if self.awaits {
             return None;
         }
         let Some(plan) = family.plan(families, raw, candidate.forced, edition.number, choice)

@@ -997,6 +997,7 @@ mod tests {
                         stays_until: 0,
                         recheck,
                         change: None,
+                        left: &std::cell::Cell::default(),
                     };
                     for _ in 0..4 {
                         let _ = slot.find(&key);

@@ -8,6 +8,7 @@ use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
+use crate::passes::Backlog;
 use crate::server::Server;
 use crate::stats::Stat;
 use snug_store::{Batch, DATABASES, Type, memory};
@@ -412,6 +413,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
     let dictionaries = families.dictionary_stats();
     let (slices, longest_slice) = cx.server.slices.figures();
     let workspaces = cx.server.workspaces.stats();
+    let backlog = Backlog::of(cx.server);
     let (mut from, mut into, mut raw) = (0, 0, 0);
     for kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);
@@ -443,6 +445,9 @@ fn packing(cx: &View<'_>, text: &mut String) {
         "workspace_wait_usec": cx.server.workspaces.waited().as_micros(),
         "strings_packed": stats.get(Stat::packed_strings),
         "strings_left_raw": stats.get(Stat::strings_left_raw),
+        "strings_pending": backlog.strings,
+        "pack_pass_seconds": format_args!("{:.3}", backlog.pass_seconds),
+        "pack_pass_progress": format_args!("{:.3}", backlog.progress),
         "memory_pressure": format_args!("{:.2}", cx.server.pressure()),
         "strings_packed_ahead": stats.get(Stat::strings_packed_ahead),
         "saved_bytes_ahead": stats.get(Stat::bytes_saved_ahead),

@@ -8,6 +8,7 @@ use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
+use crate::passes::Backlog;
 use crate::server::Server;
 use crate::stats::Stat;
 use snug_codec::Codec;
@@ -257,6 +258,9 @@ fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
 
 /// Blocks that wait to be packed, from which on that is told.
 const BACKLOG_LONG: u64 = 1024;
+/// How long a pass over all strings takes, in seconds, from which on that is told if
+/// values are to cool faster.
+const PASS_LONG: f64 = 5.0;
 /// How long large values wait for a workspace on average, from which on that is told.
 const WAIT_LONG: Duration = Duration::from_millis(1);
 /// Families that are named, and the values one must have had to be.
@@ -296,6 +300,20 @@ fn about_packing(server: &Server, text: &mut String) {
     if pending > BACKLOG_LONG {
         say(format!(
             "Backlog: {pending} blocks of streams wait to be packed; there is too little time for it while clients keep the workers busy."
+        ));
+    }
+    let backlog = Backlog::of(server);
+    if backlog.strings > BACKLOG_LONG {
+        say(format!(
+            "Backlog: {} strings that have cooled wait to be packed.",
+            backlog.strings
+        ));
+    }
+    let cold_after = server.config.number(Param::PackColdAfter) as f64;
+    if backlog.pass_seconds > PASS_LONG.max(cold_after) {
+        say(format!(
+            "Backlog: a pass over all strings takes {:.0} seconds, where two are to take pack-cold-after, {cold_after}; pack-cpu-percent holds it back while clients keep the workers busy.",
+            backlog.pass_seconds
         ));
     }
     let (waits, waited) = (server.workspaces.stats().waited_total, server.workspaces.waited());
