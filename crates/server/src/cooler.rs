@@ -18,16 +18,19 @@ use crate::server::{Server, unix_ms};
 use crate::slices;
 use crate::stats::Stat;
 use snug_codec::pool::Pool;
-use snug_store::{Candidate, Cooling, LargeJob, LargeNames, Packer, Ready, Session, StringParams};
+use snug_store::{
+    Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, Packer, Ready, Session, StringParams,
+};
 use std::time::{Duration, Instant};
 
 /// Passes after which a value that was written and not read is cold.
 pub(crate) const PASSES: u32 = 2;
 
-/// Families are tidied no more often than this, between passes ...
-const TIDY_EVERY: Duration = Duration::from_secs(30);
+/// Families are tidied no more often than this, and when every worker's passes have met
+/// each string since ...
+const TIDY_EVERY: Duration = Duration::from_secs(120);
 /// ... and one without values is let go of after so many times.
-const TIDY_TURNS: u32 = 8;
+const TIDY_TURNS: u32 = 2;
 
 /// What strings are packed by, from the configuration.
 pub(crate) fn params(server: &Server) -> StringParams {
@@ -61,7 +64,9 @@ pub(crate) struct Cooler {
     walked: Duration,
     /// Strings that wait for the first dictionary of their family.
     awaiting: u64,
+    /// When families were last tidied, and every worker's passes that were done then.
     tidied: Instant,
+    tidied_at: Vec<u64>,
     /// How short memory is, 0 to 1.
     pressure: f64,
 }
@@ -85,6 +90,7 @@ impl Cooler {
             walked: Duration::ZERO,
             awaiting: 0,
             tidied: Instant::now(),
+            tidied_at: vec![0; workers],
             pressure: 0.0,
         }
     }
@@ -121,9 +127,20 @@ impl Cooler {
             self.awaiting = 0;
             server.timings.of(self.worker).passes.begin(server.uptime_ms());
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {
-                self.tidied = Instant::now();
-                server.store.families().tidy(TIDY_TURNS);
+                self.tidy(server);
             }
+        }
+    }
+
+    /// Tidies families, if every worker has met each string since that was last done.
+    fn tidy(&mut self, server: &Server) {
+        let done = |worker| server.timings.of(worker).passes.done();
+        let done: Vec<u64> = (0..server.workers).map(done).collect();
+        // One pass was under way, and may have been by most strings already.
+        let met = |(now, then): (&u64, &u64)| now - then > MEET_ONE_IN;
+        if done.iter().zip(&self.tidied_at).all(met) {
+            (self.tidied, self.tidied_at) = (Instant::now(), done);
+            server.store.families().tidy(TIDY_TURNS);
         }
     }
 

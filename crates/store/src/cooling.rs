@@ -45,6 +45,10 @@ const TAIL_MIN: usize = 4096;
 /// Of the passes that meet a value which was read, one in so many makes it colder.
 const READ_AGES_ONE_IN: u64 = 8;
 
+/// One pass in so many tells the family of a string that it has it: that touches the
+/// entry, a cache miss, so that each pass does it for as small a part of them.
+pub const MEET_ONE_IN: u64 = 16;
+
 /// Cells looked at under one hold of a slot's lock ...
 const LOOK_AT_ONCE: usize = 128;
 /// ... bytes copied out ...
@@ -81,6 +85,8 @@ pub struct Cooling {
     /// The policy when the pass began, and what of it is new.
     edition: Option<Edition>,
     change: Option<Change>,
+    /// Which pass this is.
+    pass: u64,
     /// Cold strings that this pass has left for another.
     left: std::cell::Cell<u64>,
 }
@@ -102,6 +108,7 @@ impl Cooling {
             recheck: Recheck::Nothing,
             edition: None,
             change: None,
+            pass: 0,
             left: std::cell::Cell::default(),
         }
     }
@@ -124,6 +131,7 @@ impl Cooling {
         self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
         self.edition = Some(edition);
         self.left.set(0);
+        self.pass += 1;
     }
 
     /// Cold strings that this pass has met and left for another: there was no time for
@@ -191,6 +199,7 @@ impl Cooling {
                     recheck: self.recheck,
                     change: self.change.as_ref(),
                     left: &self.left,
+                    meets: (self.pass % MEET_ONE_IN) as u16,
                 };
                 match guard.cool(self.mark, rules, candidates, large) {
                     Some(mark) => self.mark = mark,
@@ -219,6 +228,9 @@ impl SlotGuard<'_> {
         let (mut copied, mut unpacked, mut work) = (0, 0, false);
         let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
             let (access, store) = (cell.access(), session.store());
+            if rules.meets(cell) {
+                store.families().meet(cell.key());
+            }
             let reason = match cell.kind() {
                 Kind::Packed | Kind::PackedChanged
                     if access == ACCESS_MAX && !rules.keep_packed =>
@@ -321,6 +333,8 @@ pub(crate) struct Rules<'p> {
     pub(crate) change: Option<&'p Change>,
     /// Counts cold strings that are left for another pass.
     pub(crate) left: &'p std::cell::Cell<u64>,
+    /// Families are told of strings whose tags leave this by [`MEET_ONE_IN`].
+    pub(crate) meets: u16,
 }
 
 /// Why a settled string is looked at again.
@@ -341,6 +355,13 @@ impl Rules<'_> {
             && session.store().log_factor().is_none();
         let is_hot = was_read && !self.keep_packed && session.below(READ_AGES_ONE_IN) > 0;
         access.saturating_sub(u8::from(!is_hot))
+    }
+
+    /// Whether a string's family is to be told of it by this pass. A key's tag stays
+    /// the same, so that each has its turn.
+    fn meets(&self, cell: &Cell) -> bool {
+        let is_string = cell.kind().is_raw_bytes() || cell.kind().is_packed_bytes();
+        is_string && cell.tag() % MEET_ONE_IN as u16 == self.meets
     }
 
     /// Whether a raw string is long enough.

@@ -169,6 +169,8 @@ pub struct StringFamily {
     asked: AtomicBool,
     /// The generation of dictionaries at which it last got one.
     changed_at: AtomicU64,
+    /// Whether a walk has met a value of it since families were last tidied.
+    is_met: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -212,6 +214,7 @@ impl StringFamily {
             state: Mutex::new(state),
             asked: AtomicBool::new(false),
             changed_at: AtomicU64::new(0),
+            is_met: AtomicBool::new(false),
         }
     }
 
@@ -539,13 +542,25 @@ impl Families {
         }
     }
 
-    /// Lets go of families that have not been asked for `turns` calls, and to
-    /// whose dictionary no value refers any more.
+    /// A walk has met a value of this key. Makes no family.
+    pub(crate) fn meet(&self, key: &[u8]) {
+        if let Some(family) = self.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])) {
+            // Seldom written: many threads read it.
+            if !family.is_met.load(Ordering::Relaxed) {
+                family.is_met.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Lets go of families of which no value was met for `turns` calls, and to whose
+    /// dictionary none refers any more. Between two calls every walk must have
+    /// met each string: [`MEET_ONE_IN`](crate::MEET_ONE_IN) whole passes.
     pub fn tidy(&self, turns: u32) {
         self.by_shape.write().retain(|_, family| {
             let mut state = family.state.lock();
             let met = state.family.stats().judged + state.expiring;
-            state.idle = if met == state.met { state.idle + 1 } else { 0 };
+            let is_met = family.is_met.swap(false, Ordering::Relaxed) || met != state.met;
+            state.idle = if is_met { 0 } else { state.idle + 1 };
             state.met = met;
             let id = state.family.dictionary().map(|dictionary| dictionary.id());
             let used = id.is_some_and(|id| self.dictionaries.registry.references(id) > 0);

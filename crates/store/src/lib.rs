@@ -42,7 +42,7 @@ pub mod types;
 mod weight;
 
 pub use anatomy::{Anatomy, Packed};
-pub use cooling::Cooling;
+pub use cooling::{Cooling, MEET_ONE_IN};
 pub use entry::ACCESS_MAX;
 pub use eviction::{Eviction, Order};
 pub use families::{Families, StringFamily};

@@ -998,6 +998,7 @@ mod tests {
                         recheck,
                         change: None,
                         left: &std::cell::Cell::default(),
+                        meets: 0,
                     };
                     for _ in 0..4 {
                         let _ = slot.find(&key);

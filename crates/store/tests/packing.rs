@@ -3,7 +3,7 @@
 mod strings;
 
 use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
-use snug_store::{Batch, Cooling, LargeNames, Packer, Session, Store, StoreConfig};
+use snug_store::{Batch, Cooling, LargeNames, MEET_ONE_IN, Packer, Session, Store, StoreConfig};
 use snug_store::{StringParams, Type, Unobserved};
 use std::sync::Arc;
 use strings::{assert_none_are_held, codec, is_packed, set};
@@ -110,6 +110,40 @@ fn values_wait_for_a_dictionary_that_is_being_trained() {
         assert!(tried() >= before + DOCUMENTS as u64, "all are looked at anew");
         assert_eq!(packed(), if is_found { 2 * DOCUMENTS } else { 0 });
     }
+}
+
+#[test]
+fn a_family_is_kept_as_long_as_it_has_values() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let store = Arc::clone(&worker.store);
+    for n in 0..3 {
+        set(&session.enter(NOW), &name(n), &document(n));
+        set(&session.enter(NOW), format!("other:{n}").as_bytes(), &document(n));
+    }
+    worker.passes(4, &session.enter(NOW));
+    let shapes = || -> Vec<Vec<u8>> {
+        let mut shapes: Vec<_> = store.families().all().into_iter().map(|f| f.shape).collect();
+        shapes.sort();
+        shapes
+    };
+    let both = [b"other:#".to_vec(), b"user:#:profile".to_vec()];
+    for _ in 0..3 {
+        // Nothing is read or packed any more; the walk alone meets them.
+        worker.passes(MEET_ONE_IN as usize, &session.enter(NOW));
+        store.families().tidy(1);
+        assert_eq!(shapes(), both);
+    }
+    for n in 0..3 {
+        let batch = session.enter(NOW);
+        let key = batch.key(&name(n));
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find(&key).unwrap();
+        slot.remove(found);
+    }
+    worker.passes(MEET_ONE_IN as usize, &session.enter(NOW));
+    store.families().tidy(1);
+    assert_eq!(shapes(), both[..1]);
 }
 
 #[test]
