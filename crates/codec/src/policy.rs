@@ -21,7 +21,9 @@
 //! costs at most some hundred comparisons.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::Codec;
@@ -45,7 +47,7 @@ pub struct Draft {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skip: Vec<String>,
     /// Levels by MIME type or prefix (`text/`), 1 to 22.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "distinct", skip_serializing_if = "BTreeMap::is_empty")]
     pub types: BTreeMap<String, i32>,
     /// Rules, tried in order before all else.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -56,7 +58,7 @@ pub struct Draft {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rule {
-    /// The value's Redis type: string, list, hash, set, zset or stream.
+    /// The value's Redis type: string or stream.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// A glob over the key, as `KEYS` takes it.
@@ -98,7 +100,7 @@ pub enum PolicyError {
         /// What stands there.
         mime: String,
     },
-    /// Not a Redis type.
+    /// Not a Redis type whose values are packed.
     #[error("rules[{rule}]: '{kind}' is not one of {}", TYPES.join(", "))]
     Type {
         /// The rule's place in the list, from 0.
@@ -114,6 +116,12 @@ pub enum PolicyError {
         /// What is allowed: entries of a list, bytes of a glob.
         most: usize,
     },
+    /// A rule that says nothing.
+    #[error("rules[{rule}]: neither a condition nor a codec or level")]
+    Empty {
+        /// The rule's place in the list, from 0.
+        rule: usize,
+    },
     /// A rule that no size can match.
     #[error("rules[{rule}]: size_min is above size_max")]
     Size {
@@ -127,7 +135,7 @@ const ENTRIES_MAX: usize = 256;
 /// Bytes of a glob.
 const GLOB_BYTES_MAX: usize = 256;
 
-const TYPES: [&str; 6] = ["string", "list", "hash", "set", "zset", "stream"];
+const TYPES: [&str; 2] = ["string", "stream"];
 
 /// What is known of a value when its policy is asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -176,6 +184,9 @@ impl TryFrom<Draft> for Policy {
             check_level(level, || format!("types['{mime}']"))?;
         }
         for (i, rule) in draft.rules.iter().enumerate() {
+            if *rule == Rule::default() {
+                return Err(PolicyError::Empty { rule: i });
+            }
             check_level(rule.level.unwrap_or(1), || format!("rules[{i}]"))?;
             check_mime(rule.mime.as_deref().unwrap_or("a/"), || format!("rules[{i}]"))?;
             let glob_bytes = rule.key.as_ref().map_or(0, String::len);
@@ -189,6 +200,33 @@ impl TryFrom<Draft> for Policy {
         }
         Ok(Self { draft })
     }
+}
+
+/// Reads levels by type, each named once: what a map read otherwise would make of a
+/// type that stands there twice is one of its levels, without a word.
+fn distinct<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, i32>, D::Error> {
+    struct Distinct;
+
+    impl<'de> Visitor<'de> for Distinct {
+        type Value = BTreeMap<String, i32>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map of levels by MIME type")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut levels = BTreeMap::new();
+            while let Some((mime, level)) = map.next_entry::<String, i32>()? {
+                if levels.contains_key(&mime) {
+                    return Err(de::Error::custom(format_args!("types: duplicate field `{mime}`")));
+                }
+                levels.insert(mime, level);
+            }
+            Ok(levels)
+        }
+    }
+
+    from.deserialize_map(Distinct)
 }
 
 fn check_level(level: i32, place: impl FnOnce() -> String) -> Result<(), PolicyError> {
@@ -364,9 +402,16 @@ mod tests {
         for (json, why) in [
             (r#"{"level": 0}"#, "level: level 0 is not between 1 and 22"),
             (r#"{"types": {"text/": 23}}"#, "types['text/']: level 23 is not between 1 and 22"),
-            (r#"{"rules": [{}, {"level": -1}]}"#, "rules[1]: level -1 is not between 1 and 22"),
+            (r#"{"rules": [{"key": "a"}, {"level": -1}]}"#, "rules[1]: level -1 is not between 1 and 22"),
             (r#"{"skip": ["image"]}"#, "skip[0]: 'image' is neither a MIME type nor a prefix"),
-            (r#"{"rules": [{"type": "queue"}]}"#, "rules[0]: 'queue' is not one of string, list"),
+            (r#"{"rules": [{"type": "queue"}]}"#, "rules[0]: 'queue' is not one of string, stream"),
+            (r#"{"rules": [{"type": "list"}]}"#, "rules[0]: 'list' is not one of string, stream"),
+            (
+                r#"{"rules": [{"level": 1}, {}]}"#,
+                "rules[1]: neither a condition nor a codec or level",
+            ),
+            (r#"{"types": {"text/": 1, "a/b": 2, "text/": 1}}"#, "types: duplicate field `text/`"),
+            (r#"{"types": 3}"#, "expected a map of levels by MIME type"),
             (
                 r#"{"rules": [{"size_min": 2, "size_max": 1}]}"#,
                 "rules[0]: size_min is above size_max",
