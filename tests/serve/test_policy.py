@@ -75,6 +75,21 @@ def test_new_values_go_by_it_at_once(server):
         assert families(c)[b"n:#"][b"left-by-policy"] == 1
 
 
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_json_text_and_svg_are_known_by_their_bytes(server):
+    with server.connect() as c:
+        rules = [{"mime": "application/json", "codec": "lz4"}, {"mime": "text/plain", "codec": "snappy"}, {"mime": "image/", "codec": "none"}]
+        c.call("SNUG", "POLICY", "SET", json.dumps({"rules": rules}))
+        words = b"the same again " * 20
+        svg = b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg">' + words + b"</svg>"
+        long = b'{"words": "' + words * 1000 + b'"}\n'
+        for key, value, codec in [("json", VALUE, b"lz4"), ("text", words, b"snappy"), ("svg", svg, b"none"), ("bytes", b"\0" + words, b"zstd"), ("large", long, b"lz4")]:
+            c.call("SET", key, value)
+            assert c.call("SNUG", "PACK", key) == (":", int(codec != b"none")), key
+            assert about(c, key)[b"codec"] == codec, key
+            assert c.call("GET", key) == ("$", value)
+
+
 @pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
 def test_old_values_follow_as_they_are_swept(server):
     with server.connect() as c:

@@ -59,7 +59,7 @@ impl Finished {
         };
         let installed = store.install_large(&job, outcome);
         if let Some((to, choice)) = packed.filter(|_| installed) {
-            let (group, raw) = (mime_group(job.front()), job.raw_len());
+            let (group, raw) = (mime_group(job.ends()), job.raw_len());
             server.timings.packed(Type::String, choice.codec, choice.level, group, raw, to);
         }
         // Its segments may be nobody else's by now.

@@ -121,7 +121,7 @@ impl Timings {
 
     /// A string was packed inside its entry.
     pub(crate) fn packed_string(&self, raw: &[u8], ready: &Ready) {
-        let (choice, group) = (ready.choice(), mime_group(raw));
+        let (choice, group) = (ready.choice(), mime_group((raw, raw)));
         let (codec, level) = (choice.codec, choice.level);
         self.packed(Type::String, codec, level, group, raw.len(), ready.packed_len());
     }
@@ -132,10 +132,10 @@ impl Timings {
     }
 }
 
-/// The group of a value's MIME type, as its first bytes tell it: what stands
-/// before the slash; `unknown` where they tell nothing, as those of texts do.
-pub(crate) fn mime_group(raw: &[u8]) -> &'static str {
-    let group = mime::sniff(raw).and_then(|mime| mime.split('/').next());
+/// The group of a value's MIME type, as its first and last bytes tell it: what
+/// stands before the slash; `unknown` where they tell nothing.
+pub(crate) fn mime_group((front, back): (&[u8], &[u8])) -> &'static str {
+    let group = mime::sniff_ends(front, back).and_then(|mime| mime.split('/').next());
     const GROUPS: [&str; 8] =
         ["application", "audio", "font", "image", "message", "model", "text", "video"];
     GROUPS.into_iter().find(|known| group == Some(known)).unwrap_or("unknown")
@@ -161,14 +161,16 @@ mod tests {
         let timings = Timings::new(1);
         for (codec, level) in [(Codec::Zstd, 3), (Codec::Zstd, 0), (Codec::Lz4, 9), (Codec::Lz4, 1)]
         {
-            timings.packed(Type::String, codec, level, mime_group(b"{}"), 10, 4);
+            timings.packed(Type::String, codec, level, mime_group((b"{}", b"{}")), 10, 4);
         }
         let two = Outcome { values: 2, raw_bytes: 20, packed_bytes: 8 };
         let expected = [
-            (("string", Codec::Zstd, 3, "unknown"), two),
-            (("string", Codec::Lz4, 0, "unknown"), two),
+            (("string", Codec::Zstd, 3, "application"), two),
+            (("string", Codec::Lz4, 0, "application"), two),
         ];
         assert_eq!(timings.outcomes(), BTreeMap::from(expected));
-        assert_eq!(mime_group(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "image");
+        let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+        assert_eq!(mime_group((png, png)), "image");
+        assert_eq!(mime_group((b"\0", b"\0")), "unknown");
     }
 }

@@ -28,10 +28,16 @@ impl Edition {
         of_string(&self.policy, key, raw, level)
     }
 
-    /// What to pack a large string with that begins with these bytes and has
-    /// `len` in all.
-    pub(crate) fn of_large(&self, key: &[u8], front: &[u8], len: usize, level: i32) -> Choice {
-        let mime = if self.policy.asks_mime() { mime::sniff(front) } else { None };
+    /// What to pack a large string with that begins and ends with these bytes and
+    /// has `len` in all.
+    pub(crate) fn of_large(
+        &self,
+        key: &[u8],
+        (front, back): (&[u8], &[u8]),
+        len: usize,
+        level: i32,
+    ) -> Choice {
+        let mime = if self.policy.asks_mime() { mime::sniff_ends(front, back) } else { None };
         self.policy.resolve(&Subject { kind: "string", key, mime, len }, level)
     }
 

@@ -131,11 +131,14 @@ impl LargeJob {
         }
     }
 
-    /// The first of its bytes, of a value that is to be packed.
-    pub fn front(&self) -> &[u8] {
+    /// The first of its bytes and the last, of a value that is to be packed.
+    pub fn ends(&self) -> (&[u8], &[u8]) {
         match &self.value {
-            Value::Raw(raw) => raw.parts().first().map_or(&[], |part| part),
-            Value::Packed(_) => &[],
+            Value::Raw(raw) => {
+                let parts = raw.parts();
+                (parts.first().map_or(&[], |part| part), parts.last().map_or(&[], |part| part))
+            }
+            Value::Packed(_) => (&[], &[]),
         }
     }
 
@@ -149,7 +152,7 @@ impl LargeJob {
     ) -> LargeOutcome {
         match &self.value {
             Value::Raw(raw) => {
-                let choice = self.policy.of_large(&self.key, self.front(), raw.len(), params.level);
+                let choice = self.policy.of_large(&self.key, self.ends(), raw.len(), params.level);
                 pack(workspace, raw, choice, params, self.forced, pace, slice_ns)
                     .await
                     .map_or(LargeOutcome::Left, |packed| LargeOutcome::Packed(packed, choice))
