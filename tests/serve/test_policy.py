@@ -44,6 +44,8 @@ def test_set_and_read_both_ways(server):
         rules = {"rules": [{"key": "sessión:*", "codec": "lz4"}, {"type": "stream", "level": 12}]}
         assert c.call("SNUG", "POLICY", "SET", json.dumps(rules)) == ("+", b"OK")
         assert json.loads(policy(c)) == rules
+        for through in ("CONFIG SET", "SNUG POLICY SET"):
+            until(lambda: any(f'through="{through}"' in line and "the packing policy was replaced" in line for line in server.log().splitlines()))
         assert c.call("CONFIG", "SET", "pack-policy", "") == ("+", b"OK")
         assert policy(c) == "{}"
         for wrong in (["SNUG", "POLICY", "PUT"], ["SNUG", "POLICY", "SET"], ["SNUG", "POLICY", "GET", "x"]):

@@ -267,9 +267,8 @@ async fn put_policy(server: &Server, request: Request<Incoming>) -> Answer {
     if json.trim().is_empty() {
         return refuse(StatusCode::BAD_REQUEST, "there is no policy in the request's body");
     }
-    match server.set_policy(json) {
+    match server.set_policy(json, "the admin port") {
         Ok(()) => {
-            tracing::info!("the packing policy was replaced through the admin port");
             let policy = server.config.text(Param::PackPolicy);
             reply(StatusCode::OK, "application/json", policy + "\n")
         }

@@ -27,6 +27,8 @@ pub(crate) enum Kind {
     Enum(&'static [&'static str]),
     /// Any text.
     Text,
+    /// What a client can send in an HTTP header.
+    Token,
     /// Letters of keyspace notifications.
     Events,
     /// `class hard soft seconds` for one or more classes of clients.
@@ -95,7 +97,7 @@ parameters! {
     Timeout "timeout" Kind::Int { min: 0, max: i32::MAX as i64 }, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
     AdminPort "admin-port" Kind::Int { min: 0, max: 65_535 }, "0", FIXED, "TCP port of metrics, health and policy over HTTP; 0 for none.";
     AdminBind "admin-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the admin port listens on.";
-    AdminToken "admin-token" Kind::Text, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
+    AdminToken "admin-token" Kind::Token, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
     AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
     MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
     Databases "databases" Kind::Int { min: 1, max: 16 }, "16", FIXED, "Logical databases.";
@@ -322,6 +324,13 @@ impl Param {
                 Ok((words[n].into(), n as i64))
             }
             Kind::Text => Ok((value.into(), 0)),
+            Kind::Token => {
+                let cannot = value != value.trim() || value.chars().any(char::is_control);
+                if cannot {
+                    return Err("argument must be what an HTTP header can carry: no control characters, and no spaces at its ends".into());
+                }
+                Ok((value.into(), 0))
+            }
             Kind::Events => {
                 let class = Class::parse(value)
                     .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;

@@ -91,6 +91,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     if !admin.is_empty() {
         crate::admin::start(&server, admin)
             .map_err(|e| format!("could not start the admin port: {e}"))?;
+        say_where_admin_is(&server.config);
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
@@ -114,6 +115,19 @@ fn listen_for_admin(server: &Server) -> Result<Vec<Socket>, String> {
         socket.map_err(|e| format!("admin-port: can't bind to {address}: {e}"))
     });
     sockets.collect()
+}
+
+/// Says in the log where the admin port listens, and what it asks for.
+fn say_where_admin_is(config: &Config) {
+    let addresses = listening::addresses(config, Param::AdminBind, Param::AdminPort);
+    let addresses = addresses.unwrap_or_default();
+    if config.text(Param::AdminToken).is_empty() {
+        let file = config.text(Param::AdminTokenFile);
+        let file = std::path::absolute(&file).unwrap_or_else(|_| file.into());
+        tracing::info!(?addresses, token_file = %file.display(), "the admin port listens");
+    } else {
+        tracing::info!(?addresses, "the admin port listens, for the token of admin-token");
+    }
 }
 
 /// Waits for a signal or `SHUTDOWN`. A second signal ends the process at once,

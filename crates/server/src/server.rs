@@ -150,10 +150,13 @@ impl Server {
         Ok(())
     }
 
-    /// Takes a policy in JSON, as `CONFIG SET pack-policy` does.
-    pub(crate) fn set_policy(&self, json: &str) -> Result<(), String> {
+    /// Takes a policy in JSON, as `CONFIG SET pack-policy` does, and says in the log
+    /// through what it came.
+    pub(crate) fn set_policy(&self, json: &str, through: &str) -> Result<(), String> {
         self.config.set(Param::PackPolicy, json)?;
-        self.apply_policy()
+        self.apply_policy()?;
+        tracing::info!(through, "the packing policy was replaced");
+        Ok(())
     }
 
     /// The next client's id.

@@ -112,6 +112,9 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         }
         return Err(failed(param.declaration().name.as_bytes(), &why));
     }
+    if wanted.iter().any(|(param, _)| *param == Param::PackPolicy) {
+        tracing::info!(through = "CONFIG SET", "the packing policy was replaced");
+    }
     out.w().ok();
     Ok(())
 }

@@ -182,7 +182,7 @@ fn policy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         (_, true, 4) => {
             let json = std::str::from_utf8(args.bytes(3));
             let json = json.map_err(|_| Error::new("ERR invalid policy: it is not UTF-8"))?;
-            let set = cx.server.set_policy(json);
+            let set = cx.server.set_policy(json, "SNUG POLICY SET");
             set.map_err(|why| Error::from(format!("ERR invalid policy: {why}")))?;
             out.w().ok();
         }
