@@ -402,7 +402,10 @@ mod tests {
         for (json, why) in [
             (r#"{"level": 0}"#, "level: level 0 is not between 1 and 22"),
             (r#"{"types": {"text/": 23}}"#, "types['text/']: level 23 is not between 1 and 22"),
-            (r#"{"rules": [{"key": "a"}, {"level": -1}]}"#, "rules[1]: level -1 is not between 1 and 22"),
+            (
+                r#"{"rules": [{"key": "a"}, {"level": -1}]}"#,
+                "rules[1]: level -1 is not between 1 and 22",
+            ),
             (r#"{"skip": ["image"]}"#, "skip[0]: 'image' is neither a MIME type nor a prefix"),
             (r#"{"rules": [{"type": "queue"}]}"#, "rules[0]: 'queue' is not one of string, stream"),
             (r#"{"rules": [{"type": "list"}]}"#, "rules[0]: 'list' is not one of string, stream"),

@@ -92,10 +92,7 @@ impl Seldom {
         let next = self.next_ms.load(Relaxed);
         // Of two threads at once, one says it.
         let says = now_ms >= next
-            && self
-                .next_ms
-                .compare_exchange(next, now_ms + SELDOM_MS, Relaxed, Relaxed)
-                .is_ok();
+            && self.next_ms.compare_exchange(next, now_ms + SELDOM_MS, Relaxed, Relaxed).is_ok();
         if says {
             return Some(self.unsaid.swap(0, Relaxed));
         }

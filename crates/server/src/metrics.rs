@@ -24,6 +24,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use snug_codec::family::Verdict;
 use snug_store::Type;
+use snug_store::families::FamilyInfo;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -710,25 +711,7 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
         (label("verdict", name), count as f64)
     });
     scrape.gauges("snug_families", "Families of strings, by verdict.", verdicts);
-    let mut rows: BTreeMap<String, [f64; 6]> = BTreeMap::new();
-    for (n, family) in families.iter().enumerate() {
-        let name = if n < FAMILIES_SHOWN {
-            String::from_utf8_lossy(&family.shape).into_owned()
-        } else {
-            "(others)".to_owned()
-        };
-        let stats = family.stats;
-        let figures = [
-            stats.packed,
-            stats.raw_bytes,
-            stats.packed_bytes,
-            family.skipped,
-            family.not_worth,
-            family.expiring,
-        ];
-        let row = rows.entry(name).or_default();
-        row.iter_mut().zip(figures).for_each(|(sum, n)| *sum += n as f64);
-    }
+    let rows = server.family_sums.lock().rows(&families);
     for (n, name, help) in [
         (0, "snug_family_values", "Values packed, worth it or not, by family."),
         (1, "snug_family_raw_bytes", "Their bytes before packing."),
@@ -737,9 +720,59 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
         (4, "snug_family_not_worth", "Values that did not save enough, by family."),
         (5, "snug_family_left_expiring", "Values left raw as they were soon to expire, by family."),
     ] {
-        let values = rows.iter().map(|(name, row)| (label("family", name.clone()), row[n]));
-        // A family that leaves the list takes its sums along: no counters these.
-        scrape.gauges(name, help, values.collect::<Vec<_>>());
+        let values = rows.iter().map(|(name, row)| (label("family", name.clone()), row[n] as f64));
+        scrape.counters(name, help, values.collect::<Vec<_>>());
+    }
+}
+
+/// What a family has counted: of it, each metric of a family shows one.
+type FamilyRow = [u64; 6];
+
+/// What families have counted, so that their metrics never go down but by starting
+/// anew. Which of them have a label of their own changes from scrape to scrape; the
+/// others' sum therefore grows by what they count while they have none, and is not
+/// what they have counted in all.
+#[derive(Debug, Default)]
+pub(crate) struct FamilySums {
+    /// What each family that is there had counted at the last scrape.
+    last: BTreeMap<Vec<u8>, FamilyRow>,
+    others: FamilyRow,
+}
+
+impl FamilySums {
+    /// The rows of families, those with most bytes first: the first of them by name,
+    /// and the sum of the others if there are or were any.
+    fn rows(&mut self, families: &[FamilyInfo]) -> BTreeMap<String, FamilyRow> {
+        let last = std::mem::take(&mut self.last);
+        let mut rows = BTreeMap::new();
+        for (n, family) in families.iter().enumerate() {
+            let stats = family.stats;
+            let row = [
+                stats.packed,
+                stats.raw_bytes,
+                stats.packed_bytes,
+                family.skipped,
+                family.not_worth,
+                family.expiring,
+            ];
+            if n < FAMILIES_SHOWN {
+                let name = String::from_utf8_lossy(&family.shape).into_owned();
+                // Names that differ in bytes that are no UTF-8 share a row.
+                let sum: &mut FamilyRow = rows.entry(name).or_default();
+                sum.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
+            } else {
+                let before = last.get(&family.shape).copied().unwrap_or_default();
+                for ((sum, now), before) in self.others.iter_mut().zip(row).zip(before) {
+                    // One that was let go of begins anew.
+                    *sum += now.checked_sub(before).unwrap_or(now);
+                }
+            }
+            self.last.insert(family.shape.clone(), row);
+        }
+        if self.others != FamilyRow::default() {
+            rows.insert("(others)".to_owned(), self.others);
+        }
+        rows
     }
 }
 
@@ -805,7 +838,11 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
         "How long unpacking took: of a string, one in 16 timed; of a segment of a large string.";
     scrape.add(MetricType::Histogram, "snug_unpack_seconds", help, times.into());
     let (slices, longest_us) = server.slices.figures();
-    scrape.counter("snug_pack_slices", "Slices of codec work; a string of up to 64 KiB is one.", slices as f64);
+    scrape.counter(
+        "snug_pack_slices",
+        "Slices of codec work; a string of up to 64 KiB is one.",
+        slices as f64,
+    );
     let help = "The longest of them so far.";
     scrape.gauge("snug_pack_slice_longest_seconds", help, longest_us as f64 / 1e6);
     let turns = server.timings.sum(|of| &of.turns);
@@ -884,6 +921,7 @@ fn of_workspaces(scrape: &mut Scrape, server: &Server) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snug_codec::family::FamilyStats;
 
     #[test]
     fn the_older_format_names_counters_in_full() {
@@ -905,6 +943,41 @@ mod tests {
         assert!(old.starts_with(expected), "{old}");
         assert!(old.contains("# TYPE b gauge\nb{} 0.5\n") && !old.contains("EOF"));
         assert!(old.contains("c_bucket{le=\"0.5\"} 1\nc_bucket{le=\"+Inf\"} 3\n"), "{old}");
+    }
+
+    #[test]
+    fn what_families_counted_never_goes_down() {
+        let store = snug_store::Store::new(Default::default(), Box::new(snug_store::Unobserved));
+        store.families().of(b"one:1");
+        let one = store.families().all().remove(0);
+        let family = |n: usize, packed: u64| FamilyInfo {
+            shape: format!("f{n}").into_bytes(),
+            stats: FamilyStats { packed, ..one.stats },
+            ..one.clone()
+        };
+        let mut sums = FamilySums::default();
+        let mut of = |counts: &[(usize, u64)]| {
+            let families: Vec<_> = counts.iter().map(|&(n, packed)| family(n, packed)).collect();
+            let rows = sums.rows(&families);
+            let get = |name: &str| rows.get(name).map(|row| row[0]);
+            (rows.len(), get("f0"), get("f99"), get("(others)"))
+        };
+        let mut all: Vec<(usize, u64)> = (0..FAMILIES_SHOWN).map(|n| (n, 10)).collect();
+        assert_eq!(of(&all), (64, Some(10), None, None));
+        all.push((99, 5));
+        assert_eq!(of(&all), (65, Some(10), None, Some(5)));
+        // They change places: what the one counted under its name is not told again.
+        all[0].1 = 12;
+        all[64].1 = 20;
+        all.swap(0, 64);
+        assert_eq!(of(&all), (65, None, Some(20), Some(7)));
+        all[0].1 = 21;
+        assert_eq!(of(&all), (65, None, Some(21), Some(7)));
+        // One is let go of and comes again.
+        all[64].1 = 3;
+        assert_eq!(of(&all), (65, None, Some(21), Some(10)));
+        all.pop();
+        assert_eq!(of(&all), (65, None, Some(21), Some(10)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::eviction::Exceeded;
 use crate::listening::Listening;
 use crate::log::Seldom;
 use crate::loops::Loops;
+use crate::metrics::FamilySums;
 use crate::monitor::Monitor;
 use crate::notify::Class;
 use crate::pause::Pause;
@@ -68,6 +69,8 @@ pub(crate) struct Server {
     pub shutdown: Notify,
     next_client: AtomicU64,
     damage_told: Seldom,
+    /// What metrics have told of families.
+    pub family_sums: Mutex<FamilySums>,
     applying_policy: Mutex<()>,
 }
 
@@ -127,6 +130,7 @@ impl Server {
             shutdown: Notify::new(),
             next_client: AtomicU64::new(1),
             damage_told: Seldom::default(),
+            family_sums: Mutex::default(),
             applying_policy: Mutex::default(),
         })
     }

@@ -459,7 +459,8 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "calls into C")]
     fn damage_is_told_by_whoever_meets_it() {
-        let (told, params) = (Told::default(), StringParams { min_size: 1, min_saving_percent: 0, level: 1 });
+        let (told, params) =
+            (Told::default(), StringParams { min_size: 1, min_saving_percent: 0, level: 1 });
         let store = Store::new(StoreConfig::default(), Box::new(told.clone()));
         let mut session = store.session();
         let batch = session.enter(1);
@@ -467,9 +468,12 @@ mod tests {
         let mut slot = batch.lock(0, &key);
         let mut form = Vec::new();
         let raw = b"damage ".repeat(50);
-        Workspace::new(WorkspaceConfig::default()).pack(Codec::Zstd, 1, None, &raw, &mut form).unwrap();
+        Workspace::new(WorkspaceConfig::default())
+            .pack(Codec::Zstd, 1, None, &raw, &mut form)
+            .unwrap();
         form.truncate(form.len() - 4);
-        let found = slot.insert(&key, Cell::new(key.tag(), key.bytes, None, Payload::Packed(&form)));
+        let found =
+            slot.insert(&key, Cell::new(key.tag(), key.bytes, None, Payload::Packed(&form)));
         let met = || std::mem::take(&mut *told.0.lock().unwrap());
         let read = slot.string(found).unwrap().to_bytes().map(|_| ());
         assert_eq!((met(), read.is_err()), (vec![read.unwrap_err().to_string()], true));
@@ -484,7 +488,10 @@ mod tests {
     #[cfg_attr(miri, ignore = "calls into C")]
     fn what_does_not_come_back_is_seen() {
         let samples: Vec<Vec<u8>> = (0..400)
-            .map(|n| format!("{{\"name\":\"user {n}\",\"role\":\"reader\",\"n\":{}}}", n * 7).into_bytes())
+            .map(|n| {
+                format!("{{\"name\":\"user {n}\",\"role\":\"reader\",\"n\":{}}}", n * 7)
+                    .into_bytes()
+            })
             .collect();
         let samples: Vec<&[u8]> = samples.iter().map(|sample| &sample[..]).collect();
         let dictionary = Dictionary::train_phrases(&samples, 4096, 1).unwrap().with_id(1);
@@ -506,7 +513,9 @@ mod tests {
             assert!(!back(&other, Some(Arc::clone(&dictionary)), raw), "{at}");
         }
         let mut plain = Vec::new();
-        Workspace::new(WorkspaceConfig::default()).pack(Codec::Zstd, 1, None, raw, &mut plain).unwrap();
+        Workspace::new(WorkspaceConfig::default())
+            .pack(Codec::Zstd, 1, None, raw, &mut plain)
+            .unwrap();
         assert!(!is_own(&plain));
     }
 }

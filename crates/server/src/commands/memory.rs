@@ -304,10 +304,7 @@ fn about_packing(server: &Server, text: &mut String) {
     }
     let backlog = Backlog::of(server);
     if backlog.strings > BACKLOG_LONG {
-        say(format!(
-            "Backlog: {} strings that have cooled wait to be packed.",
-            backlog.strings
-        ));
+        say(format!("Backlog: {} strings that have cooled wait to be packed.", backlog.strings));
     }
     let cold_after = server.config.number(Param::PackColdAfter) as f64;
     if backlog.pass_seconds > PASS_LONG.max(cold_after) {
