@@ -143,3 +143,17 @@ def test_idle_time_grows_until_the_key_is_read(server):
         until(lambda: c.call("OBJECT", "IDLETIME", "k")[1] > 0)
         c.call("GET", "k")
         assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)
+
+
+@pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
+def test_what_waits_and_how_long_it_takes_is_told(server):
+    with server.connect() as c:
+        for n in range(300):
+            c.call("SET", f"doc:{n}", document(random.Random(n)))
+        until(lambda: all(about(c, f"doc:{n}")[b"packed-bytes"] > 0 for n in range(300)))
+        until(lambda: server.info()["strings_pending"] == "0")
+        info = server.info()
+        assert int(info["pack_slices"]) >= int(info["strings_packed"]) >= 300, "each is a slice"
+        assert 0 < int(info["pack_slice_longest_usec"]) and 0 <= float(info["pack_pass_seconds"]) < 60
+        assert 0 <= float(info["pack_pass_progress"]) <= 1
+        assert info["values_damaged"] == "0"
