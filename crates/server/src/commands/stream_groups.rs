@@ -414,17 +414,21 @@ fn write_pending(group: &stream::Group, window: &Window<'_>, now: u64, out: &mut
             return;
         }
     };
+    let delivered_max = match window.idle_ms_min {
+        0 => u64::MAX,
+        idle_ms_min => match u64::try_from((now as i64).saturating_sub(idle_ms_min)) {
+            Ok(delivered_max) => delivered_max,
+            Err(_) => {
+                out.w().array(0);
+                return;
+            }
+        },
+    };
+    let ids = (window.start, window.end);
     let array = out.w().array_deferred();
     let mut written = 0;
-    let mut from = Some(window.start);
-    while written < window.count
-        && let Some(entry) = from.and_then(|from| next_of(group, consumer, from))
-        && entry.id <= window.end
-    {
-        from = entry.id.next();
-        if window.idle_ms_min != 0 && idle_ms(&entry, now) < window.idle_ms_min {
-            continue;
-        }
+    let count = usize::try_from(window.count).unwrap_or(usize::MAX);
+    for entry in group.pending_between(ids, consumer, delivered_max).take(count) {
         written += 1;
         let mut w = out.w();
         w.array(4);
@@ -434,17 +438,6 @@ fn write_pending(group: &stream::Group, window: &Window<'_>, now: u64, out: &mut
         w.integer(entry.count as i64);
     }
     out.w().set_array_len(array, written as usize);
-}
-
-fn next_of(
-    group: &stream::Group,
-    consumer: Option<ConsumerId>,
-    from: StreamId,
-) -> Option<PendingEntry> {
-    match consumer {
-        Some(consumer) => group.next_of(consumer, from),
-        None => group.pending().next_from(from),
-    }
 }
 
 fn owner_name<'g>(group: &'g stream::Group, entry: &PendingEntry) -> &'g [u8] {
@@ -810,12 +803,11 @@ pub(super) fn write_groups(stream: &Stream, count: u64, out: &mut Out) -> Result
 /// Writes what is pending in a group, with the owners' names, or for one of
 /// its consumers, without.
 fn write_list(group: &stream::Group, of: Option<ConsumerId>, count: u64, out: &mut Out) {
+    let count = if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) };
     let array = out.w().array_deferred();
     let mut written = 0;
-    let mut from = Some(StreamId::MIN);
-    while (count == 0 || written < count)
-        && let Some(entry) = from.and_then(|from| next_of(group, of, from))
-    {
+    let all = (StreamId::MIN, StreamId::MAX);
+    for entry in group.pending_between(all, of, u64::MAX).take(count) {
         let mut w = out.w();
         w.array(if of.is_some() { 3 } else { 4 });
         w.bulk_display(entry.id);
@@ -825,7 +817,6 @@ fn write_list(group: &stream::Group, of: Option<ConsumerId>, count: u64, out: &m
         w.integer(entry.delivered as i64);
         w.integer(entry.count as i64);
         written += 1;
-        from = entry.id.next();
     }
     out.w().set_array_len(array, written as usize);
 }

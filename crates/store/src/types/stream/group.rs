@@ -19,7 +19,7 @@
 //! knows of replies.
 
 use super::id::StreamId;
-use super::pending::{Pending, PendingEntry};
+use super::pending::{Pending, PendingEntry, Sought};
 use super::range::StreamScratch;
 use super::{Stream, StreamError, usable};
 
@@ -339,12 +339,26 @@ impl Group {
 
     /// The first pending entry of a consumer at or after `from`.
     pub fn next_of(&self, id: ConsumerId, from: StreamId) -> Option<PendingEntry> {
-        let consumer = self.consumer(id)?;
-        let from = from.max(consumer.lowest);
-        if from > consumer.highest {
-            return None;
+        self.pending_between((from, StreamId::MAX), Some(id), u64::MAX).next()
+    }
+
+    /// The pending entries from the first ID to the last, of one consumer or of
+    /// all, that were delivered at `delivered_max` (Unix milliseconds) or before.
+    /// One search, and then from chunk to chunk.
+    pub fn pending_between(
+        &self,
+        (mut first, mut last): (StreamId, StreamId),
+        of: Option<ConsumerId>,
+        delivered_max: u64,
+    ) -> impl Iterator<Item = PendingEntry> + '_ {
+        if let Some(id) = of {
+            let bounds = self.consumer(id).map(|consumer| (consumer.lowest, consumer.highest));
+            let (lowest, highest) = bounds.unwrap_or((StreamId::MAX, StreamId::MIN));
+            (first, last) = (first.max(lowest), last.min(highest));
         }
-        self.pending.next_of(id.0, from, consumer.highest)
+        let consumer = of.map(|id| id.0);
+        let sought = Sought { first, last, consumer, delivered_max };
+        (first <= last).then(|| self.pending.select(sought)).into_iter().flatten()
     }
 
     /// As [`next_of`](Self::next_of), and remembers where nothing was found:
@@ -588,6 +602,10 @@ mod tests {
                 let expected = own.range(from..).next().copied();
                 assert_eq!(group.next_of(number, from).map(|entry| entry.id), expected);
                 assert_eq!(group.next_of_noted(number, from).map(|entry| entry.id), expected);
+                let last = StreamId::new(ms + 100, 0);
+                let found = group.pending_between((from, last), Some(number), u64::MAX);
+                let found: Vec<_> = found.map(|entry| entry.id).collect();
+                assert_eq!(found, own.range(from..=last).copied().collect::<Vec<_>>());
             }
             Step::Clone => {}
         });

@@ -31,7 +31,7 @@
 //! | --- | --- |
 //! | find, change, remove anywhere | O(log n), and a move of one chunk's rows, 2 KB |
 //! | append | O(1); a chunk is written anew a few times as its columns widen |
-//! | the next entry of one consumer | O(log n), and a look at the 64 bits of each chunk until there is one |
+//! | the entries of one consumer, or idle for long | O(log n), a look at each chunk's bits and smallest time, and at the rows of those that may have one |
 //!
 //! Chunks that deletions have emptied to a quarter are joined with a neighbour,
 //! so memory follows what is pending.
@@ -64,6 +64,7 @@ pub struct PendingEntry {
 
 const COLUMNS: usize = 5;
 const CONSUMER: usize = 2;
+const DELIVERED: usize = 3;
 
 impl PendingEntry {
     fn columns(&self) -> [u64; COLUMNS] {
@@ -85,9 +86,16 @@ fn width_of(number: u64) -> u8 {
     (8 - number.leading_zeros() / 8) as u8
 }
 
-fn load(bytes: &[u8]) -> u64 {
+/// The number of `width` bytes at a byte of a chunk's rows.
+#[inline]
+fn load(rows: &[u8], at: usize, width: u8) -> u64 {
+    let above = 64 - 8 * u32::from(width);
+    if let Some(eight) = rows.get(at..).and_then(<[u8]>::first_chunk) {
+        return u64::from_le_bytes(*eight) & u64::MAX.checked_shr(above).unwrap_or(0);
+    }
     let mut number = [0; 8];
-    number[..bytes.len()].copy_from_slice(bytes);
+    let width = usize::from(width);
+    number[..width].copy_from_slice(&rows[at..at + width]);
     u64::from_le_bytes(number)
 }
 
@@ -114,8 +122,7 @@ impl Chunk {
     fn number(&self, row: usize, column: usize) -> u64 {
         let before: usize = self.width[..column].iter().map(|&width| usize::from(width)).sum();
         let at = row * self.stride() + before;
-        let width = usize::from(self.width[column]);
-        self.base[column] + load(&self.rows[at..at + width])
+        self.base[column] + load(&self.rows, at, self.width[column])
     }
 
     fn id(&self, row: usize) -> StreamId {
@@ -125,9 +132,10 @@ impl Chunk {
     fn get(&self, row: usize) -> PendingEntry {
         let mut at = row * self.stride();
         PendingEntry::from_columns(std::array::from_fn(|column| {
-            let width = usize::from(self.width[column]);
-            at += width;
-            self.base[column] + load(&self.rows[at - width..at])
+            let width = self.width[column];
+            let number = self.base[column] + load(&self.rows, at, width);
+            at += usize::from(width);
+            number
         }))
     }
 
@@ -235,6 +243,34 @@ impl Chunk {
     }
 }
 
+/// Which pending entries are sought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sought {
+    /// The first and the last ID.
+    pub(super) first: StreamId,
+    pub(super) last: StreamId,
+    /// The owner; `None` for any.
+    pub(super) consumer: Option<u32>,
+    /// Not delivered after this, Unix milliseconds.
+    pub(super) delivered_max: u64,
+}
+
+impl Sought {
+    /// Whether a chunk may have such entries, whatever their IDs.
+    fn may_be_in(&self, chunk: &Chunk) -> bool {
+        self.consumer.is_none_or(|consumer| chunk.consumers & bit(consumer) != 0)
+            && chunk.base[DELIVERED] <= self.delivered_max
+    }
+
+    /// Whether a row is such an entry, whatever its ID.
+    fn is(&self, chunk: &Chunk, row: usize) -> bool {
+        let owner = |consumer| chunk.number(row, CONSUMER) == u64::from(consumer);
+        self.consumer.is_none_or(owner)
+            && (self.delivered_max == u64::MAX
+                || chunk.number(row, DELIVERED) <= self.delivered_max)
+    }
+}
+
 /// The pending entries of a group, in order of ID.
 #[derive(Debug, Default)]
 pub struct Pending {
@@ -290,28 +326,20 @@ impl Pending {
         self.chunks.get(at + 1).map(|chunk| chunk.get(0))
     }
 
-    /// The first entry of a consumer from `id` to `last`.
-    pub(super) fn next_of(
-        &self,
-        consumer: u32,
-        id: StreamId,
-        last: StreamId,
-    ) -> Option<PendingEntry> {
-        let (at, mut row) = self.place(id).unwrap_or_else(|place| place);
-        for chunk in self.chunks.range(at.min(self.chunks.len())..) {
-            if chunk.consumers & bit(consumer) != 0 {
-                if row < chunk.len() && chunk.id(row) > last {
-                    return None;
-                }
-                let owner = u64::from(consumer);
-                let found = (row..chunk.len()).find(|&row| chunk.number(row, CONSUMER) == owner);
-                if let Some(row) = found {
-                    return Some(chunk.get(row)).filter(|entry| entry.id <= last);
-                }
-            }
-            row = 0;
-        }
-        None
+    /// The entries sought, in order of ID. Finds the first chunk once, and
+    /// passes over chunks that have none.
+    pub(super) fn select(&self, sought: Sought) -> impl Iterator<Item = PendingEntry> + '_ {
+        let (at, first_row) = self.place(sought.first).unwrap_or_else(|place| place);
+        let at = at.min(self.chunks.len());
+        let chunks = self.chunks.range(at..).enumerate();
+        chunks
+            .take_while(move |(_, chunk)| chunk.id(0) <= sought.last)
+            .filter(move |(_, chunk)| sought.may_be_in(chunk))
+            .flat_map(move |(n, chunk)| {
+                let rows = if n == 0 { first_row..chunk.len() } else { 0..chunk.len() };
+                rows.filter(move |&row| sought.is(chunk, row)).map(|row| chunk.get(row))
+            })
+            .take_while(move |entry| entry.id <= sought.last)
     }
 
     /// Where `id` is, or would be: chunk and row.
@@ -583,16 +611,57 @@ mod tests {
                 from.find(|(_, entry)| entry.consumer == consumer).map(|(_, entry)| *entry)
             };
             for id in [StreamId::MIN, StreamId::new(3, 2), StreamId::new(1500, 0)] {
-                let found = pending.next_of(consumer, id, StreamId::MAX);
+                let next_of = |last| {
+                    let consumer = Some(consumer);
+                    let sought = Sought { first: id, last, consumer, delivered_max: u64::MAX };
+                    pending.select(sought).next()
+                };
+                let found = next_of(StreamId::MAX);
                 assert_eq!(found, owned(id));
                 if let Some(found) = found {
-                    assert_eq!(pending.next_of(consumer, id, found.id), Some(found));
+                    assert_eq!(next_of(found.id), Some(found));
                     let before = found.id.prev().unwrap_or(StreamId::MIN);
-                    let nothing = pending.next_of(consumer, id, before);
+                    let nothing = next_of(before);
                     assert!(nothing.is_none() || before == found.id);
                 }
             }
         }
+        for consumer in [None, Some(0), Some(3), Some(64)] {
+            for delivered_max in [0, 1, 5_000_000, 5_000_100, u64::MAX] {
+                for (first, last) in [(0, u64::MAX), (2, 1500), (1200, 5), (1600, 1900)] {
+                    let (first, last) = (StreamId::new(first, 1), StreamId::new(last, 1));
+                    let sought = Sought { first, last, consumer, delivered_max };
+                    let mut wanted: Vec<_> = model.values().copied().collect();
+                    wanted.retain(|entry| first <= entry.id && entry.id <= last);
+                    wanted.retain(|entry| consumer.is_none_or(|one| entry.consumer == one));
+                    wanted.retain(|entry| entry.delivered <= delivered_max);
+                    assert_eq!(pending.select(sought).collect::<Vec<_>>(), wanted);
+                }
+            }
+        }
+    }
+
+    /// A chunk of others, or of entries all delivered since, is not read.
+    #[test]
+    fn chunks_without_what_is_sought_are_passed_over() {
+        let mut pending = Pending::default();
+        for n in 0..10_000u64 {
+            let consumer = u32::from(n / 256 == 7);
+            let (id, delivered) = (StreamId::new(n, 0), 1000 + n);
+            pending.put(PendingEntry { id, consumer, delivered, count: 1 });
+        }
+        let all = Sought {
+            first: StreamId::MIN,
+            last: StreamId::MAX,
+            consumer: None,
+            delivered_max: u64::MAX,
+        };
+        let chunks =
+            |sought: Sought| pending.chunks.iter().filter(|chunk| sought.may_be_in(chunk)).count();
+        assert_eq!(chunks(all), 40);
+        assert_eq!(chunks(Sought { consumer: Some(1), ..all }), 1);
+        assert_eq!(chunks(Sought { delivered_max: 999, ..all }), 0);
+        assert_eq!(chunks(Sought { delivered_max: 1300, ..all }), 2);
     }
 
     proptest! {
