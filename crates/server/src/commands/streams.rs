@@ -639,11 +639,12 @@ fn write_packing(stream: &Stream, out: &mut Out) -> Result<(), Error> {
     let ratio = |raw: f64, packed: f64| format!("{:.2}", raw / packed.max(1.0));
     let mut w = out.w();
     w.bulk(b"raw-bytes");
-    w.integer(memory.raw as i64);
+    let (raw, packed) = (stream.raw_size(), stream.size());
+    w.integer(raw as i64);
     w.bulk(b"packed-bytes");
-    w.integer(stream.size() as i64);
+    w.integer(packed as i64);
     w.bulk(b"ratio");
-    w.bulk_display(ratio(memory.raw as f64, stream.size() as f64));
+    w.bulk_display(ratio(raw as f64, packed as f64));
     w.bulk(b"blocks");
     w.integer(memory.blocks as i64);
     w.bulk(b"packed-blocks");

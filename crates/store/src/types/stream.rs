@@ -306,6 +306,13 @@ impl Stream {
         sealed + self.tail.raw_bytes() as u64
     }
 
+    /// What those bytes would be if nothing were packed. Entries trimmed away
+    /// are not counted, as they are not there. O(1).
+    pub fn raw_size(&self) -> u64 {
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.raw_size());
+        sealed + self.tail.raw_bytes() as u64
+    }
+
     /// Called after entries were removed: Redis frees a node whose entries are
     /// all gone, so that the next entry begins another.
     fn close_dead_node(&mut self, node_rows: u64) {

@@ -322,8 +322,18 @@ impl Block {
 
     /// What the rows that were not trimmed away take: their share of the data.
     pub(super) fn size_left(&self) -> u64 {
+        self.share_left(self.data.len() as u64)
+    }
+
+    /// What they take raw.
+    pub(super) fn raw_left(&self) -> u64 {
+        self.share_left(u64::from(self.raw_bytes))
+    }
+
+    /// What falls to the rows that were not trimmed away, of a size of all rows
+    /// that are in the data.
+    fn share_left(&self, size: u64) -> u64 {
         let (trimmed, kept) = (self.kept_before(self.skipped), self.kept());
-        let size = self.data.len() as u64;
         size - size * u64::from(trimmed) / u64::from(kept).max(1)
     }
 

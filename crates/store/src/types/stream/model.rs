@@ -386,7 +386,12 @@ impl Pair {
         assert_eq!(stream.entries_added(), reference.entries_added);
         assert_eq!(stream.first_id(scratch), Ok(entries.first().map(|(id, _)| *id)));
         assert_eq!(stream.last_live_id(scratch), Ok(entries.last().map(|(id, _)| *id)));
-        assert_eq!(stream.memory(), stream.memory_by_walking());
+        let memory = stream.memory();
+        assert_eq!(memory, stream.memory_by_walking());
+        assert!(stream.raw_size() <= memory.raw as u64);
+        if memory.packed_blocks == 0 {
+            assert_eq!(stream.raw_size(), stream.size());
+        }
     }
 
     fn check_all(&mut self) {

@@ -220,6 +220,13 @@ impl Sealed {
         all as u64 - trimmed
     }
 
+    /// What the blocks' rows would take raw, without those trimmed away.
+    pub(super) fn raw_size(&self) -> u64 {
+        let trimmed =
+            self.index.front().map_or(0, |block| u64::from(block.raw_bytes) - block.raw_left());
+        self.totals.memory.raw as u64 - trimmed
+    }
+
     /// Blocks sealed and not yet tried.
     pub(super) fn pending_blocks(&self) -> usize {
         self.totals.pending
