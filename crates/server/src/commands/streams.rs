@@ -277,10 +277,16 @@ fn parse_options(args: Args<'_>, xadd: bool, node_entries: i64) -> Result<Option
             options.id = Some(NewId::Any);
             break;
         } else if more > 0 && (is("maxlen") || is("minid") || is("maxsize")) {
-            if options.trim.trim.is_some() {
-                return Err(Error::new(
-                    "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
-                ));
+            if let Some(other) = options.trim.trim {
+                return Err(if is("maxsize") || matches!(other, Trim::MaxSize(_)) {
+                    Error::new(
+                        "ERR syntax error, MAXLEN, MINID and MAXSIZE options at the same time are not compatible",
+                    )
+                } else {
+                    Error::new(
+                        "ERR syntax error, MAXLEN and MINID options at the same time are not compatible",
+                    )
+                });
             }
             let next = args.bytes(options.next);
             approximate = more >= 2 && next == b"~";

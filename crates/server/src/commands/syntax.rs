@@ -341,7 +341,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("xack", "key group id..."),
     (
         "xadd",
-        "key [NOMKSTREAM] [(MAXLEN | MINID) [= | ~] threshold [LIMIT count]] (* | id) (field value)...",
+        "key [NOMKSTREAM] [(MAXLEN | MINID | MAXSIZE) [= | ~] threshold [LIMIT count]] (* | id) (field value)...",
     ),
     ("xautoclaim", "key group consumer min-idle-time start [COUNT count] [JUSTID]"),
     (
@@ -367,7 +367,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ),
     ("xrevrange", "key end start [COUNT count]"),
     ("xsetid", "key last-id [ENTRIESADDED entries-added] [MAXDELETEDID max-deleted-id]"),
-    ("xtrim", "key (MAXLEN | MINID) [= | ~] threshold [LIMIT count]"),
+    ("xtrim", "key (MAXLEN | MINID | MAXSIZE) [= | ~] threshold [LIMIT count]"),
 ];
 
 #[cfg(test)]
