@@ -34,3 +34,12 @@ def test_every_command_is_listed(shared_server):
     subcommands = {f"{name}|{sub}" for name, subs in containers for sub in subs.split(", ")}
     assert commands == {name for name in served if "|" not in name}
     assert subcommands == {name for name in served if "|" in name}
+
+
+@pytest.mark.snug_only
+def test_every_subcommand_of_debug_is_listed(shared_server):
+    with shared_server.connect() as connection:
+        lines = [line.decode() for _, line in connection.call("DEBUG", "HELP")[1]]
+    page = (DOCS / "compatibility.md").read_text()
+    (listed,) = re.findall(r"^`DEBUG` .* Its subcommands: (.*)\.$", page, re.MULTILINE)
+    assert listed.split(", ") == sorted(line.split()[0] for line in lines[1:] if line[0] != " ")
