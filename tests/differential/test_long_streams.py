@@ -169,6 +169,24 @@ def test_approximate_trimming_with_a_limit_removes_no_more(both):
         assert connection.call("XTRIM", "s", "MAXLEN", "~", "10", "LIMIT", "0")[1] >= 1000
 
 
+@pytest.mark.parametrize("size", [800, 2500, 20_000, 100_000])
+def test_approximate_trimming_of_large_entries_keeps_few(both, size):
+    """By bytes too: what both keep at most is the same but for an entry."""
+    rng, longest = random.Random(size), [0, 0]
+    for number in range(1, 121):
+        value = rng.randbytes(size)
+        for n, connection in enumerate(both.connections):
+            connection.call("XADD", "s", "MAXLEN", "~", 10, f"{number}-1", "v", value)
+            longest[n] = max(longest[n], connection.call("XLEN", "s")[1])
+    wanted, got = longest
+    assert wanted <= 14 and 10 <= got <= wanted + 1
+    both.same(("XTRIM", "s", "MAXLEN", 8), ("XRANGE", "s", "-", "+"))
+    if size > 5000:
+        for limit in (1, 2, 3):
+            both.same(("XTRIM", "s", "MAXLEN", "~", 1, "LIMIT", limit), ("XLEN", "s"))
+        both.same(("XTRIM", "s", "MINID", "~", "120-1"), ("XRANGE", "s", "-", "+"))
+
+
 def test_many_streams_at_once(both):
     rng = random.Random(5)
     commands, last = [], {}

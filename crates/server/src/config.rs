@@ -124,8 +124,8 @@ parameters! {
     ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE, "How hard the sweeper looks for expired keys.";
     SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds that one turn of the sweeper may spend on expired keys.";
     Hz "hz" Kind::Int { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
-    StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries.";
-    StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Kept for compatibility; blocks are sized for packing.";
+    StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries; 0 for no limit.";
+    StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
     Save "save" Kind::Text, "", MUTABLE, "Kept for compatibility until snapshots arrive.";
     AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
     LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";

@@ -129,8 +129,12 @@ pub(super) fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
 
 /// The sizes of blocks, and of the nodes that approximate trimming goes by.
 fn shape(cx: &Context<'_>) -> Shape {
-    let node_entries = cx.server.config.number(Param::StreamNodeMaxEntries);
-    Shape { node_entries: u32::try_from(node_entries).unwrap_or(u32::MAX), ..Shape::default() }
+    let most = |param| u32::try_from(cx.server.config.number(param)).unwrap_or(u32::MAX);
+    Shape {
+        node_entries: most(Param::StreamNodeMaxEntries),
+        node_bytes: most(Param::StreamNodeMaxBytes),
+        ..Shape::default()
+    }
 }
 
 /// An ID as most commands take it: `ms` or `ms-seq`.

@@ -90,17 +90,30 @@ pub struct Shape {
     /// trimming that a client sees. 0 stands for no limit there, and for
     /// `block_entries` here.
     pub node_entries: u32,
+    /// Redis's `stream-node-max-bytes`, for the same; 0 for no limit (see
+    /// trim.rs).
+    pub node_bytes: u32,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { block_entries: 640, block_bytes: 64 * 1024, node_entries: 100 }
+        Self { block_entries: 640, block_bytes: 64 * 1024, node_entries: 100, node_bytes: 4096 }
     }
 }
 
 impl Shape {
     fn node_rows(&self) -> u64 {
         u64::from(if self.node_entries == 0 { self.block_entries } else { self.node_entries })
+    }
+
+    /// The rows in a node, of rows that take `bytes` together, if it is their
+    /// size that ends it: where a node of as many as may be would be more than
+    /// twice `node_bytes`.
+    fn node_rows_by_bytes(&self, rows: u64, bytes: u64) -> Option<u64> {
+        let (rows, bytes_max) = (rows.max(1), u64::from(self.node_bytes));
+        let ends_it =
+            bytes_max > 0 && bytes.saturating_mul(self.node_rows()) > 2 * bytes_max * rows;
+        ends_it.then(|| (bytes_max * rows / bytes).clamp(1, self.node_rows()))
     }
 }
 

@@ -195,6 +195,8 @@ fn any_shape() -> impl Strategy<Value = Shape> {
         block_entries,
         block_bytes,
         node_entries,
+        // Nodes that end by their bytes are another test's (trim.rs).
+        node_bytes: 0,
     })
 }
 

@@ -1,10 +1,24 @@
 //! Trimming: dropping the oldest entries.
 //!
 //! Exact trimming removes what Redis removes. Approximate trimming (`~`) removes
-//! whole nodes only, where a node is a run of `node_entries` positions, so that
-//! a client sees the lengths that Redis would show, although blocks here are of
-//! another size. (Redis also ends a node at `stream-node-max-bytes`; that bound
-//! is about its own encoding and is not imitated.)
+//! whole nodes only, so that a client sees the lengths that Redis would show,
+//! although blocks here are of another size. There are no nodes; where one would
+//! end is told from what is there anyway:
+//!
+//! ```text
+//!  positions   0        100       200       300  |312  324  336  ...
+//!  rows        small: runs of node_entries       |large: as many as make up
+//!                                                |node_bytes, from the block's
+//!                                                |first on
+//! ```
+//!
+//! Redis ends a node at `node_entries` entries or before its bytes come to
+//! `node_bytes`. Here the second counts where `node_entries` rows of a block's (or
+//! the tail's) average would be more than twice `node_bytes`: a node of that block
+//! is then of as many rows as take `node_bytes`, by the average, and at least one.
+//! So of what stays beyond what was asked there are fewer than `node_entries`
+//! entries, and by the average of their block no more than twice `node_bytes`, or
+//! none where each entry is as large.
 //!
 //! Trimming by size goes by what the entries take, packed where they are packed:
 //! a block that was trimmed in part counts by the share of its rows that is left.
@@ -52,7 +66,7 @@ impl Stream {
                 self.trim_to_size(size);
                 Ok(())
             }
-            (Some(limit), _) => self.trim_nodes(trim, limit, shape.node_rows(), scratch),
+            (Some(limit), _) => self.trim_nodes(trim, limit, shape, scratch),
             (None, Trim::MaxLen(length)) => {
                 self.trim_to_length(length);
                 Ok(())
@@ -169,7 +183,7 @@ impl Stream {
         &mut self,
         trim: Trim,
         limit: u64,
-        node_rows: u64,
+        shape: &Shape,
         scratch: &mut StreamScratch,
     ) -> Result<(), StreamError> {
         let mut dropped = 0;
@@ -180,7 +194,7 @@ impl Stream {
                 break;
             }
             let start = self.start_position();
-            let end = (start / node_rows + 1) * node_rows;
+            let end = self.node_end(start, shape);
             let entries = self.live_between(start, end);
             if limit > 0 && dropped + entries > limit {
                 break;
@@ -204,6 +218,33 @@ impl Stream {
     fn start_position(&self) -> u64 {
         let front = self.sealed.as_ref().and_then(|sealed| sealed.index().front());
         front.map_or(self.tail.position(), Block::start_position)
+    }
+
+    /// The position after the node of `start`, the first row there is. Looks at
+    /// as many blocks as the node spans.
+    fn node_end(&self, start: u64, shape: &Shape) -> u64 {
+        let end = (start / shape.node_rows() + 1) * shape.node_rows();
+        let blocks = self.sealed.iter().flat_map(|sealed| sealed.index().iter()).map(|block| {
+            let rows = shape.node_rows_by_bytes(block.kept().into(), block.raw_bytes.into());
+            (block.position, block.end_position(), rows)
+        });
+        let tail = (self.tail.rows() > 0).then(|| {
+            let (rows, bytes) = (self.tail.rows().into(), self.tail.raw_bytes() as u64);
+            let rows = shape.node_rows_by_bytes(rows, bytes);
+            (self.tail.position(), self.tail.next_position(), rows)
+        });
+        for (begin, past, rows) in blocks.chain(tail) {
+            match rows {
+                // Large rows never share a node with rows of another block.
+                Some(rows) if begin <= start => {
+                    return past.min(begin + ((start - begin) / rows + 1) * rows);
+                }
+                Some(_) => return end.min(begin),
+                None if past >= end => return end,
+                None => {}
+            }
+        }
+        end
     }
 
     /// Whether the last row before position `end` (deleted or not) has an ID
@@ -253,5 +294,172 @@ impl Stream {
             return;
         }
         self.tail.drop_while(|_, position| position < end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::stream::PackParams;
+    use proptest::prelude::*;
+    use snug_codec::{Workspace, WorkspaceConfig};
+
+    /// Bytes that do not pack.
+    fn noise(seed: u64, len: usize) -> Vec<u8> {
+        let step = |at: &mut u64| {
+            *at =
+                at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            Some((*at >> 56) as u8)
+        };
+        std::iter::repeat_with(|| ()).scan(seed, |at, ()| step(at)).take(len).collect()
+    }
+
+    struct Trimmed {
+        stream: Stream,
+        shape: Shape,
+        scratch: StreamScratch,
+        added: u64,
+    }
+
+    impl Trimmed {
+        fn new(shape: Shape) -> Self {
+            Self { stream: Stream::new(), shape, scratch: StreamScratch::new(), added: 0 }
+        }
+
+        fn add(&mut self, bytes: usize) {
+            self.added += 1;
+            let (id, value) = (StreamId::new(self.added, 0), noise(self.added, bytes));
+            let fields = [(&b"v"[..], value.as_slice())];
+            self.stream.append(id, fields.into_iter(), &self.shape).unwrap();
+        }
+
+        fn trim(&mut self, trim: Trim, limit: Option<u64>) -> u64 {
+            self.stream.trim(trim, limit, &self.shape, &mut self.scratch).unwrap()
+        }
+
+        /// The greatest length when each addition trims.
+        fn longest(&mut self, bytes: usize, entries: u64, length: u64) -> u64 {
+            let longest = (0..entries).map(|_| {
+                self.add(bytes);
+                self.trim(Trim::MaxLen(length), Some(10_000));
+                self.stream.len()
+            });
+            longest.max().unwrap()
+        }
+    }
+
+    /// Redis's lengths, as redis-server 7.0 shows them: 10, 14 and 109.
+    #[test]
+    fn large_entries_do_not_pile_up() {
+        for (bytes, longest) in [(100_000, 10), (20_000, 10), (4096, 10), (800, 14), (10, 109)] {
+            let mut trimmed = Trimmed::new(Shape::default());
+            assert_eq!(trimmed.longest(bytes, 300, 10), longest, "{bytes}");
+        }
+        // A little over Redis's 60: no node of 100 is above 8 KiB.
+        let mut trimmed = Trimmed::new(Shape::default());
+        assert_eq!(trimmed.longest(70, 1000, 10), 109);
+        let mut trimmed = Trimmed::new(Shape::default());
+        assert!(trimmed.longest(90, 1000, 10) < 10 + 46);
+    }
+
+    #[test]
+    fn no_limit_of_bytes_or_of_entries() {
+        let unlimited = Shape { node_bytes: 0, ..Shape::default() };
+        assert_eq!(Trimmed::new(unlimited).longest(20_000, 300, 10), 109);
+        let by_bytes = Shape { node_entries: 0, ..Shape::default() };
+        assert_eq!(Trimmed::new(by_bytes).longest(800, 300, 10), 14);
+    }
+
+    #[test]
+    fn a_limit_below_a_node_of_small_entries_trims_large_ones() {
+        for limit in 1..4 {
+            let mut trimmed = Trimmed::new(Shape::default());
+            (0..50).for_each(|_| trimmed.add(20_000));
+            assert_eq!(trimmed.trim(Trim::MaxLen(5), Some(limit)), limit);
+            assert_eq!(trimmed.trim(Trim::MinId(StreamId::new(30, 0)), Some(0)), 29 - limit);
+        }
+    }
+
+    /// What was trimmed away counts neither packed nor raw, so that cutting into
+    /// a block leaves the ratio of the two.
+    #[test]
+    fn trimming_leaves_the_ratio() {
+        let mut trimmed = Trimmed::new(Shape { block_bytes: 1 << 20, ..Shape::default() });
+        let fields = [(&b"v"[..], &b"the same value again and again"[..])];
+        for n in 1..=600 {
+            trimmed.stream.append(StreamId::new(n, 0), fields.into_iter(), &trimmed.shape).unwrap();
+        }
+        trimmed.stream.seal_tail();
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        trimmed.stream.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+        assert_eq!(trimmed.stream.memory().packed_blocks, 1);
+        let (raw, packed) = (trimmed.stream.raw_size(), trimmed.stream.size());
+        assert_eq!(raw, trimmed.stream.memory().raw as u64);
+        assert_eq!(trimmed.trim(Trim::MaxLen(150), None), 450);
+        assert!(trimmed.stream.raw_size().abs_diff(raw / 4) <= 1);
+        assert!(trimmed.stream.size().abs_diff(packed / 4) <= 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 1 } else { 200 }))]
+        /// Whatever the sizes, sealed and deleted in any way: nothing is trimmed
+        /// that was to stay, and what stays beyond it is less than a node, of
+        /// many entries or of few large ones.
+        #[test]
+        fn what_stays_beyond_is_less_than_a_node(
+            runs in prop::collection::vec(
+                (prop_oneof![0usize..40, 100usize..300, 3000usize..9000], 1usize..60, any::<u8>()),
+                1..12,
+            ),
+            node_entries in 0u32..50,
+            node_bytes in prop_oneof![Just(0u32), 1u32..200, 1000u32..5000],
+            length in 0u64..80,
+            by_id in any::<bool>(),
+        ) {
+            let block_entries = 64;
+            let mut trimmed = Trimmed::new(
+                Shape { block_entries, block_bytes: 16_384, node_entries, node_bytes },
+            );
+            let mut deleted = std::collections::BTreeSet::new();
+            let smallest = runs.iter().map(|run| run.0).min().unwrap_or(0);
+            for (bytes, count, then) in runs {
+                (0..count).for_each(|_| trimmed.add(bytes));
+                match then % 4 {
+                    0 => {
+                        trimmed.stream.seal_tail();
+                    }
+                    1 => {
+                        let id = 1 + u64::from(then) % trimmed.added;
+                        deleted.insert(id);
+                        let id = StreamId::new(id, 0);
+                        let Trimmed { stream, shape, scratch, .. } = &mut trimmed;
+                        stream.delete(id, shape, scratch).unwrap();
+                    }
+                    _ => {}
+                }
+                let before = trimmed.stream.len();
+                let first_kept = trimmed.added.saturating_sub(length) + 1;
+                let trim = if by_id {
+                    Trim::MinId(StreamId::new(first_kept, 0))
+                } else {
+                    Trim::MaxLen(length)
+                };
+                let dropped = trimmed.trim(trim, Some(0));
+                let left = trimmed.stream.len();
+                prop_assert_eq!(before - dropped, left);
+                let stays = |id: &u64| !deleted.contains(id);
+                let asked = match by_id {
+                    true => (first_kept..=trimmed.added).filter(stays).count() as u64,
+                    false => length.min(before),
+                };
+                prop_assert!(left >= asked, "{} left of {}", left, asked);
+                let node_rows = if node_entries == 0 { block_entries } else { node_entries };
+                let beyond = left - asked;
+                prop_assert!(beyond < u64::from(node_rows), "{} beyond", beyond);
+                if node_bytes > 0 && smallest >= node_bytes as usize {
+                    prop_assert!(beyond < 2, "{} large ones beyond", beyond);
+                }
+            }
+        }
     }
 }
