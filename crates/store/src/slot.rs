@@ -839,7 +839,7 @@ impl<'a> SlotGuard<'a> {
         self.count(Counter::Expired, 1);
     }
 
-    fn insert(&mut self, key: &Key<'_>, cell: Cell) -> Found {
+    pub(crate) fn insert(&mut self, key: &Key<'_>, cell: Cell) -> Found {
         let weight = Weight::of(&cell);
         weight.count(self.session.store());
         self.note_pending(weight);

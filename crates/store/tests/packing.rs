@@ -136,7 +136,8 @@ fn a_family_is_kept_as_long_as_it_has_values() {
     }
     for n in 0..3 {
         let batch = session.enter(NOW);
-        let key = batch.key(&name(n));
+        let name = name(n);
+        let key = batch.key(&name);
         let mut slot = batch.lock(0, &key);
         let found = slot.find(&key).unwrap();
         slot.remove(found);
