@@ -244,6 +244,39 @@ pub async fn pack_rows_in_slices<P: Pace>(
     Ok(())
 }
 
+/// Whether `packed` unpacks to `rows`, looked at in slices: so that nobody gives up
+/// what could not be had again.
+pub async fn holds_rows<P: Pace>(
+    ws: &mut Workspace,
+    packed: &[u8],
+    dictionaries: &(impl DictionarySource + Sync),
+    rows: &RowBlock<'_>,
+    pieces: &mut Pieces<'_, P>,
+) -> bool {
+    let opened = Reader::open(ws, packed, dictionaries, rows.raw_len());
+    let Ok(unpacked) = opened.and_then(|reader| reader.unpack(0..usize::MAX)) else {
+        return false;
+    };
+    if unpacked.range() != (0..rows.len()) {
+        return false;
+    }
+    pieces.stepped().await;
+    let mut room = RowRoom::default();
+    for n in unpacked.range() {
+        let Ok(row) = unpacked.row(n, &mut room) else { return false };
+        let fields = rows.fields(n);
+        let pairs = rows.names[fields.clone()].iter().zip(&rows.values[fields]);
+        if (row.id_ms, row.id_seq) != rows.ids[n] || !row.fields().eq(pairs.map(|(n, v)| (*n, *v)))
+        {
+            return false;
+        }
+        if n % weave::PAGE_ROWS == weave::PAGE_ROWS - 1 {
+            pieces.stepped().await;
+        }
+    }
+    true
+}
+
 /// Milliseconds as they come; of the sequence numbers only what they are more
 /// than one above the row before, or above 0 in a new millisecond.
 fn push_ids(enc: &mut Encoder<'_>, ids: &[(u64, u64)]) {

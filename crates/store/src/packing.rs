@@ -507,7 +507,8 @@ mod tests {
         assert!(back(&form, Some(Arc::clone(&dictionary)), raw));
         assert!(!back(&form, None, raw));
         assert!(!back(&form, Some(Arc::clone(&dictionary)), samples[4]));
-        for at in 4..form.len() {
+        // The last bit of the last byte may be behind the last code.
+        for at in 4..form.len() - 1 {
             let mut other = form.clone();
             other[at] ^= 1;
             assert!(!back(&other, Some(Arc::clone(&dictionary)), raw), "{at}");

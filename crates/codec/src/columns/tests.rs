@@ -40,6 +40,31 @@ fn round_trip(rows: &[Owned]) -> Vec<u8> {
     packed
 }
 
+/// Whether they are what was packed, and what is nearly so is not.
+#[test]
+fn what_does_not_hold_the_rows_is_seen() {
+    let row = |i: u64, value: &str| {
+        let fields = [("name", "read"), ("value", value)];
+        (i, i % 3, fields.map(|(n, v)| (n.as_bytes().to_vec(), v.as_bytes().to_vec())).to_vec())
+    };
+    let rows: Vec<Owned> = (0..200).map(|i| row(i, &(i * i).to_string())).collect();
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let mut packed = Vec::new();
+    pack_rows(&mut ws, 3, None, &block(&rows), &mut packed).unwrap();
+    let mut holds = |packed: &[u8], rows: &[Owned]| {
+        let mut pieces = Pieces::new(&AtOnce, u64::MAX);
+        AtOnce::run(holds_rows(&mut ws, packed, &NoDictionaries, &block(rows), &mut pieces))
+    };
+    assert!(holds(&packed, &rows));
+    assert!(!holds(&packed[..packed.len() - 1], &rows));
+    assert!(!holds(&packed, &rows[..199]));
+    for other in [row(150, "22501"), row(151, "22500"), (150, 0, Vec::new())] {
+        let mut rows = rows.clone();
+        rows[150] = other;
+        assert!(!holds(&packed, &rows));
+    }
+}
+
 /// A value of one of the kinds that columns know, and of those that look like one.
 fn value(kind: u8) -> BoxedStrategy<Vec<u8>> {
     let text = |pattern: &'static str| pattern.prop_map(String::into_bytes).boxed();

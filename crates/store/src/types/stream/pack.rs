@@ -11,6 +11,9 @@
 //!  Either names the dictionary it needs, if any.
 //! ```
 //!
+//! Columns are Snug's own: they are unpacked and compared before they take the
+//! rows' place. What would not come back is packed as rows, and told.
+//!
 //! Columns are taken wherever they save half or more; below that rows are tried
 //! too and the smaller is taken. Blocks of a stream are alike: where columns were
 //! the smaller in the block before, rows are tried in one of sixteen.
@@ -122,6 +125,8 @@ pub struct PackOutcome {
     dictionary_id: Option<u32>,
     /// The stream's dictionary, digested for the level that is asked for.
     releveled: Option<Arc<Dictionary>>,
+    /// Columns were made that were not the rows.
+    is_miscoded: bool,
 }
 
 #[derive(Debug)]
@@ -185,7 +190,15 @@ impl PackJob {
         let releveled = self.family.releveled(params);
         let dictionary = releveled.as_deref().or(self.family.current());
         let dictionary = dictionary.filter(|_| params.codec == Codec::Zstd);
-        let mut packer = Packer { dictionary, params, tries_rows: self.tries_rows, ws, room };
+        let mut packer = Packer {
+            family: &self.family,
+            dictionary,
+            params,
+            tries_rows: self.tries_rows,
+            is_miscoded: false,
+            ws,
+            room,
+        };
         let result = match (&self.data, &self.left) {
             (_, Some(left)) => match self.rows_left(left, packer.ws) {
                 Ok((ids, raw)) => {
@@ -201,12 +214,14 @@ impl PackJob {
                 .map_or(Packed::NotWorth, Packed::Whole),
             (Data::Packed { .. }, None) => Packed::Nothing,
         };
+        let is_miscoded = packer.is_miscoded;
         pieces.finished();
         let dictionary_id = match &result {
             Packed::Whole(_) | Packed::Part { packed: Some(_), .. } => dictionary_id(room),
             _ => None,
         };
-        PackOutcome { first: self.first, was: self.data, result, dictionary_id, releveled }
+        let (first, was) = (self.first, self.data);
+        PackOutcome { first, was, result, dictionary_id, releveled, is_miscoded }
     }
 
     /// The rows of `left`, as rows.rs writes them, and the first and last ID.
@@ -278,9 +293,11 @@ impl PackJob {
 
 /// What a block is packed with.
 struct Packer<'a> {
+    family: &'a Family,
     dictionary: Option<&'a Dictionary>,
     params: &'a PackParams,
     tries_rows: bool,
+    is_miscoded: bool,
     ws: &'a mut Workspace,
     /// The packed form is left here too.
     room: &'a mut Vec<u8>,
@@ -295,11 +312,13 @@ impl Packer<'_> {
         pieces: &mut Pieces<'_, P>,
     ) -> Option<PackedBytes> {
         self.room.clear();
-        match raw.len() {
-            _ if self.params.codec == Codec::None => {}
-            ..=PACK_BYTES_MAX => self.pack_smallest(raw, first, pieces).await,
-            ..=BLOCK_BYTES_MAX => self.pack_large(raw, pieces).await,
-            _ => {}
+        if self.params.codec == Codec::None || raw.len() > BLOCK_BYTES_MAX {
+            return None;
+        }
+        if raw.len() <= PACK_BYTES_MAX {
+            self.pack_smallest(raw, first, pieces).await;
+        } else {
+            self.pack_large(raw, pieces).await;
         }
         let packed_len = self.room.len();
         let worth = packed_len > 0 && saves(raw.len(), packed_len, self.params.min_saving_percent);
@@ -352,7 +371,7 @@ impl Packer<'_> {
         first: StreamId,
         pieces: &mut Pieces<'_, P>,
     ) -> bool {
-        let Self { dictionary, params, ws, room, .. } = self;
+        let Self { family, dictionary, params, ws, room, .. } = self;
         let Ok(block) = row_block(raw, first) else { return false };
         pieces.stepped().await;
         room.push(FORMAT_COLUMNS);
@@ -361,10 +380,12 @@ impl Packer<'_> {
         let packed = pack.await.is_ok()
             && columns::raw_len(&room[1..])
                 .is_ok_and(|len| len <= columns_raw_max(raw.len(), block.len() as u32));
-        if !packed {
-            room.clear();
+        let holds = packed && columns::holds_rows(ws, &room[1..], *family, &block, pieces).await;
+        self.is_miscoded |= packed && !holds;
+        if !holds {
+            self.room.clear();
         }
-        packed
+        holds
     }
 }
 
@@ -414,9 +435,10 @@ impl PackOutcome {
         }
     }
 
-    /// Whether what was to be packed anew could not be read.
+    /// Whether what was to be packed anew could not be read, or what was packed
+    /// would not have come back.
     pub fn is_damaged(&self) -> bool {
-        matches!(self.result, Packed::Damaged)
+        matches!(self.result, Packed::Damaged) || self.is_miscoded
     }
 }
 
