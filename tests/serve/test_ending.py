@@ -34,6 +34,14 @@ def test_a_signal_ends_it_cleanly(running, number):
         Connection(running.port)
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGPIPE], ids=lambda s: s.name)
+def test_a_signal_that_changes_nothing(running, number):
+    running.process.send_signal(number)
+    time.sleep(0.2)
+    with running.connect() as connection:
+        assert connection.call("PING") == ("+", b"PONG")
+
+
 def test_a_signal_under_load(running):
     stop = threading.Event()
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -37,6 +38,12 @@ FLAGS = [
     (["--proto-max-bulk-len", "1mb"], "proto-max-bulk-len", "1048576"),
     (["--slowlog-log-slower-than", "-1"], "slowlog-log-slower-than", "-1"),
     (["--TIMEOUT", "5"], "timeout", "5"),
+    (["--hz", "1000"], "hz", "500"),
+    (["--save", "900", "1", "--save", "300 10"], "save", "900 1 300 10"),
+    (["--save", "900", "1", "--save"], "save", ""),
+    (["--unixsocketperm", "700"], "unixsocketperm", "700"),
+    (["--shutdown-on-sigterm", "nosave", "now"], "shutdown-on-sigterm", "nosave now"),
+    (["--slave-announce-port", "7000"], "replica-announce-port", "7000"),
     (["--client-output-buffer-limit", "pubsub 1mb 512kb 10"], "client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 1048576 524288 10"),
     (["--client-output-buffer-limit", "pubsub", "1mb", "512kb", "10"], "client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 1048576 524288 10"),
     (["--stream-node-max-entries", "50"], "stream-node-max-entries", "50"),
@@ -96,6 +103,11 @@ BAD_FLAGS = [
     ["--maxmemory-policy", "sometimes"], ["--timeout", "-1"], ["--timeout", "soon"], ["--databases", "0"], ["--maxclients", "0"],
     ["--notify-keyspace-events", "q"], ["--cluster-enabled", "maybe"], ["--client-output-buffer-limit", "pubsub 1mb"],
     ["--client-output-buffer-limit", "nosuch 1 1 1"], ["--hz"], ["--maxmemory"], ["--proto-max-bulk-len", "1"],
+    ["--hz", "-5"], ["--save", "a b c"], ["--save", "1 2 3"], ["--save", "0 1"], ["--appendfsync", "banana"], ["--oom-score-adj", "foo"],
+    ["--supervised", "foo"], ["--dbfilename", "a/b"], ["--appenddirname", "a/b"], ["--set-max-intset-entries", "-4"],
+    ["--shutdown-timeout", "-1"], ["--repl-timeout", "0"], ["--cluster-announce-port", "70000"], ["--io-threads", "129"],
+    ["--cluster-preferred-endpoint-type", "foo"], ["--unixsocketperm", "1000"], ["--unixsocketperm", "9"], ["--oom-score-adj-values", "1 2"],
+    ["--oom-score-adj-values", "1 2 2001"], ["--shutdown-on-sigint", "never"], ["--socket-mark-id", "-1"], ["--syslog-facility", "mail"],
 ]  # fmt: skip
 OWN_BAD_FLAGS = [
     ["--workers", "65"], ["--workers", "many"], ["--workers", "-1"], ["--pack", "maybe"], ["--pack-min-saving", "101"],
@@ -171,6 +183,100 @@ def test_a_file_includes_another(target):
     server.start()
     try:
         assert config(server, "timeout") == "6"
+    finally:
+        server.stop()
+
+
+def test_a_file_includes_what_fits_a_pattern(target):
+    """In the order of names; a pattern that fits nothing is no error, a name that is not there is."""
+    server = target.server(config_lines=["include conf.d/*.conf", "include nothing/*.conf", "include conf.d/[x]y?", "hz 20"])
+    more = server.directory / "conf.d"
+    more.mkdir()
+    (more / "1.conf").write_text("timeout 6\n")
+    (more / "2.conf").write_text("timeout 7\nslowlog-max-len 3\n")
+    (more / ".hidden.conf").write_text("timeout 8\n")
+    (more / "other").write_text("timeout 9\n")
+    server.start()
+    try:
+        assert [config(server, name) for name in ("timeout", "slowlog-max-len", "hz")] == ["7", "3", "20"]
+    finally:
+        server.stop()
+
+
+def test_lines_of_save_add_up(target):
+    server = target.server(config_lines=["save 60 9", 'save ""', "save 900 1", "save 300 10"])
+    server.command = [word for word in server.command if word not in ("--save", "")]
+    server.start()
+    try:
+        assert config(server, "save") == "900 1 300 10"
+        with server.connect() as connection:
+            assert connection.call("CONFIG", "REWRITE") == ("+", b"OK")
+        # Read again, the file says the same.
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(WAIT_SECONDS)
+        server.start()
+        assert config(server, "save") == "900 1 300 10"
+    finally:
+        server.stop()
+
+
+def test_the_file_comes_from_standard_input(target):
+    server = target.server("--hz", "30")
+    server.command.insert(len(target.command()), "-")
+    with open(server.log_path, "ab") as log:
+        server.process = subprocess.Popen(server.command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=server.directory)
+    server.process.stdin.write(b"timeout 12\nhz 20\n")
+    server.process.stdin.close()
+    try:
+        server.wait_until_ready()
+        assert (config(server, "timeout"), config(server, "hz")) == ("12", "30")
+        with server.connect() as connection:
+            assert connection.call("CONFIG", "REWRITE") == ("-", b"ERR The server is running without a config file")
+    finally:
+        server.stop()
+
+
+def test_a_relative_file_is_rewritten_where_it_is(target):
+    """The server works in `dir`, where the name would mean another file."""
+    server = target.server(config_lines=["timeout 5"])
+    elsewhere = server.directory / "elsewhere"
+    elsewhere.mkdir()
+    server.command = [{str(server.directory / "server.conf"): "server.conf"}.get(word, word) for word in server.command]
+    server.command[server.command.index("--dir") + 1] = str(elsewhere)
+    server.start()
+    try:
+        assert server.info()["config_file"] == str(server.directory / "server.conf")
+        with server.connect() as connection:
+            assert connection.call("CONFIG", "SET", "timeout", "6") == ("+", b"OK")
+            assert connection.call("CONFIG", "REWRITE") == ("+", b"OK")
+        assert "timeout 6" in (server.directory / "server.conf").read_text()
+        assert not list(elsewhere.iterdir())
+    finally:
+        server.stop()
+
+
+STOCK = pathlib.Path("/etc/redis/redis.conf")
+
+
+@pytest.mark.skipif(not STOCK.exists(), reason="redis-server's own configuration is not installed")
+def test_redis_servers_own_file_is_taken(target):
+    """All of it but what says where things are on that machine."""
+    there = re.compile(r"(daemonize|logfile|dir|pidfile|bind|port) ")
+    lines = [line for line in STOCK.read_text(errors="replace").splitlines() if not there.match(line)]
+    server = target.server(config_lines=lines)
+    server.start()
+    try:
+        assert config(server, "oom-score-adj-values") == "0 200 800"
+    finally:
+        server.stop()
+
+
+def test_a_folder_that_is_not_there(target):
+    server = target.start("--enable-protected-configs", "local")
+    try:
+        with server.connect() as connection:
+            said = connection.call("CONFIG", "SET", "dir", "/nonexistent")
+        assert said == ("-", b"ERR CONFIG SET failed (possibly related to argument 'dir') - No such file or directory")
     finally:
         server.stop()
 

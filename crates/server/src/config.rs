@@ -5,6 +5,7 @@
 //! A value is kept as the text that `CONFIG GET` shows and, where it has one,
 //! as a number that hot paths read with one relaxed load.
 
+use crate::glob;
 use crate::notify::Class;
 use parking_lot::RwLock;
 use snug_codec::policy::Policy;
@@ -19,16 +20,28 @@ pub(crate) enum Kind {
     Bool,
     /// A whole number within bounds.
     Int { min: i64, max: i64 },
+    /// A whole number; what lies beyond these is brought to the nearer of them.
+    Clamped { min: i64, max: i64 },
+    /// A number in octal, as permissions of files are written.
+    Octal { max: i64 },
     /// A number of bytes, with `k`, `kb`, `m`, `mb`, `g`, `gb` understood.
     Memory { min: i64, max: i64 },
     /// A number of bytes, or a percentage of `maxmemory`, kept as a negative number.
     MemoryOrPercent,
     /// One of these words.
     Enum(&'static [&'static str]),
+    /// One or more of these words.
+    Words(&'static [&'static str]),
     /// Any text.
     Text,
     /// What a client can send in an HTTP header.
     Token,
+    /// The name of a file in `dir`, or of what the text says: no path.
+    FileName(&'static str),
+    /// `seconds changes` for any number of moments to save at.
+    Save,
+    /// Three scores for the system's killer when memory is out.
+    OomScores,
     /// Letters of keyspace notifications.
     Events,
     /// `class hard soft seconds` for one or more classes of clients.
@@ -81,6 +94,9 @@ const MUTABLE: Change = Change::Allowed;
 const PROTECTED: Change = Change::Protected;
 const FIXED: Change = Change::Never;
 const ANY: Kind = Kind::Int { min: 0, max: i64::MAX };
+/// What a C `int` that is not negative holds.
+const NATURAL: Kind = Kind::Int { min: 0, max: i32::MAX as i64 };
+const PORT: Kind = Kind::Int { min: 0, max: 65_535 };
 const BYTES: Kind = Kind::Memory { min: 0, max: i64::MAX };
 const ACCESS: Kind = Kind::Enum(&["no", "yes", "local"]);
 /// Places among the values of [`ACCESS`].
@@ -88,14 +104,14 @@ pub(crate) const ACCESS_NO: i64 = 0;
 pub(crate) const ACCESS_LOCAL: i64 = 2;
 
 parameters! {
-    Port "port" Kind::Int { min: 0, max: 65_535 }, "6379", MUTABLE, "TCP port to listen on; 0 for none.";
+    Port "port" PORT, "6379", MUTABLE, "TCP port to listen on; 0 for none.";
     Bind "bind" Kind::Text, "127.0.0.1", MUTABLE, "Addresses to listen on.";
     Dir "dir" Kind::Text, ".", PROTECTED, "Directory to work in.";
     Workers "workers" Kind::Int { min: 0, max: 64 }, "0", FIXED, "Worker threads; 0 for one per core.";
-    TcpBacklog "tcp-backlog" Kind::Int { min: 0, max: 65_535 }, "511", FIXED, "Length of the queue of connections to be accepted.";
-    TcpKeepalive "tcp-keepalive" Kind::Int { min: 0, max: i32::MAX as i64 }, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
-    Timeout "timeout" Kind::Int { min: 0, max: i32::MAX as i64 }, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
-    AdminPort "admin-port" Kind::Int { min: 0, max: 65_535 }, "0", FIXED, "TCP port of metrics, health and policy over HTTP; 0 for none.";
+    TcpBacklog "tcp-backlog" PORT, "511", FIXED, "Length of the queue of connections to be accepted.";
+    TcpKeepalive "tcp-keepalive" NATURAL, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
+    Timeout "timeout" NATURAL, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
+    AdminPort "admin-port" PORT, "0", FIXED, "TCP port of metrics, health and policy over HTTP; 0 for none.";
     AdminBind "admin-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the admin port listens on.";
     AdminToken "admin-token" Kind::Token, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
     AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
@@ -123,10 +139,10 @@ parameters! {
     ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE, "Milliseconds until a node counts as failing.";
     ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE, "How hard the sweeper looks for expired keys.";
     SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds that one turn of the sweeper may spend on expired keys.";
-    Hz "hz" Kind::Int { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
+    Hz "hz" Kind::Clamped { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
     StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries; 0 for no limit.";
     StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
-    Save "save" Kind::Text, "", MUTABLE, "Kept for compatibility until snapshots arrive.";
+    Save "save" Kind::Save, "", MUTABLE, "Kept for compatibility until snapshots arrive.";
     AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
     LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
     LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
@@ -135,8 +151,8 @@ parameters! {
     LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
     ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Refuse other machines while there is no password.";
     Daemonize "daemonize" Kind::Enum(&["no"]), "no", FIXED, "Always no: whoever starts the server runs it in the background.";
-    AlwaysShowLogo "always-show-logo" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    SetProcTitle "set-proc-title" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    AlwaysShowLogo "always-show-logo" Kind::Bool, "no", FIXED, "Accepted for compatibility, without effect.";
+    SetProcTitle "set-proc-title" Kind::Bool, "yes", FIXED, "Accepted for compatibility, without effect.";
     CrashLogEnabled "crash-log-enabled" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     DynamicHz "dynamic-hz" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     Activerehashing "activerehashing" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
@@ -147,7 +163,7 @@ parameters! {
     ReplicaLazyFlush "replica-lazy-flush" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     Rdbcompression "rdbcompression" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    Rdbchecksum "rdbchecksum" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    Rdbchecksum "rdbchecksum" Kind::Bool, "yes", FIXED, "Accepted for compatibility, without effect.";
     AofUseRdbPreamble "aof-use-rdb-preamble" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     AofLoadTruncated "aof-load-truncated" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
@@ -158,62 +174,99 @@ parameters! {
     ReplDisableTcpNodelay "repl-disable-tcp-nodelay" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
     JemallocBgThread "jemalloc-bg-thread" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
     DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
-    IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaPriority "replica-priority" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    MinReplicasToWrite "min-replicas-to-write" Kind::Int { min: 0, max: i32::MAX as i64 }, "0", MUTABLE, "Replicas without which writes are refused; 0 for none. There are no replicas yet.";
-    MinReplicasMaxLag "min-replicas-max-lag" Kind::Int { min: 0, max: i32::MAX as i64 }, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
-    ReplPingReplicaPeriod "repl-ping-replica-period" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplTimeout "repl-timeout" Kind::Int { min: i64::MIN, max: i64::MAX }, "60", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplBacklogTtl "repl-backlog-ttl" Kind::Int { min: i64::MIN, max: i64::MAX }, "3600", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplDisklessSyncDelay "repl-diskless-sync-delay" Kind::Int { min: i64::MIN, max: i64::MAX }, "5", MUTABLE, "Accepted for compatibility, without effect.";
-    BusyReplyThreshold "busy-reply-threshold" Kind::Int { min: i64::MIN, max: i64::MAX }, "5000", MUTABLE, "Accepted for compatibility, without effect.";
-    HashMaxListpackEntries "hash-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "512", MUTABLE, "Accepted for compatibility, without effect.";
-    HashMaxListpackValue "hash-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
-    ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i64::MIN, max: i64::MAX }, "-2", MUTABLE, "Accepted for compatibility, without effect.";
-    ListCompressDepth "list-compress-depth" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    SetMaxIntsetEntries "set-max-intset-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "512", MUTABLE, "Accepted for compatibility, without effect.";
-    SetMaxListpackEntries "set-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
-    SetMaxListpackValue "set-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
-    ZsetMaxListpackEntries "zset-max-listpack-entries" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
-    ZsetMaxListpackValue "zset-max-listpack-value" Kind::Int { min: i64::MIN, max: i64::MAX }, "64", MUTABLE, "Accepted for compatibility, without effect.";
+    IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", FIXED, "Accepted for compatibility, without effect.";
+    ReplicaPriority "replica-priority" NATURAL, "100", MUTABLE, "Accepted for compatibility, without effect.";
+    MinReplicasToWrite "min-replicas-to-write" NATURAL, "0", MUTABLE, "Replicas without which writes are refused; 0 for none. There are no replicas yet.";
+    MinReplicasMaxLag "min-replicas-max-lag" NATURAL, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
+    ReplPingReplicaPeriod "repl-ping-replica-period" Kind::Int { min: 1, max: i32::MAX as i64 }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplTimeout "repl-timeout" Kind::Int { min: 1, max: i32::MAX as i64 }, "60", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplBacklogTtl "repl-backlog-ttl" ANY, "3600", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplDisklessSyncDelay "repl-diskless-sync-delay" NATURAL, "5", MUTABLE, "Accepted for compatibility, without effect.";
+    BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE, "Accepted for compatibility, without effect.";
+    HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE, "Accepted for compatibility, without effect.";
+    HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE, "Accepted for compatibility, without effect.";
+    ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", MUTABLE, "Accepted for compatibility, without effect.";
+    ListCompressDepth "list-compress-depth" NATURAL, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE, "Accepted for compatibility, without effect.";
+    SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE, "Accepted for compatibility, without effect.";
+    SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE, "Accepted for compatibility, without effect.";
+    ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE, "Accepted for compatibility, without effect.";
+    ZsetMaxListpackValue "zset-max-listpack-value" BYTES, "64", MUTABLE, "Accepted for compatibility, without effect.";
     MaxmemorySamples "maxmemory-samples" Kind::Int { min: 1, max: i32::MAX as i64 }, "5", MUTABLE, "Keys looked at for each that is evicted.";
     MaxmemoryEvictionTenacity "maxmemory-eviction-tenacity" Kind::Int { min: 0, max: 100 }, "10", MUTABLE, "How long one command may evict: 50 microseconds each up to 10, each above 15 % longer, 100 without end.";
-    LfuLogFactor "lfu-log-factor" Kind::Int { min: 0, max: i32::MAX as i64 }, "10", MUTABLE, "How much less likely each read of a key is counted than the one before, with an LFU policy.";
-    LfuDecayTime "lfu-decay-time" Kind::Int { min: 0, max: i32::MAX as i64 }, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    AutoAofRewritePercentage "auto-aof-rewrite-percentage" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    TrackingTableMaxKeys "tracking-table-max-keys" Kind::Int { min: i64::MIN, max: i64::MAX }, "1000000", MUTABLE, "Accepted for compatibility, without effect.";
-    AcllogMaxLen "acllog-max-len" Kind::Int { min: i64::MIN, max: i64::MAX }, "128", MUTABLE, "Accepted for compatibility, without effect.";
-    IoThreads "io-threads" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    ShutdownTimeout "shutdown-timeout" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragThresholdUpper "active-defrag-threshold-upper" Kind::Int { min: i64::MIN, max: i64::MAX }, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragCycleMin "active-defrag-cycle-min" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragCycleMax "active-defrag-cycle-max" Kind::Int { min: i64::MIN, max: i64::MAX }, "25", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterMigrationBarrier "cluster-migration-barrier" Kind::Int { min: i64::MIN, max: i64::MAX }, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterReplicaValidityFactor "cluster-replica-validity-factor" Kind::Int { min: i64::MIN, max: i64::MAX }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterAnnouncePort "cluster-announce-port" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterAnnounceBusPort "cluster-announce-bus-port" Kind::Int { min: i64::MIN, max: i64::MAX }, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    LfuLogFactor "lfu-log-factor" NATURAL, "10", MUTABLE, "How much less likely each read of a key is counted than the one before, with an LFU policy.";
+    LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    AutoAofRewritePercentage "auto-aof-rewrite-percentage" NATURAL, "100", MUTABLE, "Accepted for compatibility, without effect.";
+    TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE, "Accepted for compatibility, without effect.";
+    AcllogMaxLen "acllog-max-len" ANY, "128", MUTABLE, "Accepted for compatibility, without effect.";
+    IoThreads "io-threads" Kind::Int { min: 1, max: 128 }, "1", FIXED, "Accepted for compatibility, without effect.";
+    ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: 0, max: 1000 }, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragThresholdUpper "active-defrag-threshold-upper" Kind::Int { min: 0, max: 1000 }, "100", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragCycleMin "active-defrag-cycle-min" Kind::Int { min: 1, max: 99 }, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragCycleMax "active-defrag-cycle-max" Kind::Int { min: 1, max: 99 }, "25", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterMigrationBarrier "cluster-migration-barrier" NATURAL, "1", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterReplicaValidityFactor "cluster-replica-validity-factor" NATURAL, "10", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterAnnouncePort "cluster-announce-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterAnnounceBusPort "cluster-announce-bus-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
     ReplBacklogSize "repl-backlog-size" BYTES, "1048576", MUTABLE, "Accepted for compatibility, without effect.";
     AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE, "Accepted for compatibility, without effect.";
     HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE, "Accepted for compatibility, without effect.";
     ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE, "Accepted for compatibility, without effect.";
     MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    Dbfilename "dbfilename" Kind::Text, "dump.rdb", PROTECTED, "Accepted for compatibility, without effect.";
-    Appendfilename "appendfilename" Kind::Text, "appendonly.aof", FIXED, "Accepted for compatibility, without effect.";
-    Appenddirname "appenddirname" Kind::Text, "appendonlydir", FIXED, "Accepted for compatibility, without effect.";
+    Dbfilename "dbfilename" Kind::FileName("filename"), "dump.rdb", PROTECTED, "Accepted for compatibility, without effect.";
+    Appendfilename "appendfilename" Kind::FileName("filename"), "appendonly.aof", FIXED, "Accepted for compatibility, without effect.";
+    Appenddirname "appenddirname" Kind::FileName("dirname"), "appendonlydir", FIXED, "Accepted for compatibility, without effect.";
     Pidfile "pidfile" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
-    Appendfsync "appendfsync" Kind::Text, "everysec", MUTABLE, "Accepted for compatibility, without effect.";
+    Appendfsync "appendfsync" Kind::Enum(&["everysec", "always", "no"]), "everysec", MUTABLE, "Accepted for compatibility, without effect.";
     Masterauth "masterauth" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
     Masteruser "masteruser" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
     Replicaof "replicaof" Kind::Enum(&[""]), "", FIXED, "Whose replica to be; replication is not supported yet, so only empty.";
     Aclfile "aclfile" Kind::Enum(&[""]), "", FIXED, "File of users; not supported yet, so only empty.";
     Unixsocket "unixsocket" Kind::Enum(&[""]), "", FIXED, "Unix socket to listen on; not supported yet, so only empty.";
     ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE, "Accepted for compatibility, without effect.";
-    OomScoreAdj "oom-score-adj" Kind::Text, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    Supervised "supervised" Kind::Text, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    OomScoreAdj "oom-score-adj" Kind::Enum(&["no", "yes", "relative", "absolute"]), "no", MUTABLE, "Accepted for compatibility, without effect.";
+    Supervised "supervised" Kind::Enum(&["upstart", "systemd", "auto", "no"]), "no", FIXED, "Accepted for compatibility, without effect.";
     LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Percentiles, "50 99 99.9", MUTABLE, "Percentiles that INFO latencystats shows.";
     ClusterAnnounceHostname "cluster-announce-hostname" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Text, "ip", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", MUTABLE, "Accepted for compatibility, without effect.";
+    RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas" NATURAL, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplDisklessLoad "repl-diskless-load" Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", MUTABLE, "Accepted for compatibility, without effect.";
+    OomScoreAdjValues "oom-score-adj-values" Kind::OomScores, "0 200 800", MUTABLE, "Accepted for compatibility, without effect.";
+    AofTimestampEnabled "aof-timestamp-enabled" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    RdbSaveIncrementalFsync "rdb-save-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED, "Accepted for compatibility, without effect.";
+    Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED, "Accepted for compatibility, without effect.";
+    SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED, "Accepted for compatibility, without effect.";
+    SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED, "Accepted for compatibility, without effect.";
+    SyslogFacility "syslog-facility" Kind::Enum(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]), "local0", FIXED, "Accepted for compatibility, without effect.";
+    ServerCpulist "server_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
+    BioCpulist "bio_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
+    AofRewriteCpulist "aof_rewrite_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
+    BgsaveCpulist "bgsave_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
+    ShutdownOnSigterm "shutdown-on-sigterm" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "Accepted for compatibility, without effect.";
+    ShutdownOnSigint "shutdown-on-sigint" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "Accepted for compatibility, without effect.";
+    BindSourceAddr "bind-source-addr" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    SocketMarkId "socket-mark-id" Kind::Int { min: 0, max: u32::MAX as i64 }, "0", FIXED, "Accepted for compatibility, without effect.";
+    AclPubsubDefault "acl-pubsub-default" Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaAnnounceIp "replica-announce-ip" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaAnnouncePort "replica-announce-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaAnnounced "replica-announced" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterPort "cluster-port" PORT, "0", FIXED, "Accepted for compatibility, without effect.";
+    ClusterAllowReplicaMigration "cluster-allow-replica-migration" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterReplicaNoFailover "cluster-replica-no-failover" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterLinkSendbufLimit "cluster-link-sendbuf-limit" BYTES, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    ClusterAnnounceTlsPort "cluster-announce-tls-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
+    SanitizeDumpPayload "sanitize-dump-payload" Kind::Enum(&["no", "yes", "clients"]), "no", MUTABLE, "Accepted for compatibility, without effect.";
+    ActiveDefragMaxScanFields "active-defrag-max-scan-fields" Kind::Int { min: 1, max: i64::MAX }, "1000", MUTABLE, "Accepted for compatibility, without effect.";
+    AofDisableAutoGc "aof-disable-auto-gc" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    CrashMemcheckEnabled "crash-memcheck-enabled" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
+    IgnoreWarnings "ignore-warnings" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
+    PropagationErrorBehavior "propagation-error-behavior" Kind::Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore", MUTABLE, "Accepted for compatibility, without effect.";
+    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
+    TlsPort "tls-port" Kind::Enum(&["0"]), "0", MUTABLE, "TCP port for TLS; not supported yet, so only 0.";
     Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
     PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
     PackMinSaving "pack-min-saving" Kind::Int { min: -100_000, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw; below 0 for tests.";
@@ -254,7 +307,11 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("slave-ignore-maxmemory", "replica-ignore-maxmemory"),
     ("slave-priority", "replica-priority"),
     ("slave-lazy-flush", "replica-lazy-flush"),
+    ("slave-announce-ip", "replica-announce-ip"),
+    ("slave-announce-port", "replica-announce-port"),
     ("slaveof", "replicaof"),
+    ("cluster-slave-no-failover", "cluster-replica-no-failover"),
+    ("cluster-slave-validity-factor", "cluster-replica-validity-factor"),
     ("min-slaves-to-write", "min-replicas-to-write"),
     ("min-slaves-max-lag", "min-replicas-max-lag"),
     ("repl-ping-slave-period", "repl-ping-replica-period"),
@@ -300,6 +357,21 @@ impl Param {
                 let n = value.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
                 within(n, min, max, value.into())
             }
+            Kind::Clamped { min, max } => {
+                let n = value.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+                let (_, n) = within(n, 0, i64::from(i32::MAX), String::new())?;
+                let n = n.clamp(min, max);
+                Ok((n.to_string(), n))
+            }
+            Kind::Octal { max } => {
+                let n = i64::from_str_radix(value, 8)
+                    .map_err(|_| "argument couldn't be parsed as an octal number")?;
+                if (0..=max).contains(&n) {
+                    Ok((format!("{n:o}"), n))
+                } else {
+                    Err(format!("argument must be between 0 and {max:o} inclusive"))
+                }
+            }
             Kind::Memory { min, max } => {
                 let n = parse_memory(value).ok_or("argument must be a memory value")?;
                 within(n, min, max, n.to_string())
@@ -317,12 +389,23 @@ impl Param {
                 }
             }
             Kind::Enum(words) => {
-                let n = words.iter().position(|word| word.eq_ignore_ascii_case(value));
-                let n = n.ok_or_else(|| {
-                    format!("argument(s) must be one of the following: {}", words.join(", "))
-                })?;
+                let n = place(words, value)?;
                 Ok((words[n].into(), n as i64))
             }
+            Kind::Words(words) => {
+                let places = value.split_ascii_whitespace().map(|word| place(words, word));
+                let places = places.collect::<Result<Vec<usize>, String>>()?;
+                // No word at all is not one of them.
+                let Some(&first) = places.first() else { return Err(one_of(words)) };
+                let shown: Vec<&str> = places.iter().map(|&place| words[place]).collect();
+                Ok((shown.join(" "), first as i64))
+            }
+            Kind::FileName(what) if value.contains('/') => {
+                Err(format!("{} can't be a path, just a {what}", self.declaration().name))
+            }
+            Kind::FileName(_) => Ok((value.into(), 0)),
+            Kind::Save => Ok((save_points(value)?, 0)),
+            Kind::OomScores => Ok((oom_scores(value)?, 0)),
             Kind::Text => Ok((value.into(), 0)),
             Kind::Token => {
                 let cannot = value != value.trim() || value.chars().any(char::is_control);
@@ -341,19 +424,56 @@ impl Param {
                 Ok((limits.to_string(), 0))
             }
             Kind::Percentiles => {
-                let number = |word: &str| word.parse::<f64>().ok();
-                let fits = |word| number(word).is_some_and(|n| (0.0..=100.0).contains(&n));
-                if value.split_ascii_whitespace().all(fits) {
-                    let shown: Vec<String> =
-                        value.split_ascii_whitespace().filter_map(number).map(percentile).collect();
-                    Ok((shown.join(" "), 0))
-                } else {
-                    Err("argument(s) must be between 0.000000 and 100.000000".into())
-                }
+                let name = self.declaration().name;
+                let one = |word: &str| match word.parse::<f64>() {
+                    Err(_) => Err(format!("Invalid {name} parameters")),
+                    Ok(n) if (0.0..=100.0).contains(&n) => Ok(percentile(n)),
+                    Ok(_) => Err(format!("{name} parameters should sit between [0.0,100.0]")),
+                };
+                let shown = value.split_ascii_whitespace().map(one);
+                Ok((shown.collect::<Result<Vec<String>, String>>()?.join(" "), 0))
             }
             Kind::Policy => Ok((policy_text(&parse_policy(value)?), 0)),
         }
     }
+}
+
+fn one_of(words: &[&str]) -> String {
+    format!("argument(s) must be one of the following: {}", words.join(", "))
+}
+
+/// The place of a word among those there are.
+fn place(words: &[&str], word: &str) -> Result<usize, String> {
+    words.iter().position(|known| known.eq_ignore_ascii_case(word)).ok_or_else(|| one_of(words))
+}
+
+/// Moments to save at, `seconds changes` each; none at all for an empty text.
+fn save_points(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let fits = |(place, word): (usize, &&str)| {
+        let least = i64::from(place.is_multiple_of(2));
+        word.parse::<i64>().is_ok_and(|n| n >= least)
+    };
+    // Spaces alone say nothing, which is not the same as an empty text.
+    let blank = words.is_empty() && !text.is_empty();
+    if blank || !words.len().is_multiple_of(2) || !words.iter().enumerate().all(fits) {
+        return Err("Invalid save parameters".into());
+    }
+    Ok(words.join(" "))
+}
+
+/// Scores of the main process, of a replica and of children.
+fn oom_scores(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    if words.len() != 3 {
+        return Err("wrong number of arguments".into());
+    }
+    let fits = |word: &&str| word.parse::<i64>().is_ok_and(|n| (-2000..=2000).contains(&n));
+    if !words.iter().all(fits) {
+        let why = "Invalid oom-score-adj-values, elements must be between -2000 and 2000.";
+        return Err(why.into());
+    }
+    Ok(words.join(" "))
 }
 
 /// A percentile as it is shown: `50`, `99.9`.
@@ -565,16 +685,37 @@ impl Config {
     }
 
     /// Reads flags as `redis-server` takes them: an optional configuration
-    /// file, then `--name value ...` pairs. The error is one line for a person.
+    /// file, then `--name value ...` pairs; a `-` before or behind all of them
+    /// has more of the file read from standard input. The error is one line for
+    /// a person.
     pub(crate) fn from_flags(flags: &[String]) -> Result<Self, String> {
         let mut config = Self::default();
-        let mut flags = flags;
+        let (mut flags, mut input) = (flags, false);
+        if let [rest @ .., last] = flags
+            && last == "-"
+        {
+            (flags, input) = (rest, true);
+        }
+        if let [first, rest @ ..] = flags
+            && first == "-"
+        {
+            (flags, input) = (rest, true);
+        }
         if let Some((file, rest)) =
             flags.split_first().filter(|(first, _)| !first.starts_with("--"))
         {
             config.read_file(file, 0)?;
-            config.file = Some(file.into());
+            // The server changes into `dir`, where a relative name means another file.
+            let absolute = std::path::absolute(file);
+            config.file =
+                Some(absolute.map_err(|e| format!("can't open config file '{file}': {e}"))?);
             flags = rest;
+        }
+        if input {
+            let mut text = Vec::new();
+            let read = std::io::stdin().lock().read_to_end(&mut text);
+            read.map_err(|e| format!("can't read standard input: {e}"))?;
+            config.read_lines(&text, "standard input", 0)?;
         }
         let mut at = 0;
         while at < flags.len() {
@@ -583,7 +724,9 @@ impl Config {
             };
             let values = flags[at + 1..].iter().take_while(|word| !word.starts_with("--"));
             let values: Vec<&str> = values.map(String::as_str).collect();
-            config.set_named(name, &values.join(" "), values.is_empty())?;
+            // `--save` alone is an empty one.
+            let missing = values.is_empty() && find(name.as_bytes()) != Some(Param::Save);
+            config.set_named(name, &values.join(" "), missing)?;
             at += 1 + values.len();
         }
         Ok(config)
@@ -623,8 +766,11 @@ impl Config {
     /// A parameter as a line of the configuration file.
     fn line(&self, id: Param) -> String {
         let (name, value) = (id.declaration().name, self.text(id));
-        let words = matches!(id.declaration().kind, Kind::OutputLimits | Kind::Percentiles)
-            || matches!(id, Param::Bind | Param::AdminBind);
+        let kind = id.declaration().kind;
+        let words = matches!(
+            kind,
+            Kind::OutputLimits | Kind::Percentiles | Kind::Save | Kind::OomScores | Kind::Words(_)
+        ) || matches!(id, Param::Bind | Param::AdminBind);
         let plain = !value.is_empty()
             && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(&b));
         if plain || (words && !value.is_empty()) {
@@ -651,6 +797,12 @@ impl Config {
         }
         let value = if switch { "yes" } else { value };
         let shown = if id.is_secret() { "(hidden)" } else { value };
+        if id == Param::Save && !value.is_empty() {
+            // Each line adds to those before; an empty one takes them all back.
+            let points = save_points(value).map_err(|e| format!("'{name} {shown}': {e}"))?;
+            let all = format!("{} {points}", self.text(id));
+            return self.set(id, all.trim_ascii());
+        }
         self.set(id, value).map_err(|e| format!("'{name} {shown}': {e}"))
     }
 
@@ -661,6 +813,11 @@ impl Config {
         }
         let text =
             std::fs::read(file).map_err(|e| format!("can't open config file '{file}': {e}"))?;
+        self.read_lines(&text, file, depth)
+    }
+
+    /// Reads the lines of a configuration file.
+    fn read_lines(&self, text: &[u8], file: &str, depth: usize) -> Result<(), String> {
         for (number, line) in text.split(|&b| b == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line[0] == b'#' {
@@ -672,8 +829,8 @@ impl Config {
                 words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             let Some((name, values)) = words.split_first() else { continue };
             if name.eq_ignore_ascii_case("include") {
-                for included in values {
-                    self.read_file(included, depth + 1).map_err(context)?;
+                for included in values.iter().flat_map(|pattern| files(pattern)) {
+                    self.read_file(&included, depth + 1).map_err(context)?;
                 }
             } else {
                 self.set_named(name, &values.join(" "), values.is_empty()).map_err(context)?;
@@ -685,3 +842,36 @@ impl Config {
 
 /// How deep configuration files may include each other.
 const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// The files that an `include` names: one, there or not, or those that fit a
+/// pattern, in the order of their names, which may be none.
+fn files(pattern: &str) -> Vec<String> {
+    let is_pattern = |text: &str| text.contains(['*', '?', '[']);
+    if !is_pattern(pattern) {
+        return vec![pattern.into()];
+    }
+    let root = if pattern.starts_with('/') { "/" } else { "" };
+    let mut found = vec![root.to_owned()];
+    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+        let mut deeper = Vec::new();
+        for folder in found {
+            if !is_pattern(part) {
+                deeper.push(format!("{folder}{part}/"));
+                continue;
+            }
+            let entries = std::fs::read_dir(if folder.is_empty() { "." } else { &folder });
+            let names = entries.into_iter().flatten().flatten();
+            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+            // A name that begins with a dot is hidden from a pattern that does not.
+            let fits = |name: &String| {
+                (!name.starts_with('.') || part.starts_with('.'))
+                    && glob::matches(part.as_bytes(), name.as_bytes(), false)
+            };
+            deeper.extend(names.filter(fits).map(|name| format!("{folder}{name}/")));
+        }
+        found = deeper;
+    }
+    found.sort();
+    let files = found.into_iter().map(|path| path.trim_end_matches('/').to_owned());
+    files.filter(|path| std::fs::exists(path).unwrap_or(false)).collect()
+}

@@ -6,7 +6,7 @@ use crate::listening;
 use crate::log;
 use crate::server::Server;
 use crate::worker;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use socket2::Socket;
 use std::process::ExitCode;
@@ -33,8 +33,9 @@ pub fn serve(flags: &[String]) -> ExitCode {
 
 fn help() -> String {
     let mut help = String::from(
-        "Usage: snug serve [FILE] [--NAME VALUE]...\n\n\
-         FILE is a configuration file in Redis's format. Parameters:\n\n",
+        "Usage: snug serve [FILE] [-] [--NAME VALUE]...\n\n\
+         FILE is a configuration file in Redis's format; - reads one from standard input. \
+         Parameters:\n\n",
     );
     for declaration in PARAMETERS {
         let default = if declaration.default.is_empty() { "\"\"" } else { declaration.default };
@@ -55,6 +56,10 @@ fn allow_huge_pages(config: &Config) {
 
 fn start(flags: &[String]) -> Result<(), String> {
     let config = Config::from_flags(flags)?;
+    // A terminal that closes, or who means "read your files again", does not end
+    // the server: a handler that only raises a flag nobody looks at. SIGPIPE is
+    // ignored by Rust's own start.
+    flag::register(SIGHUP, Arc::default()).map_err(|e| format!("could not ignore SIGHUP: {e}"))?;
     log::begin(&config)?;
     let dir = config.text(Param::Dir);
     std::env::set_current_dir(&dir).map_err(|e| format!("can't chdir to '{dir}': {e}"))?;

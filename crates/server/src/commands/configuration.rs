@@ -132,7 +132,11 @@ fn put_in_force(server: &Server, wanted: &[(Param, String)]) -> Result<(), (Para
 
 fn apply(server: &Server, param: Param, value: &str) -> Result<(), String> {
     match param {
-        Param::Dir => std::env::set_current_dir(value).map_err(|e| e.to_string())?,
+        Param::Dir => std::env::set_current_dir(value).map_err(|e| {
+            let why = e.to_string();
+            // Redis tells the system's words alone.
+            why.split(" (os error").next().unwrap_or_default().to_owned()
+        })?,
         Param::PackPolicy => server.apply_policy()?,
         Param::LogLevel => crate::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
