@@ -165,6 +165,8 @@ pub(crate) struct Figures {
     pub no_touch: AtomicBool,
     pub no_evict: AtomicBool,
     pub readonly: AtomicBool,
+    /// It follows every command: `MONITOR`.
+    pub monitoring: AtomicBool,
     pub blocked: AtomicBool,
     /// Index of the last command in the table, plus one.
     pub last_command: AtomicU32,
@@ -256,6 +258,15 @@ impl Shared {
         let first = !self.killed.swap(true, AcqRel);
         self.wake();
         first
+    }
+
+    /// Bytes that it takes: what is kept of it, its requests and its replies.
+    pub(crate) fn memory(&self) -> usize {
+        let number = |counter: &AtomicUsize| counter.load(Relaxed);
+        let figures = &self.figures;
+        let requests = number(&figures.query_capacity).max(number(&figures.query_bytes));
+        let queued = number(&figures.multi_bytes) + number(&figures.output_bytes);
+        size_of::<Self>() + requests + queued
     }
 
     /// Has the client's worker look at it.

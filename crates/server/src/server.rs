@@ -51,9 +51,11 @@ pub(crate) struct Server {
     pub timings: Timings,
     /// The token of the admin port's token file, if it was needed.
     pub admin_token: OnceLock<String>,
-    /// Highest `used_memory` seen, and that of the start.
+    /// Highest `used_memory` seen, and that before the first client.
     pub peak_memory: AtomicUsize,
     pub startup_memory: AtomicUsize,
+    /// Workers that have all that they work with.
+    equipped: AtomicUsize,
     /// What was counted when statistics were last reset.
     pub expired_base: AtomicU64,
     pub rates: Mutex<Rates>,
@@ -113,6 +115,7 @@ impl Server {
             admin_token: OnceLock::new(),
             peak_memory: AtomicUsize::new(0),
             startup_memory: AtomicUsize::new(0),
+            equipped: AtomicUsize::new(0),
             expired_base: AtomicU64::new(0),
             rates: Mutex::default(),
             started_unix: unix_ms() / 1000,
@@ -229,6 +232,14 @@ impl Server {
         if wanted.any(Class::KEYEVENT) {
             let channel = format!("__keyevent@{db}__:{event}");
             self.pubsub.publish(self, channel.as_bytes(), key);
+        }
+    }
+
+    /// A worker has all that it works with, and no client yet. The last of them
+    /// has `used_memory_startup` taken.
+    pub(crate) fn worker_equipped(&self) {
+        if self.equipped.fetch_add(1, Relaxed) + 1 == self.workers {
+            self.startup_memory.store(snug_store::memory::used(), Relaxed);
         }
     }
 

@@ -187,6 +187,7 @@ const SOON: Duration = Duration::from_millis(1);
 async fn clock(server: Arc<Server>, worker: usize) {
     let pool = with(|scratch| scratch.pool.clone());
     let mut sweeper = Sweeper::new(worker, server.workers, pool);
+    server.worker_equipped();
     let mut high_water = 0;
     let mut ticked = Instant::now();
     loop {

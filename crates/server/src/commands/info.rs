@@ -4,6 +4,7 @@ use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands;
 use crate::commands::connection::REDIS_VERSION;
+use crate::commands::memory::Usage;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
@@ -11,7 +12,7 @@ use crate::out::Out;
 use crate::passes::Backlog;
 use crate::server::Server;
 use crate::stats::Stat;
-use snug_store::{Batch, DATABASES, Type, memory};
+use snug_store::{Batch, DATABASES, Type};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -179,16 +180,10 @@ fn system_memory() -> usize {
 }
 
 fn memory_section(cx: &View<'_>, text: &mut String) {
-    let used = memory::used();
-    let resident = resident();
-    let peak = cx.server.peak_memory.fetch_max(used, Relaxed).max(used);
+    let usage = Usage::measure(cx);
+    let (used, resident, peak) = (usage.used, usage.resident, usage.peak);
     let system = system_memory();
     let limit = cx.server.config.number(Param::MaxMemory) as usize;
-    let tables: usize = (0..DATABASES).map(|db| cx.store.table_bytes(db)).sum();
-    let values: u64 =
-        Type::ALL.iter().map(|&kind| cx.store.store().type_memory(kind).allocated).sum();
-    let dataset = tables + values as usize;
-    let overhead = used.saturating_sub(dataset);
     let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     fields!(text,
         "used_memory": used,
@@ -198,10 +193,10 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "used_memory_peak": peak,
         "used_memory_peak_human": human(peak),
         "used_memory_peak_perc": format_args!("{:.2}%", percent(used, peak)),
-        "used_memory_overhead": overhead,
-        "used_memory_startup": cx.server.startup_memory.load(Relaxed),
-        "used_memory_dataset": dataset,
-        "used_memory_dataset_perc": format_args!("{:.2}%", percent(dataset, used)),
+        "used_memory_overhead": usage.overhead,
+        "used_memory_startup": usage.startup,
+        "used_memory_dataset": usage.dataset,
+        "used_memory_dataset_perc": format_args!("{:.2}%", usage.dataset_percent()),
         "allocator_allocated": used,
         "allocator_active": resident,
         "allocator_resident": resident,
@@ -209,7 +204,17 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "total_system_memory_human": human(system),
         "used_memory_lua": 0,
         "used_memory_vm_eval": 0,
+        "used_memory_lua_human": human(0),
+        "used_memory_scripts_eval": 0,
+        "number_of_cached_scripts": 0,
+        "number_of_functions": 0,
+        "number_of_libraries": 0,
+        "used_memory_vm_functions": 0,
+        "used_memory_vm_total": 0,
+        "used_memory_vm_total_human": human(0),
+        "used_memory_functions": 0,
         "used_memory_scripts": 0,
+        "used_memory_scripts_human": human(0),
         "maxmemory": limit,
         "maxmemory_human": human(limit),
         "maxmemory_policy": cx.server.config.text(Param::MaxMemoryPolicy),
@@ -223,8 +228,9 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "mem_fragmentation_bytes": resident.saturating_sub(used),
         "mem_not_counted_for_evict": 0,
         "mem_replication_backlog": 0,
+        "mem_total_replication_buffers": 0,
         "mem_clients_slaves": 0,
-        "mem_clients_normal": overhead,
+        "mem_clients_normal": usage.clients,
         "mem_cluster_links": 0,
         "mem_aof_buffer": 0,
         "mem_allocator": "mimalloc",
@@ -242,19 +248,32 @@ fn persistence(cx: &View<'_>, text: &mut String) {
     fields!(text,
         "loading": 0,
         "async_loading": 0,
+        "current_cow_peak": 0,
+        "current_cow_size": 0,
+        "current_cow_size_age": 0,
+        "current_fork_perc": "0.00",
+        "current_save_keys_processed": 0,
+        "current_save_keys_total": 0,
         "rdb_changes_since_last_save": cx.server.stats.get(Stat::dirty),
         "rdb_bgsave_in_progress": 0,
         "rdb_last_save_time": cx.server.started_unix,
         "rdb_last_bgsave_status": "ok",
         "rdb_last_bgsave_time_sec": -1,
         "rdb_current_bgsave_time_sec": -1,
+        "rdb_saves": 0,
+        "rdb_last_cow_size": 0,
+        "rdb_last_load_keys_expired": 0,
+        "rdb_last_load_keys_loaded": 0,
         "aof_enabled": 0,
         "aof_rewrite_in_progress": 0,
         "aof_rewrite_scheduled": 0,
         "aof_last_rewrite_time_sec": -1,
         "aof_current_rewrite_time_sec": -1,
         "aof_last_bgrewrite_status": "ok",
+        "aof_rewrites": 0,
+        "aof_rewrites_consecutive_failures": 0,
         "aof_last_write_status": "ok",
+        "aof_last_cow_size": 0,
     );
 }
 
@@ -270,8 +289,12 @@ fn stats(cx: &View<'_>, text: &mut String) {
         "instantaneous_ops_per_sec": rates.operations,
         "total_net_input_bytes": stats.get(Stat::total_net_input_bytes),
         "total_net_output_bytes": stats.get(Stat::total_net_output_bytes),
+        "total_net_repl_input_bytes": 0,
+        "total_net_repl_output_bytes": 0,
         "instantaneous_input_kbps": format_args!("{:.2}", rates.input as f64 / 1024.0),
         "instantaneous_output_kbps": format_args!("{:.2}", rates.output as f64 / 1024.0),
+        "instantaneous_input_repl_kbps": "0.00",
+        "instantaneous_output_repl_kbps": "0.00",
         "rejected_connections": stats.get(Stat::rejected_connections),
         "sync_full": 0,
         "sync_partial_ok": 0,
@@ -291,10 +314,26 @@ fn stats(cx: &View<'_>, text: &mut String) {
         "pubsubshard_channels": cx.server.pubsub.names(true, |_| true).len(),
         "latest_fork_usec": 0,
         "total_forks": 0,
+        "migrate_cached_sockets": 0,
+        "slave_expires_tracked_keys": 0,
+        "active_defrag_hits": 0,
+        "active_defrag_misses": 0,
+        "active_defrag_key_hits": 0,
+        "active_defrag_key_misses": 0,
+        "total_active_defrag_time": 0,
+        "current_active_defrag_time": 0,
+        "tracking_total_keys": 0,
+        "tracking_total_items": 0,
+        "tracking_total_prefixes": 0,
         "unexpected_error_replies": stats.get(Stat::unexpected_error_replies),
         "total_error_replies": stats.get(Stat::total_error_replies),
+        "dump_payload_sanitizations": 0,
         "total_reads_processed": stats.get(Stat::total_reads_processed),
         "total_writes_processed": stats.get(Stat::total_writes_processed),
+        "io_threaded_reads_processed": 0,
+        "io_threaded_writes_processed": 0,
+        "reply_buffer_shrinks": 0,
+        "reply_buffer_expands": 0,
         "acl_access_denied_auth": stats.get(Stat::acl_access_denied_auth),
         "client_query_buffer_limit_disconnections": stats.get(Stat::client_query_buffer_limit_disconnections),
         "client_output_buffer_limit_disconnections": stats.get(Stat::client_output_buffer_limit_disconnections),
@@ -322,9 +361,9 @@ fn replication(cx: &View<'_>, text: &mut String) {
     );
 }
 
-/// CPU seconds of this process: in the kernel and out of it.
-fn cpu_seconds() -> (f64, f64) {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+/// CPU seconds of this process, or of one task of it: in the kernel and out of it.
+fn cpu_seconds(task: &str) -> (f64, f64) {
+    let stat = std::fs::read_to_string(format!("/proc/self/{task}stat")).unwrap_or_default();
     // Behind the name, which may hold spaces and ends with the last `)`.
     let fields = stat.rsplit(") ").next().unwrap_or_default();
     let ticks: Vec<f64> =
@@ -336,12 +375,16 @@ fn cpu_seconds() -> (f64, f64) {
 }
 
 fn cpu(_: &View<'_>, text: &mut String) {
-    let (system, user) = cpu_seconds();
+    let (system, user) = cpu_seconds("");
+    // The task whose number is the process's.
+    let (main_system, main_user) = cpu_seconds(&format!("task/{}/", std::process::id()));
     fields!(text,
         "used_cpu_sys": format_args!("{system:.6}"),
         "used_cpu_user": format_args!("{user:.6}"),
         "used_cpu_sys_children": "0.000000",
         "used_cpu_user_children": "0.000000",
+        "used_cpu_sys_main_thread": format_args!("{main_system:.6}"),
+        "used_cpu_user_main_thread": format_args!("{main_user:.6}"),
     );
 }
 

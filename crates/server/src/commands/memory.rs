@@ -2,7 +2,7 @@
 
 use crate::command::flags::*;
 use crate::command::{Command, Group};
-use crate::commands::info::resident;
+use crate::commands::info::{View, resident};
 use crate::commands::{self, container};
 use crate::config::Param;
 use crate::context::{Args, Context};
@@ -93,37 +93,55 @@ fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-/// What the server's memory is used for.
-struct Usage {
-    used: usize,
-    peak: usize,
-    resident: usize,
-    /// Entries with their keys and values, and the tables they are in.
-    dataset: usize,
-    keys: u64,
-    clients: usize,
+/// What the server's memory is used for, in Redis's terms.
+pub(crate) struct Usage {
+    pub used: usize,
+    pub peak: usize,
+    pub resident: usize,
+    /// What was used when the server was ready.
+    pub startup: usize,
+    /// `startup`, clients, and the tables that entries are in.
+    pub overhead: usize,
+    /// All else: entries with their keys and values.
+    pub dataset: usize,
+    pub keys: u64,
+    pub clients: usize,
+}
+
+impl Usage {
+    /// O(slots and clients).
+    pub(crate) fn measure(view: &View<'_>) -> Self {
+        let (server, store) = (view.server, view.store.store());
+        let used = snug_store::memory::used();
+        let startup = server.startup_memory.load(Relaxed);
+        let tables: usize = (0..DATABASES).map(|db| view.store.table_bytes(db)).sum();
+        let clients = server.clients.read().values().map(|client| client.memory()).sum();
+        let overhead = startup + tables + clients;
+        Self {
+            used,
+            peak: server.peak_memory.fetch_max(used, Relaxed).max(used),
+            resident: resident(),
+            startup,
+            overhead,
+            dataset: used.saturating_sub(overhead),
+            keys: (0..DATABASES).map(|db| store.keys(db)).sum(),
+            clients,
+        }
+    }
+
+    /// What has come since the start.
+    fn net(&self) -> usize {
+        self.used.saturating_sub(self.startup)
+    }
+
+    /// The part of that which is data, in percent.
+    pub(crate) fn dataset_percent(&self) -> f64 {
+        100.0 * ratio(self.dataset, self.net())
+    }
 }
 
 fn measure(cx: &Context<'_>) -> Usage {
-    let store = cx.store.store();
-    let used = snug_store::memory::used();
-    let peak = cx.server.peak_memory.fetch_max(used, Relaxed).max(used);
-    let tables: usize = (0..DATABASES).map(|db| cx.store.table_bytes(db)).sum();
-    let values: u64 = Type::ALL.iter().map(|&kind| store.type_memory(kind).allocated).sum();
-    let clients = cx.server.clients.read();
-    let of_client = |client: &std::sync::Arc<crate::client::Shared>| {
-        let figures = &client.figures;
-        let queued = figures.multi_bytes.load(Relaxed) + figures.output_bytes.load(Relaxed);
-        size_of::<crate::client::Shared>() + figures.query_capacity.load(Relaxed) + queued
-    };
-    Usage {
-        used,
-        peak,
-        resident: resident(),
-        dataset: tables + values as usize,
-        keys: (0..DATABASES).map(|db| store.keys(db)).sum(),
-        clients: clients.values().map(of_client).sum(),
-    }
+    Usage::measure(&View { server: cx.server, store: cx.store })
 }
 
 fn ratio(a: usize, b: usize) -> f64 {
@@ -132,7 +150,6 @@ fn ratio(a: usize, b: usize) -> f64 {
 
 fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let usage = measure(cx);
-    let overhead = usage.used.saturating_sub(usage.dataset);
     let databases: Vec<(usize, usize)> = (0..DATABASES)
         .filter(|&db| cx.store.store().keys(db) > 0)
         .map(|db| (db, cx.store.table_bytes(db)))
@@ -140,7 +157,7 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     let integers = [
         ("peak.allocated", usage.peak),
         ("total.allocated", usage.used),
-        ("startup.allocated", cx.server.startup_memory.load(Relaxed)),
+        ("startup.allocated", usage.startup),
         ("replication.backlog", 0),
         ("clients.slaves", 0),
         ("clients.normal", usage.clients),
@@ -150,13 +167,13 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
         ("functions.caches", 0),
     ];
     let more = [
-        ("overhead.total", overhead),
+        ("overhead.total", usage.overhead),
         ("keys.count", usage.keys as usize),
-        ("keys.bytes-per-key", usage.used.checked_div(usage.keys as usize).unwrap_or(0)),
+        ("keys.bytes-per-key", usage.net().checked_div(usage.keys as usize).unwrap_or(0)),
         ("dataset.bytes", usage.dataset),
     ];
     let mut w = out.w();
-    w.map(integers.len() + databases.len() + more.len() + 12);
+    w.map(integers.len() + databases.len() + more.len() + 13);
     let mut number = |name: &str, value: usize| {
         w.bulk(name.as_bytes());
         w.integer(value as i64);
@@ -182,7 +199,7 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
         w.bulk(name.as_bytes());
         w.double(value);
     };
-    double("dataset.percentage", 100.0 * ratio(usage.dataset, usage.used));
+    double("dataset.percentage", usage.dataset_percent());
     double("peak.percentage", 100.0 * ratio(usage.used, usage.peak));
     let mut w = out.w();
     for (name, value) in [
@@ -206,6 +223,8 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     }
     w.bulk(b"fragmentation");
     w.double(ratio(usage.resident, usage.used));
+    w.bulk(b"fragmentation.bytes");
+    w.integer(spare);
     Ok(())
 }
 
