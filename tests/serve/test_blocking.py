@@ -352,3 +352,31 @@ def test_waiting_and_leaving_at_the_same_time(running):
         thread.join()
     assert not failures, failures
     waits(admin, 0)
+
+
+def test_who_monitors_uses_no_keys(running):
+    """As redis-server has it, which takes who monitors for a kind of replica."""
+    other, monitor = running.connect(), running.connect()
+    assert monitor.call("MONITOR") == ("+", b"OK")
+    flags = [line.split(b" flags=")[1].split(b" ")[0] for line in other.call("CLIENT", "LIST")[1].splitlines() if b"cmd=monitor" in line]
+    assert flags == [b"O"]
+    for command in (["GET", "k"], ["SET", "k", "v"]):
+        assert monitor.call(*command) == ("-", b"ERR Replica can't interact with the keyspace")
+    assert monitor.call("RESET") == ("+", b"RESET")
+    assert monitor.call("GET", "k")[0] == "$"
+
+
+def test_monitor_hides_user_and_password_and_nothing_else(running):
+    other, monitor = running.connect(), running.connect()
+    assert monitor.call("MONITOR") == ("+", b"OK")
+    other.call("HELLO", "3", "AUTH", "a", "b", "SETNAME", "x")
+    assert monitor.frame()[1].endswith(b'"HELLO" "3" "AUTH" "(redacted)" "(redacted)" "SETNAME" "x"')
+    other.call("HELLO", "2", "SETNAME", "auth")
+    assert monitor.frame()[1].endswith(b'"HELLO" "2" "SETNAME" "auth"')
+
+
+def test_reset_keeps_protection_from_eviction(running):
+    connection = running.connect()
+    assert connection.call("CLIENT", "NO-EVICT", "ON") == ("+", b"OK")
+    assert connection.call("RESET") == ("+", b"RESET")
+    assert b" flags=e " in connection.call("CLIENT", "INFO")[1]

@@ -118,6 +118,15 @@ fn lacks_replicas(cx: &Context<'_>, command: &Command) -> bool {
         || queue.is_some_and(|multi| multi.queue.iter().any(|(c, _)| c.has(flags::WRITE)))
 }
 
+/// Whether the command reads or writes keys, alone or as a transaction. Who
+/// monitors may not, like a replica, for the server does not wait for either.
+fn uses_keyspace(cx: &Context<'_>, command: &Command) -> bool {
+    let uses =
+        |command: &Command| command.has(flags::READONLY | flags::WRITE | flags::MAY_REPLICATE);
+    let queue = cx.client.multi.as_ref().filter(|_| command.name == "exec");
+    uses(command) || queue.is_some_and(|multi| multi.queue.iter().any(|(c, _)| uses(c)))
+}
+
 /// Finds the command and checks that this client may call it now. `EXEC` that
 /// may not be called ends the transaction and says why.
 fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error> {
@@ -138,6 +147,12 @@ fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error
             command.full_name()
         );
         refused = Err((Error::from(error), true));
+    }
+    if refused.is_ok()
+        && cx.client.shared.figures.monitoring.load(Relaxed)
+        && uses_keyspace(cx, command)
+    {
+        refused = Err((Error::new("ERR Replica can't interact with the keyspace"), true));
     }
     let Err((error, explained)) = refused else { return Ok(command) };
     cx.server.monitor.rejected(cx.worker, command);

@@ -274,7 +274,21 @@ impl Monitor {
 fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
     match (command.container, command.name) {
         (None, "auth") => index > 0,
-        (None, "hello") => index > 1,
+        (None, "hello") => {
+            let mut at = 2;
+            // `AUTH user password` and `SETNAME name`, in any order.
+            while at < index {
+                if args.is(at, "auth") {
+                    if index <= at + 2 {
+                        return true;
+                    }
+                    at += 3;
+                } else {
+                    at += 2;
+                }
+            }
+            false
+        }
         (Some("config"), "set") if index > 2 && index % 2 == 1 => {
             config::find(args.bytes(index - 1)).is_some_and(Param::is_secret)
         }

@@ -172,6 +172,7 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
         }
     };
     let multi = figures.multi.load(Relaxed);
+    flag(figures.monitoring.load(Relaxed), 'O', &mut flags);
     flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
     flag(multi >= 0, 'x', &mut flags);
     flag(figures.blocked.load(Relaxed), 'b', &mut flags);
@@ -181,7 +182,7 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
     flag(flags.is_empty(), 'N', &mut flags);
     let (queries, capacity) = (number(&figures.query_bytes), number(&figures.query_capacity));
     let (multi_bytes, output) = (number(&figures.multi_bytes), number(&figures.output_bytes));
-    let memory = size_of::<Shared>() + capacity.max(queries) + multi_bytes + output;
+    let memory = client.memory();
     let names = client.names.lock().clone();
     let mut line = Vec::with_capacity(384);
     let mut text = String::with_capacity(384);
@@ -262,13 +263,12 @@ fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         let kind = Kind::named(args.bytes(3))?;
         connected(cx, |client| Kind::of(client) == kind)
     } else if args.len() > 3 && args.is(2, "id") {
-        let ids = args.iter_from(3).map(|id| {
-            let id = parse_integer(id).and_then(|id| u64::try_from(id).ok());
-            id.ok_or(Error::new("ERR Invalid client ID"))
-        });
-        let ids = ids.collect::<Result<Vec<u64>, Error>>()?;
+        let ids = args
+            .iter_from(3)
+            .map(|id| parse_integer(id).ok_or(Error::new("ERR Invalid client ID")));
+        let ids = ids.collect::<Result<Vec<i64>, Error>>()?;
         let clients = cx.server.clients.read();
-        let found = ids.iter().filter_map(|id| clients.get(id));
+        let found = ids.iter().filter_map(|&id| clients.get(&u64::try_from(id).ok()?));
         found.filter(|client| !client.is_killed()).map(Arc::clone).collect()
     } else if args.len() == 2 {
         connected(cx, |_| true)
@@ -410,7 +410,7 @@ fn reply(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
 
 fn pause(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     if args.len() > 4 {
-        return Err(Error::wrong_arity("client|pause"));
+        return Err(Error::wrong_subcommand(args, "CLIENT"));
     }
     let writes_only = match args.get(3) {
         None => false,

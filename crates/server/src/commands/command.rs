@@ -282,7 +282,8 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Error> {
 fn keys_of(args: Args<'_>) -> Result<(&'static Command, Args<'_>, Vec<usize>), Error> {
     let args = Args { spans: &args.spans[2..], ..args };
     let command = commands::find(args).map_err(|_| Error::new("ERR Invalid command specified"))?;
-    if !command.names_keys() {
+    let of_channels = key_uses(command).iter().any(|key_use| key_use.flags == "not_key");
+    if !command.names_keys() || of_channels {
         return Err(Error::new("ERR The command has no key arguments"));
     }
     if !command.arity_fits(args.len()) {

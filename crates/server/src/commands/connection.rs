@@ -85,6 +85,11 @@ fn echo(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
 
 fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let db = args.int(1)?;
+    if i32::try_from(db).is_err() {
+        return Err(Error::new(
+            "ERR value is out of range, value must between -2147483648 and 2147483647",
+        ));
+    }
     if cx.server.cluster.enabled && db != 0 {
         return Err(Error::new("ERR SELECT is not allowed in cluster mode"));
     }
@@ -115,6 +120,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     transactions::unwatch_all(cx.server, cx.store, client);
     cx.server.pubsub.leave(client);
     cx.server.monitor.unfollow(&client.shared);
+    client.shared.figures.monitoring.store(false, std::sync::atomic::Ordering::Relaxed);
     client.db = 0;
     client.protocol = Protocol::Resp2;
     client.reply = ReplyMode::On;
@@ -122,7 +128,6 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     client.readonly = false;
     client.authenticated = cx.server.config.text(Param::RequirePass).is_empty();
     client.shared.names.lock().name.clear();
-    client.shared.figures.no_evict.store(false, std::sync::atomic::Ordering::Relaxed);
     out.protocol = Protocol::Resp2;
     out.w().simple("RESET");
     Ok(())

@@ -19,6 +19,7 @@ use crate::stats::Stat;
 use snug_resp::parse_integer;
 use snug_store::Flushed;
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const REPLICATION: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
@@ -263,6 +264,10 @@ fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error
     if cx.in_exec {
         return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
+    // Who is one already is not even answered.
+    if cx.client.shared.figures.monitoring.swap(true, Relaxed) {
+        return Ok(());
+    }
     cx.server.monitor.follow(&cx.client.shared);
     out.w().ok();
     Ok(())
@@ -277,9 +282,12 @@ const ROWS_MAX: usize = 60;
 /// Draws boxes of random widths, packed row by row so that no gap is left.
 fn lolwut(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let mut first = 1;
-    if args.is(1, "version") && args.len() > 2 {
-        args.int(2)?;
-        first = 3;
+    if args.is(1, "version") {
+        // Without a number it says nothing.
+        first = args.len().min(3);
+        if args.len() > 2 {
+            args.int(2)?;
+        }
     }
     let size = |at: usize, default: usize, max: usize| match args.get(at) {
         Some(_) => args.int(at).map(|n| n.clamp(1, max as i64) as usize),

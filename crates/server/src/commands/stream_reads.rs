@@ -36,13 +36,14 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-/// Where the keys are: the first of them, and how many.
+/// Where the keys are: the first of them, and how many. Of an odd number of
+/// arguments the one in the middle is no key, as Redis counts them.
 fn streams(args: Args<'_>) -> Option<(usize, usize)> {
     let mut at = 1;
     while at < args.len() {
         if args.is(at, "streams") {
             let rest = args.len() - at - 1;
-            return (rest > 0 && rest.is_multiple_of(2)).then_some((at + 1, rest / 2));
+            return (rest >= 2).then_some((at + 1, rest / 2));
         }
         at += match args {
             _ if args.is(at, "block") || args.is(at, "count") => 2,
