@@ -39,7 +39,8 @@ pub(crate) fn decimal(text: &[u8]) -> Option<Decimal> {
         && (digits[0] != b'0' || whole == 1)
         && (point.is_none() || scale > 0)
         && !(negative && mantissa == 0);
-    ok.then_some(Decimal {
+    // Nineteen digits, which are none of these, may not even be negated.
+    ok.then(|| Decimal {
         mantissa: if negative { -(mantissa as i64) } else { mantissa as i64 },
         scale: scale as u8,
     })
@@ -438,6 +439,12 @@ mod tests {
                 push_decimal(&mut out, d.mantissa, d.scale, 0);
                 prop_assert_eq!(String::from_utf8(out).unwrap(), text);
             }
+        }
+
+        #[test]
+        fn numbers_of_too_many_digits_are_none(n in prop_oneof![Just(i64::MIN), Just(i64::MAX), any::<i64>()]) {
+            let text = n.to_string();
+            prop_assert_eq!(decimal(text.as_bytes()).is_some(), n.unsigned_abs() < 10u64.pow(DIGITS_MAX as u32));
         }
 
         #[test]
