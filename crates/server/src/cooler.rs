@@ -28,7 +28,7 @@ pub(crate) const PASSES: u32 = 2;
 
 /// Families are tidied no more often than this, and when every worker's passes have met
 /// each string since ...
-const TIDY_EVERY: Duration = Duration::from_secs(120);
+const TIDY_EVERY: Duration = Duration::from_mins(2);
 /// ... and one without values is let go of after so many times.
 const TIDY_TURNS: u32 = 2;
 

@@ -947,7 +947,10 @@ mod tests {
 
     #[test]
     fn what_families_counted_never_goes_down() {
-        let store = snug_store::Store::new(Default::default(), Box::new(snug_store::Unobserved));
+        let store = snug_store::Store::new(
+            snug_store::StoreConfig::default(),
+            Box::new(snug_store::Unobserved),
+        );
         store.families().of(b"one:1");
         let one = store.families().all().remove(0);
         let family = |n: usize, packed: u64| FamilyInfo {

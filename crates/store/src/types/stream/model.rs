@@ -268,6 +268,7 @@ impl Pair {
         let before = self.stream.size();
         let size = before * percent / 100;
         let trim = Trim::MaxSize(size);
+        let size = self.stream.size_for_now(size);
         let dropped = self.stream.trim(trim, approximate, &self.shape, &mut self.scratch).unwrap();
         let after = self.stream.size();
         match approximate {

@@ -12,16 +12,20 @@ use super::{StreamError, StreamMemory, usable};
 struct Totals {
     memory: StreamMemory,
     pending: usize,
+    pending_bytes: usize,
 }
 
 impl Totals {
     fn add(&mut self, block: &Block) {
-        let Self { memory, pending } = self;
+        let Self { memory, pending, pending_bytes } = self;
         memory.blocks += 1;
         memory.allocated += block.heap_bytes();
         memory.raw += block.raw_bytes as usize;
         match &block.data {
-            Data::Pending(_) => *pending += 1,
+            Data::Pending(_) => {
+                *pending += 1;
+                *pending_bytes += block.raw_bytes as usize;
+            }
             Data::Raw(_) => {}
             Data::Packed { bytes, .. } => {
                 memory.packed_blocks += 1;
@@ -35,6 +39,7 @@ impl Totals {
         let mut this = Self::default();
         this.add(block);
         self.pending -= this.pending;
+        self.pending_bytes -= this.pending_bytes;
         let Self { memory, .. } = self;
         memory.blocks -= this.memory.blocks;
         memory.allocated -= this.memory.allocated;
@@ -225,6 +230,14 @@ impl Sealed {
         let trimmed =
             self.index.front().map_or(0, |block| u64::from(block.raw_bytes) - block.raw_left());
         self.totals.memory.raw as u64 - trimmed
+    }
+
+    /// What packing is likely to save of the blocks not yet tried, going by those
+    /// that are packed.
+    pub(super) fn expected_saving(&self) -> u64 {
+        let Totals { memory, pending_bytes, .. } = self.totals;
+        let saved = memory.packed_from.saturating_sub(memory.packed) as u128;
+        (pending_bytes as u128 * saved / memory.packed_from.max(1) as u128) as u64
     }
 
     /// Blocks sealed and not yet tried.
