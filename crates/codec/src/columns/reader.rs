@@ -287,6 +287,8 @@ impl Loose {
         for count in dec.take_ints(rows)? {
             let count = usize::try_from(count).map_err(|_| MALFORMED)?;
             total = total.checked_add(count).ok_or(MALFORMED)?;
+            // Places among them are of 32 bits.
+            u32::try_from(total).map_err(|_| MALFORMED)?;
             ends.push(total);
         }
         let end_of = |row: usize| if row == 0 { 0 } else { ends[row - 1] };
@@ -412,8 +414,13 @@ impl TextReader {
     /// Appends text number `row`; whether there is one, in the range opened.
     pub fn append(&self, row: usize, out: &mut Vec<u8>) -> bool {
         let there = self.unpacked.contains(&row);
-        if there {
+        if there && out.is_empty() {
             self.column.append(row, &[], out);
+        } else if there {
+            // How long a text may become is told by how long `out` is.
+            let mut text = Vec::new();
+            self.column.append(row, &[], &mut text);
+            out.extend_from_slice(&text);
         }
         there
     }

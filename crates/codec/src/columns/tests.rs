@@ -170,9 +170,10 @@ proptest! {
         let range = some.0.index(texts.len())..some.1.index(texts.len());
         let reader = TextReader::open_range(&mut ws, &packed, &NoDictionaries, MAX, range.clone()).unwrap();
         for (row, text) in texts.iter().enumerate() {
-            let mut out = Vec::new();
+            // Behind more than all texts are long.
+            let mut out = vec![b'.'; 4000];
             prop_assert_eq!(reader.append(row, &mut out), range.contains(&row));
-            prop_assert!(!range.contains(&row) || &out == text);
+            prop_assert!(!range.contains(&row) || &out[4000..] == text);
         }
     }
 
