@@ -324,6 +324,10 @@ fn take_frequencies(
     if count <= 32 {
         used[..count].copy_from_slice(bytes.get(..count)?);
         *bytes = &bytes[count..];
+        // One listed twice would have slots of two frequencies.
+        if !used[..count].is_sorted_by(|a, b| a < b) {
+            return None;
+        }
     } else {
         let (map, rest) = bytes.split_first_chunk::<32>()?;
         *bytes = rest;
@@ -590,5 +594,14 @@ mod tests {
             let _ = decode(&coded, len, wanted, &mut Table::default(), &mut out);
             prop_assert!(out.len() <= len);
         }
+    }
+
+    #[test]
+    fn a_symbol_has_one_frequency() {
+        let take = |mut bytes: &[u8]| take_frequencies(&mut bytes, 256, |_, _, _| ());
+        assert_eq!(
+            [take(&[1, 4, 5, 9]), take(&[1, 5, 5, 9]), take(&[1, 5, 4, 9])],
+            [Some(()), None, None]
+        );
     }
 }
