@@ -215,6 +215,12 @@ pub trait DictionarySource {
     fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>>;
 }
 
+impl<S: DictionarySource> DictionarySource for Option<S> {
+    fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
+        self.as_ref()?.dictionary(id)
+    }
+}
+
 /// The source of what was packed without dictionaries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDictionaries;

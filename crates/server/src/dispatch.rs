@@ -113,18 +113,20 @@ fn lacks_replicas(cx: &Context<'_>, command: &Command) -> bool {
     {
         return false;
     }
-    let queue = cx.client.multi.as_ref().filter(|_| command.name == "exec");
-    command.has(flags::WRITE)
-        || queue.is_some_and(|multi| multi.queue.iter().any(|(c, _)| c.has(flags::WRITE)))
+    does(cx, command, flags::WRITE)
 }
 
 /// Whether the command reads or writes keys, alone or as a transaction. Who
 /// monitors may not, like a replica, for the server does not wait for either.
 fn uses_keyspace(cx: &Context<'_>, command: &Command) -> bool {
-    let uses =
-        |command: &Command| command.has(flags::READONLY | flags::WRITE | flags::MAY_REPLICATE);
+    does(cx, command, flags::READONLY | flags::WRITE | flags::MAY_REPLICATE)
+}
+
+/// Whether the command has one of these flags, or is an `EXEC` of one that has.
+fn does(cx: &Context<'_>, command: &Command, flags: u32) -> bool {
     let queue = cx.client.multi.as_ref().filter(|_| command.name == "exec");
-    uses(command) || queue.is_some_and(|multi| multi.queue.iter().any(|(c, _)| uses(c)))
+    command.has(flags)
+        || queue.is_some_and(|multi| multi.queue.iter().any(|(queued, _)| queued.has(flags)))
 }
 
 /// Finds the command and checks that this client may call it now. `EXEC` that

@@ -312,10 +312,7 @@ impl Packer {
             let dictionary = families.dictionaries.get(id);
             self.raw.clear();
             let (form, raw) = (&candidate.bytes, &mut self.raw);
-            let unpacked = match dictionary {
-                Some(dictionary) => self.workspace.unpack(form, &dictionary, raw, PACK_MAX),
-                None => self.workspace.unpack(form, &NoDictionaries, raw, PACK_MAX),
-            };
+            let unpacked = self.workspace.unpack(form, &dictionary, raw, PACK_MAX);
             store.noted(unpacked.map_err(Damaged::from)).ok()?;
             &self.raw
         } else {
@@ -385,11 +382,7 @@ fn comes_back(
     room: &mut Vec<u8>,
 ) -> bool {
     room.clear();
-    let unpacked = match dictionary {
-        Some(dictionary) => workspace.unpack(form, &dictionary, room, raw.len()),
-        None => workspace.unpack(form, &NoDictionaries, room, raw.len()),
-    };
-    unpacked.is_ok() && room == raw
+    workspace.unpack(form, &dictionary, room, raw.len()).is_ok() && room == raw
 }
 
 impl SlotGuard<'_> {

@@ -42,9 +42,8 @@ pub enum Trim {
     /// Entries whose ID is not below this one.
     MinId(StreamId),
     /// At most so many bytes, as [`Stream::size`] will count them once all blocks
-    /// are packed. The approximate
-    /// form drops whole blocks only, and none without which the stream would
-    /// have less than that.
+    /// are packed. The approximate form drops whole blocks only, and none without
+    /// which the stream would have less than that.
     MaxSize(u64),
 }
 
