@@ -116,21 +116,28 @@ impl Weight {
         result
     }
 
-    /// Counts that an entry of this weight now has another: the difference in
-    /// one step, so that nobody who reads a counter meanwhile sees a dip.
+    /// Counts that an entry of this weight now has another: each amount by its
+    /// difference in one step, so that nobody who reads a counter meanwhile sees a
+    /// dip, or an entry twice.
     #[inline]
     pub(crate) fn becomes(self, after: Self, store: &Store) {
-        // What comes is counted before what goes: they may share a dictionary.
-        if self.kind != after.kind || self.dictionary != after.dictionary {
+        if self.kind != after.kind {
             after.count(store);
             self.count_gone(store);
-        } else if self.amounts != after.amounts {
+            return;
+        }
+        if self.amounts != after.amounts {
             let amounts = std::array::from_fn(|n| after.amounts[n] - self.amounts[n]);
             Self { amounts, ..after }.count_amounts(store);
             if self.is_packed() != after.is_packed() {
                 store.count(Counter::Values(self.kind, after.is_packed()), 1);
                 store.count(Counter::Values(self.kind, self.is_packed()), -1);
             }
+        }
+        if self.dictionary != after.dictionary {
+            let dictionaries = &store.families().dictionaries;
+            dictionaries.count(after.dictionary, 1);
+            dictionaries.count(self.dictionary, -1);
         }
     }
 
