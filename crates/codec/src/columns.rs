@@ -47,6 +47,7 @@ mod reader;
 mod strings;
 mod texts;
 
+pub use bytes::PART_BYTES;
 pub use reader::{ColumnSize, Reader, Row, RowRoom, Rows, TextReader};
 use strings::Place;
 
@@ -133,6 +134,9 @@ impl<'a> RowBlock<'a> {
 struct Encoder<'w> {
     ws: &'w mut Workspace,
     level: i32,
+    dictionary: Option<&'w Dictionary>,
+    /// Whether any run of bytes was packed with it.
+    needs_dictionary: bool,
     meta: Vec<u8>,
     text: Vec<u8>,
     data: Vec<u8>,
@@ -141,29 +145,27 @@ struct Encoder<'w> {
 }
 
 impl<'w> Encoder<'w> {
-    fn new(ws: &'w mut Workspace, level: i32) -> Self {
+    /// A dictionary without an id is none: nobody would find it again.
+    fn new(ws: &'w mut Workspace, level: i32, dictionary: Option<&'w Dictionary>) -> Self {
         let (meta, text, data) = (Vec::new(), Vec::new(), Vec::new());
-        Self { ws, level, meta, text, data, weave: None }
+        let dictionary = dictionary.filter(|dictionary| dictionary.id() != 0);
+        let needs_dictionary = false;
+        Self { ws, level, dictionary, needs_dictionary, meta, text, data, weave: None }
     }
 
-    fn finish(
-        self,
-        kind: Kind,
-        raw_len: usize,
-        rows: usize,
-        dictionary: Option<&Dictionary>,
-        out: &mut Vec<u8>,
-    ) {
+    fn finish(self, kind: Kind, raw_len: usize, rows: usize, out: &mut Vec<u8>) {
+        let Self { ws, level, dictionary, .. } = self;
+        let block_len = self.text.len() + self.meta.len() + self.data.len();
+        let saving_min = (block_len / TEXT_SAVING_OF).max(TEXT_SAVING_MIN);
+        let (mut text, mut meta) = (Vec::new(), Vec::new());
+        let in_text = bytes::push_text(ws, level, dictionary, &self.text, saving_min, &mut text);
+        bytes::push_text(ws, level, None, &self.meta, saving_min, &mut meta);
+        let needed = dictionary.filter(|_| in_text || self.needs_dictionary);
         out.extend_from_slice(&[COLUMNS, kind as u8]);
         varint::push(out, raw_len as u64);
         varint::push(out, rows as u64);
-        varint::push(out, u64::from(dictionary.map_or(0, Dictionary::id)));
-        let block_len = self.text.len() + self.meta.len() + self.data.len();
-        let saving_min = (block_len / TEXT_SAVING_OF).max(TEXT_SAVING_MIN);
-        for (text, dictionary) in [(&self.text, dictionary), (&self.meta, None)] {
-            bytes::push_text(self.ws, self.level, dictionary, text, saving_min, out);
-        }
-        out.extend_from_slice(&self.data);
+        varint::push(out, u64::from(needed.map_or(0, Dictionary::id)));
+        [&text, &meta, &self.data].into_iter().for_each(|part| out.extend_from_slice(part));
     }
 }
 
@@ -173,7 +175,7 @@ impl<'w> Encoder<'w> {
 pub struct TooManyRows;
 
 /// Appends the block of `rows` to `out`. The dictionary, if given, helps with
-/// names, constants and short strings.
+/// names, constants and short strings, and with long texts.
 pub fn pack_rows(
     ws: &mut Workspace,
     level: i32,
@@ -197,7 +199,7 @@ pub async fn pack_rows_in_slices<P: Pace>(
     if rows.len() > ROWS_MAX {
         return Err(TooManyRows);
     }
-    let mut enc = Encoder::new(ws, level);
+    let mut enc = Encoder::new(ws, level, dictionary);
     push_ids(&mut enc, &rows.ids);
     let (shapes, of_row) = shapes(rows);
     varint::push(&mut enc.meta, shapes.len() as u64);
@@ -240,7 +242,7 @@ pub async fn pack_rows_in_slices<P: Pace>(
         enc.push_column(&strings, Place::TOP);
     }
     let raw_len = 16 * rows.len() + names_len + values_len;
-    enc.finish(Kind::Rows, raw_len, rows.len(), dictionary, out);
+    enc.finish(Kind::Rows, raw_len, rows.len(), out);
     Ok(())
 }
 
@@ -353,12 +355,12 @@ pub fn pack_texts(
     if texts.len() > ROWS_MAX {
         return Err(TooManyRows);
     }
-    let mut enc = Encoder::new(ws, level);
+    let mut enc = Encoder::new(ws, level, dictionary);
     enc.begin_weave(texts.len());
     enc.push_column(texts, Place::TOP);
     enc.end_weave();
     let raw_len = texts.iter().map(|text| text.len()).sum();
-    enc.finish(Kind::Texts, raw_len, texts.len(), dictionary, out);
+    enc.finish(Kind::Texts, raw_len, texts.len(), out);
     Ok(())
 }
 
@@ -408,23 +410,24 @@ pub fn dictionary_id(mut packed: &[u8]) -> Result<Option<u32>, UnpackError> {
     Ok((head.dictionary_id != 0).then_some(head.dictionary_id))
 }
 
-/// The part of a block of rows that a dictionary would help with: names,
-/// constants, short strings.
-pub fn text(
+/// What of a block of rows a dictionary can help with: its names, constants and
+/// short strings as one text; and each run of bytes that repeats itself.
+pub fn samples(
     ws: &mut Workspace,
     packed: &[u8],
     dictionaries: &dyn DictionarySource,
     raw_len_max: usize,
-) -> Result<Vec<u8>, UnpackError> {
-    let (mut dec, _) = Decoder::open(ws, packed, dictionaries, Kind::Rows, raw_len_max)?;
-    dec.open_text()?;
-    Ok(dec.text)
+) -> Result<Vec<Vec<u8>>, UnpackError> {
+    let mut reader = Reader::open(ws, packed, dictionaries, raw_len_max)?;
+    reader.gather_samples()
 }
 
 /// What a block is taken from.
 struct Decoder<'a> {
     ws: &'a mut Workspace,
     dictionary: Option<Arc<Dictionary>>,
+    /// What a dictionary can help with, where that is asked for.
+    samples: Option<Vec<Vec<u8>>>,
     meta: Vec<u8>,
     meta_at: usize,
     /// The text as it is packed, until it is asked for.
@@ -477,6 +480,7 @@ impl<'a> Decoder<'a> {
         let dec = Self {
             ws,
             dictionary,
+            samples: None,
             meta,
             meta_at: 0,
             text_packed,

@@ -5,13 +5,23 @@
 //!
 //! ```text
 //!  meta: [tag][varint coded length]      data: [coded bytes]
+//!        [ZSTD_PARTS][likewise]          data: [varint length of each frame but the
+//!                                               last][zstd frames of 8 KiB each]
 //!        [WOVEN]                         the next lane of the shape's weave
 //!  (the raw length is known to whoever reads)
 //! ```
+//!
+//! A zstd frame is decoded whole, whichever row is wanted. Where the block has a
+//! dictionary, a run is therefore cut into frames of 8 KiB, which learn from the
+//! dictionary what they would have learnt from each other: documents of 1 to 30 kB
+//! in blocks of 64 KB take 1 to 3 percent less than in one frame (without a
+//! dictionary 16 to 27 percent more), and one of them at random is read in a fifth
+//! of the time.
 
 use std::ops::Range;
 
 use crate::rans::weave;
+use crate::zstd_static::ZstdError;
 use crate::{Dictionary, UnpackError, Workspace};
 use crate::{estimate, rans, varint};
 
@@ -23,6 +33,10 @@ const RANS: u8 = 2;
 const ZSTD: u8 = 3;
 const ZSTD_DICTIONARY: u8 = 4;
 const WOVEN: u8 = 5;
+const ZSTD_PARTS: u8 = 6;
+
+/// The bytes of a long run that one zstd frame holds, where there is a dictionary.
+pub const PART_BYTES: usize = 8 * 1024;
 
 /// Below this many bytes no table of frequencies can earn itself back.
 pub(super) const CODED_BYTES_MIN: usize = 32;
@@ -31,8 +45,8 @@ pub(super) const CODED_BYTES_MIN: usize = 32;
 const ZSTD_BYTES_MIN: usize = 48;
 const SHORT_RUN: usize = 2048;
 
-/// A zstd frame is decoded whole, whichever row is wanted, and takes longer than
-/// all else: it must save so many bytes, and one in so many.
+/// A zstd frame takes longer to decode than all else: it must save so many bytes,
+/// and one in so many.
 const ZSTD_SAVING_MIN: usize = 24;
 const ZSTD_SAVING_OF: usize = 10;
 
@@ -116,12 +130,12 @@ impl Encoder<'_> {
         }
         let zstd_max = best.saturating_sub(ZSTD_SAVING_MIN.max(best / ZSTD_SAVING_OF));
         if bytes.len() >= ZSTD_BYTES_MIN && zstd_max > 0 && estimate::repeats(bytes) {
-            // Short runs gain nothing by a longer search.
-            let level = if bytes.len() < SHORT_RUN { self.level.min(1) } else { self.level };
-            let packed = self.ws.pack_zstd(level, None, bytes, &mut self.data);
+            let tag = self.push_zstd(bytes);
             let len = self.data.len() - before;
-            if packed.is_ok() && len < zstd_max {
-                self.push_tag(ZSTD, len);
+            if let Ok(tag) = tag
+                && len < zstd_max
+            {
+                self.push_tag(tag, len);
                 return;
             }
             self.data.truncate(before);
@@ -143,6 +157,32 @@ impl Encoder<'_> {
         }
         self.data.extend_from_slice(bytes);
         self.push_tag(STORED, bytes.len());
+    }
+
+    /// Appends `bytes` to the data as zstd has them; the tag that says how. What
+    /// is there is of no use if that failed.
+    fn push_zstd(&mut self, bytes: &[u8]) -> Result<u8, ZstdError> {
+        // Short runs gain nothing by a longer search.
+        if bytes.len() < SHORT_RUN {
+            self.ws.pack_zstd(self.level.min(1), None, bytes, &mut self.data)?;
+            return Ok(ZSTD);
+        }
+        let Some(dictionary) = self.dictionary else {
+            self.ws.pack_zstd(self.level, None, bytes, &mut self.data)?;
+            return Ok(ZSTD);
+        };
+        let (mut frames, mut last_len) = (Vec::new(), 0);
+        for part in bytes.chunks(PART_BYTES) {
+            if !frames.is_empty() {
+                varint::push(&mut self.data, last_len as u64);
+            }
+            let before = frames.len();
+            self.ws.pack_zstd(self.level, Some(dictionary), part, &mut frames)?;
+            last_len = frames.len() - before;
+        }
+        self.data.extend_from_slice(&frames);
+        self.needs_dictionary = true;
+        Ok(ZSTD_PARTS)
     }
 
     fn push_tag(&mut self, tag: u8, len: usize) {
@@ -183,7 +223,7 @@ impl Encoder<'_> {
 
 /// Appends to `out` text that a dictionary may help with: `[tag][varint raw
 /// length][varint coded length][coded]`. It is packed if that saves at least
-/// `saving_min` bytes.
+/// `saving_min` bytes; whether it needs the dictionary then.
 pub(super) fn push_text(
     ws: &mut Workspace,
     level: i32,
@@ -191,7 +231,7 @@ pub(super) fn push_text(
     text: &[u8],
     saving_min: usize,
     out: &mut Vec<u8>,
-) {
+) -> bool {
     let mut coded = Vec::new();
     let mut tag = STORED;
     if text.len() > saving_min {
@@ -207,6 +247,7 @@ pub(super) fn push_text(
     varint::push(out, text.len() as u64);
     varint::push(out, coded.len() as u64);
     out.extend_from_slice(coded);
+    tag == ZSTD_DICTIONARY
 }
 
 /// Takes what [`push_text`] wrote off the front of `bytes`, still packed.
@@ -339,10 +380,60 @@ impl Decoder<'_> {
             }
             ZSTD => {
                 self.spend(len)?;
+                let before = out.len();
                 unpack_zstd(self.ws, None, coded, len, out)?;
+                self.keep_sample(&out[before..]);
                 Ok(0)
             }
+            ZSTD_PARTS => self.take_parts(coded, len, wanted, out),
             _ => Err(MALFORMED),
+        }
+    }
+
+    /// Appends the parts that what is `wanted` lies in; where in the run they
+    /// begin.
+    fn take_parts(
+        &mut self,
+        mut coded: &[u8],
+        len: usize,
+        wanted: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, UnpackError> {
+        let dictionary = self.dictionary.clone().ok_or(MALFORMED)?;
+        let (first, end) = (wanted.start / PART_BYTES, wanted.end.div_ceil(PART_BYTES));
+        let (mut skipped, mut lens) = (0usize, Vec::new());
+        for part in 1..len.div_ceil(PART_BYTES) {
+            let frame_len = varint::take_len(&mut coded).ok_or(MALFORMED)?;
+            match part - 1 {
+                part if part < first => {
+                    skipped = skipped.checked_add(frame_len).ok_or(MALFORMED)?
+                }
+                part if part < end => lens.push(frame_len),
+                _ => {}
+            }
+        }
+        let mut frames = coded.get(skipped..).ok_or(MALFORMED)?;
+        let before = out.len();
+        let unpacked_len = len.min(end * PART_BYTES) - first * PART_BYTES;
+        self.spend(unpacked_len)?;
+        out.reserve(unpacked_len + PADDING);
+        for part in first..end {
+            let frame_len = lens.get(part - first).copied().unwrap_or(frames.len());
+            let (frame, rest) = frames.split_at_checked(frame_len).ok_or(MALFORMED)?;
+            frames = rest;
+            let part_len = PART_BYTES.min(len - part * PART_BYTES);
+            unpack_zstd(self.ws, Some(&dictionary), frame, part_len, out)?;
+        }
+        self.keep_sample(&out[before..]);
+        Ok(first * PART_BYTES)
+    }
+
+    /// Keeps what a dictionary can help with, if samples are wanted.
+    fn keep_sample(&mut self, run: &[u8]) {
+        if let Some(samples) = &mut self.samples
+            && run.len() >= SHORT_RUN
+        {
+            samples.push(run.to_vec());
         }
     }
 }

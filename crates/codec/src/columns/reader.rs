@@ -124,6 +124,14 @@ impl<'a> Reader<'a> {
         Ok(Rows { ids: self.ids, range, unpacked, raw_len: self.raw_len, memory_bytes })
     }
 
+    /// What a dictionary can help with: see [`samples`](super::samples).
+    pub(super) fn gather_samples(&mut self) -> Result<Vec<Vec<u8>>, UnpackError> {
+        self.dec.open_text()?;
+        self.dec.samples = Some(vec![self.dec.text.clone()]);
+        Unpacked::take(&mut self.dec, self.ids.len(), &(0..self.ids.len()))?;
+        Ok(self.dec.samples.take().unwrap_or_default())
+    }
+
     /// Gives the rows of `range` (clamped to the block), in order, to `visit`.
     pub fn visit(
         self,

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{NoDictionaries, WorkspaceConfig};
+use crate::{DictionarySource, NoDictionaries, WorkspaceConfig};
 
 const MAX: usize = 1 << 24;
 
@@ -20,8 +20,16 @@ fn block(rows: &[Owned]) -> RowBlock<'_> {
 
 /// The rows of `range`, from a reader that was just opened.
 fn rows_of(packed: &[u8], range: Range<usize>) -> Vec<Owned> {
+    rows_with(&NoDictionaries, packed, range)
+}
+
+fn rows_with(
+    dictionaries: &dyn DictionarySource,
+    packed: &[u8],
+    range: Range<usize>,
+) -> Vec<Owned> {
     let mut ws = Workspace::new(WorkspaceConfig::default());
-    let reader = Reader::open(&mut ws, packed, &NoDictionaries, MAX).unwrap();
+    let reader = Reader::open(&mut ws, packed, dictionaries, MAX).unwrap();
     let mut back = Vec::new();
     let visited = reader.visit(range, |row| {
         let fields = row.fields().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
@@ -259,4 +267,71 @@ fn many_equal_columns_come_back() {
         (i, 0, fields)
     };
     round_trip(&(0..10).map(row).collect::<Vec<_>>());
+}
+
+/// Rows of one text each, of words of a small vocabulary: each of them a little
+/// longer than the one before.
+fn documents(rows: usize, vocabulary: &[&str]) -> Vec<Owned> {
+    let mut x = 1u64;
+    let mut word = || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        vocabulary[(x >> 33) as usize % vocabulary.len()]
+    };
+    let mut text = |words| (0..words).map(|_| word()).collect::<Vec<_>>().join(" ").into_bytes();
+    (0..rows as u64).map(|i| (i, 0, vec![(b"text".to_vec(), text(i as usize / 2 + 5))])).collect()
+}
+
+const VOCABULARY: [&str; 12] = [
+    "invoice", "customer", "overdue", "the", "never", "paid", "back", "reminder", "of", "came",
+    "address", "unknown",
+];
+
+fn trained(rows: &[Owned]) -> Arc<Dictionary> {
+    let samples: Vec<&[u8]> = rows.iter().map(|(_, _, fields)| &fields[0].1[..]).collect();
+    Arc::new(Dictionary::train_with(&samples, 4096, 3, 1).unwrap().with_id(1))
+}
+
+#[test]
+fn long_texts_lie_in_parts_where_there_is_a_dictionary() {
+    let rows = documents(160, &VOCABULARY);
+    let dictionary = trained(&rows);
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let mut packed = Vec::new();
+    pack_rows(&mut ws, 3, Some(&dictionary), &block(&rows), &mut packed).unwrap();
+    assert_eq!(dictionary_id(&packed), Ok(Some(1)));
+    assert_eq!(rows_with(&dictionary, &packed, 0..usize::MAX), rows);
+    for row in 0..rows.len() {
+        assert_eq!(rows_with(&dictionary, &packed, row..row + 1), &rows[row..=row]);
+    }
+    // One row needs a part or two of what all take.
+    let mut held = |range| {
+        let reader = Reader::open(&mut ws, &packed, &dictionary, MAX).unwrap();
+        reader.unpack(range).unwrap().memory_bytes()
+    };
+    assert!(held(0..1) + 2 * PART_BYTES < held(0..usize::MAX));
+    let without = Reader::open(&mut ws, &packed, &NoDictionaries, MAX);
+    assert!(matches!(without, Err(UnpackError::MissingDictionary(1))));
+    let gathered = samples(&mut ws, &packed, &dictionary, MAX).unwrap();
+    let all: Vec<u8> = rows.iter().flat_map(|(_, _, fields)| fields[0].1.clone()).collect();
+    assert!(gathered.contains(&all));
+    // Damaged anywhere, they are other rows or an error.
+    for at in 0..packed.len() {
+        let mut damaged = packed.clone();
+        damaged[at] ^= 1 << (at % 8);
+        if let Ok(reader) = Reader::open(&mut ws, &damaged, &dictionary, MAX) {
+            let _ = reader.unpack(at % 160..at % 160 + 1);
+        }
+    }
+}
+
+#[test]
+fn a_dictionary_that_helps_nowhere_is_not_named() {
+    let dictionary = trained(&documents(160, &VOCABULARY));
+    let row = |i: u64| (i, 0, vec![(b"n".to_vec(), (i * i).to_string().into_bytes())]);
+    let rows: Vec<Owned> = (0..200).map(row).collect();
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let mut packed = Vec::new();
+    pack_rows(&mut ws, 3, Some(&dictionary), &block(&rows), &mut packed).unwrap();
+    assert_eq!(dictionary_id(&packed), Ok(None));
+    assert_eq!(rows_of(&packed, 0..usize::MAX), rows);
 }

@@ -260,9 +260,9 @@ fn sample<'a>(values: &[&'a [u8]]) -> Vec<&'a [u8]> {
 /// Tries both ways on a sample of so many rows.
 fn pays(enc: &mut Encoder<'_>, tag: u8, sample: &Cut<'_>, rows: usize, place: Place) -> bool {
     let values = sample.texts.values;
-    let mut cut = Encoder::new(enc.ws, enc.level);
+    let mut cut = Encoder::new(enc.ws, enc.level, enc.dictionary);
     sample.push(&mut cut, tag, Place { trial: true, ..place });
-    let mut plain = Encoder::new(cut.ws, enc.level);
+    let mut plain = Encoder::new(cut.ws, enc.level, enc.dictionary);
     plain.push_plain(values);
     let plain_len = plain.meta.len() + plain.data.len() + plain.text.len();
     // Constant text is paid once a block, not once a sample.

@@ -1,12 +1,13 @@
 //! A stream's dictionary: what its blocks have in common, for blocks of few
-//! entries, which hold little to learn from themselves.
+//! entries, which hold little to learn from themselves, and for long texts, which
+//! are packed in parts so that one entry is read without the rest.
 //!
 //! A dictionary belongs to one stream and is trained in three steps of which
 //! only the first and last need the stream: samples are copied out
 //! ([`dictionary_samples`](Stream::dictionary_samples)), trained and judged on
 //! blocks held back ([`DictionarySamples::train`]), and adopted. In columns it
-//! serves what is the same from block to block: names, constants, templates.
-//! That matters where blocks are of few entries.
+//! serves what is the same from block to block: names, constants, templates, and
+//! the words of texts.
 //!
 //! Cost: samples share the raw blocks and copy packed ones, some hundred kilobytes
 //! at most; a dictionary is held once for a stream and its copies.
@@ -27,6 +28,9 @@ const DICTIONARY_RETRY: usize = 8;
 const SAMPLE_BLOCKS: usize = 20;
 /// ... of which one in so many is held back, to judge the dictionary by.
 const HELD_BACK_ONE_IN: usize = 5;
+/// What of the packed bytes may be paid for reading one entry of long texts
+/// several times quicker.
+const QUICK_READS_ONE_IN: usize = 16;
 /// Training looks at pieces of blocks, so that a dictionary gathers what recurs
 /// throughout a block and not only what is at its start.
 const SAMPLE_BYTES: usize = 2048;
@@ -95,31 +99,61 @@ struct SampleBlock {
 impl DictionarySamples {
     /// Trains a dictionary and keeps it if it is worth its memory: over all the
     /// stream's blocks, going by those held back, it must save more than it
-    /// takes itself. Tens of milliseconds for each megabyte of samples.
+    /// takes itself. Where it lets long texts be read in parts, it may cost a
+    /// sixteenth. Tens of milliseconds for each megabyte of samples.
     pub fn train(&self, ws: &mut Workspace, params: &PackParams) -> Option<Dictionary> {
-        let texts = self.texts(ws).ok()?;
-        let (held_back, train): (Vec<_>, Vec<_>) =
-            texts.iter().enumerate().partition(|(at, _)| (at + 1).is_multiple_of(HELD_BACK_ONE_IN));
-        let pieces: Vec<&[u8]> =
-            train.iter().flat_map(|(_, block)| block.chunks(SAMPLE_BYTES)).collect();
+        let blocks = self.samples(ws).ok()?;
+        let (held_back, train): (Vec<_>, Vec<_>) = blocks
+            .iter()
+            .enumerate()
+            .partition(|(at, _)| (at + 1).is_multiple_of(HELD_BACK_ONE_IN));
+        let pieces: Vec<&[u8]> = train
+            .iter()
+            .flat_map(|(_, block)| &block.texts)
+            .flat_map(|text| text.chunks(SAMPLE_BYTES))
+            .collect();
         let dictionary =
             Dictionary::train(&pieces, params.dictionary_bytes, params.level).ok()?.with_id(1);
-        let mut room = Vec::new();
         let (mut with, mut without) = (0, 0);
         for (_, block) in &held_back {
-            room.clear();
-            ws.pack(Codec::Zstd, params.level, None, block, &mut room).ok()?;
-            without += room.len();
-            room.clear();
-            ws.pack(Codec::Zstd, params.level, Some(&dictionary), block, &mut room).ok()?;
-            with += room.len();
+            with += block.packed_len(ws, params.level, Some(&dictionary))?;
+            without += block.packed_len(ws, params.level, None)?;
         }
-        let saved = without.saturating_sub(with) / held_back.len().max(1) * self.of;
-        (saved > dictionary.memory_bytes()).then_some(dictionary)
+        let of_all = |held: usize| held / held_back.len().max(1) * self.of;
+        let has_long_texts = held_back.iter().any(|(_, block)| block.has_long_texts());
+        let price = if has_long_texts { of_all(without) / QUICK_READS_ONE_IN } else { 0 };
+        (of_all(with) + dictionary.memory_bytes() < of_all(without) + price).then_some(dictionary)
     }
 
-    fn texts(&self, ws: &mut Workspace) -> Result<Vec<Vec<u8>>, StreamError> {
-        self.blocks.iter().map(|block| block.text(&self.family, ws)).collect()
+    fn samples(&self, ws: &mut Workspace) -> Result<Vec<Samples>, StreamError> {
+        self.blocks.iter().map(|block| block.samples(&self.family, ws)).collect()
+    }
+}
+
+/// What a dictionary could help with in one block.
+struct Samples {
+    texts: Vec<Vec<u8>>,
+    /// The bytes that are packed as one where there is a dictionary.
+    part_bytes: usize,
+}
+
+impl Samples {
+    fn has_long_texts(&self) -> bool {
+        self.texts.iter().any(|text| text.len() > self.part_bytes)
+    }
+
+    fn packed_len(
+        &self,
+        ws: &mut Workspace,
+        level: i32,
+        dictionary: Option<&Dictionary>,
+    ) -> Option<usize> {
+        let part_bytes = dictionary.map_or(usize::MAX, |_| self.part_bytes);
+        let mut room = Vec::new();
+        for part in self.texts.iter().flat_map(|text| text.chunks(part_bytes)) {
+            ws.pack(Codec::Zstd, level, dictionary, part, &mut room).ok()?;
+        }
+        Some(room.len())
     }
 }
 
@@ -129,11 +163,11 @@ impl SampleBlock {
         Self { data: block.data.clone(), raw_bytes, kept: block.kept() }
     }
 
-    /// What a dictionary could help with in the block: the rows, or the text of
-    /// the columns.
-    fn text(&self, family: &Family, ws: &mut Workspace) -> Result<Vec<u8>, StreamError> {
+    /// What a dictionary could help with: the rows, or the texts in the columns.
+    fn samples(&self, family: &Family, ws: &mut Workspace) -> Result<Samples, StreamError> {
+        let of_rows = |rows| Samples { texts: vec![rows], part_bytes: usize::MAX };
         let bytes = match &self.data {
-            Data::Pending(raw) | Data::Raw(raw) => return Ok(raw.to_vec()),
+            Data::Pending(raw) | Data::Raw(raw) => return Ok(of_rows(raw.to_vec())),
             Data::Packed { bytes, .. } => bytes,
         };
         let mut room = Vec::new();
@@ -141,11 +175,13 @@ impl SampleBlock {
             Form::Rows(packed) => {
                 let mut rows = Vec::new();
                 unpack_rows(packed, self.raw_bytes, family, ws, &mut rows)?;
-                Ok(rows)
+                Ok(of_rows(rows))
             }
             Form::Columns(packed) => {
-                columns::text(ws, packed, family, columns_raw_max(self.raw_bytes, self.kept))
-                    .map_err(|_| StreamError::Damaged)
+                let raw_len_max = columns_raw_max(self.raw_bytes, self.kept);
+                let texts = columns::samples(ws, packed, family, raw_len_max);
+                let texts = texts.map_err(|_| StreamError::Damaged)?;
+                Ok(Samples { texts, part_bytes: columns::PART_BYTES })
             }
         }
     }
@@ -187,19 +223,24 @@ impl Stream {
         Some(DictionarySamples { blocks, family: sealed.family().clone(), of })
     }
 
-    /// Packs with `dictionary` from now on; `None` says that none was worth it,
-    /// and the stream will ask again when it is much longer. A stream that has
-    /// a dictionary keeps it.
-    pub fn adopt_dictionary(&mut self, dictionary: Option<Dictionary>) {
+    /// Packs with what was trained on `samples` from now on, and what was packed
+    /// before it once more; `None` says that no dictionary was worth it for the
+    /// blocks there were, and the stream will ask again when it is much longer. A
+    /// stream that has a dictionary keeps it.
+    pub fn adopt_dictionary(
+        &mut self,
+        dictionary: Option<Dictionary>,
+        samples: &DictionarySamples,
+    ) {
         let Some(sealed) = &mut self.sealed else { return };
-        let blocks = sealed.index().len();
         let family = sealed.family_mut();
         match dictionary {
             Some(dictionary) if family.dictionary.is_none() => {
                 family.dictionary = Some(Arc::new(dictionary.with_id(1)));
+                sealed.try_again();
             }
             Some(_) => {}
-            None => family.train_at = Some(blocks.saturating_mul(DICTIONARY_RETRY)),
+            None => family.train_at = Some(samples.of * DICTIONARY_RETRY),
         }
     }
 }
@@ -212,18 +253,20 @@ impl DictionarySamples {
         ws: &mut Workspace,
         params: &PackParams,
     ) -> Option<Dictionary> {
-        let texts = self.texts(ws).unwrap();
-        let pieces: Vec<&[u8]> = texts.iter().flat_map(|block| block.chunks(64)).collect();
+        let blocks = self.samples(ws).unwrap();
+        let texts = blocks.iter().flat_map(|block| &block.texts);
+        let pieces: Vec<&[u8]> = texts.flat_map(|text| text.chunks(64)).collect();
         Dictionary::train_with(&pieces, params.dictionary_bytes, params.level, 1).ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Shape;
     use super::super::pack::tests::packed;
+    use super::super::{Shape, StreamId, StreamScratch};
     use super::*;
     use snug_codec::WorkspaceConfig;
+    use std::ops::ControlFlow;
 
     #[test]
     fn a_dictionary_is_kept_where_it_pays_and_only_there() {
@@ -237,12 +280,57 @@ mod tests {
         assert!(alike.wants_dictionary());
         let samples = alike.dictionary_samples().unwrap();
         let dictionary = samples.train(&mut ws, &params);
-        let samples = constant.dictionary_samples();
-        assert!(samples.is_none_or(|samples| samples.train(&mut ws, &params).is_none()));
+        let of_constant = constant.dictionary_samples();
+        assert!(of_constant.is_none_or(|samples| samples.train(&mut ws, &params).is_none()));
         let mut stream = alike;
         let pays = dictionary.is_some();
-        stream.adopt_dictionary(dictionary);
+        stream.adopt_dictionary(dictionary, &samples);
         assert!(!stream.wants_dictionary());
         assert_eq!(pays, stream.sealed.as_ref().unwrap().family().current().is_some());
+    }
+
+    #[test]
+    fn what_was_packed_before_the_dictionary_is_packed_with_it() {
+        let words = ["invoice", "customer", "overdue", "never", "paid", "reminder", "unknown"];
+        let value = |ms: u64| {
+            let mut x = ms;
+            let mut word = || {
+                x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(ms);
+                words[(x >> 33) as usize % words.len()]
+            };
+            (0..120).map(|_| word()).collect::<Vec<_>>().join(" ").into_bytes()
+        };
+        let mut stream = packed(&Shape::default(), value);
+        let blocks = stream.memory().packed_blocks;
+        let (mut ws, params) = (Workspace::new(WorkspaceConfig::default()), PackParams::default());
+        let samples = stream.dictionary_samples().unwrap();
+        // Of a stream so short it would cost more than quick reads are worth.
+        assert!(blocks < 200 && samples.train(&mut ws, &params).is_none());
+        let of_a_long_stream = DictionarySamples { of: 200 * blocks, ..samples };
+        let dictionary = of_a_long_stream.train(&mut ws, &params);
+        assert!(dictionary.is_some());
+        stream.adopt_dictionary(dictionary, &of_a_long_stream);
+        assert_eq!(stream.pending_work(), blocks);
+        stream.pack_some(&mut ws, &params, usize::MAX);
+        let sealed = stream.sealed.as_ref().unwrap();
+        let with_it = |block: &Block| {
+            let Data::Packed { bytes, .. } = &block.data else { return false };
+            match form(bytes.joined(&mut Vec::new())).unwrap() {
+                Form::Columns(packed) => columns::dictionary_id(packed).unwrap() == Some(1),
+                Form::Rows(_) => false,
+            }
+        };
+        assert!(sealed.index().iter().all(with_it));
+        let mut seen = 0;
+        let mut scratch = StreamScratch::new();
+        let all = (StreamId::MIN, StreamId::MAX);
+        stream
+            .range(all.0, all.1, false, &mut scratch, |id, mut fields| {
+                seen += 1;
+                assert_eq!(fields.next().unwrap().1, value(id.ms));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(seen, 2000);
     }
 }

@@ -374,7 +374,7 @@ impl Pair {
                 // A dictionary is adopted whether or not it is worth it here.
                 if let Some(samples) = self.stream.dictionary_samples() {
                     let dictionary = samples.train_regardless(&mut self.ws, &self.params);
-                    self.stream.adopt_dictionary(dictionary);
+                    self.stream.adopt_dictionary(dictionary, &samples);
                 }
             }
         }
