@@ -93,6 +93,7 @@ def test_reads_of_all_kinds(both, kind):
     let_it_pack()
     rng = random.Random(kind + "reads")
     both.same(("XLEN", "s"), ("XRANGE", "s", "-", "+"), ("XREVRANGE", "s", "+", "-"))
+    both.same(("DEBUG", "DIGEST-VALUE", "s"), ("DEBUG", "DIGEST"))
     reads = []
     for _ in range(25):
         a, b = sorted(rng.choices(range(len(ids)), k=2))
@@ -114,8 +115,9 @@ def test_deleting_and_trimming(both, kind):
     gone = rng.sample(ids, 400)
     for start in range(0, 400, 50):
         both.same(("XDEL", "s", *gone[start : start + 50]), ("XDEL", "s", gone[start]), ("XLEN", "s"))
-    both.same(("XRANGE", "s", "-", "+"))
+    both.same(("XRANGE", "s", "-", "+"), ("DEBUG", "DIGEST-VALUE", "s"))
     let_it_pack()
+    both.same(("DEBUG", "DIGEST-VALUE", "s"))
     both.same(("XTRIM", "s", "MAXLEN", 800), ("XRANGE", "s", "-", "+"))
     both.same(("XTRIM", "s", "MINID", ids[1000]), ("XRANGE", "s", "-", "+"))
     first = both.same(("XRANGE", "s", "-", "+", "COUNT", "1"))

@@ -44,6 +44,23 @@ def test_a_string_is_packed_and_unpacked_on_demand(server):
         assert c.call("SNUG", "DICTIONARIES") == ("*", [])
 
 
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("server", [NEVER], indirect=True)
+def test_its_digest_is_that_of_what_was_packed_and_no_read(server, large):
+    with server.connect() as c:
+        value = VALUE * (300 if large else 1)
+        c.call("SET", "key", value)
+        raw = c.call("DEBUG", "DIGEST"), c.call("DEBUG", "DIGEST-VALUE", "key")
+        assert c.call("SNUG", "PACK", "key") == (":", 1)
+        before = about(c, "key")
+        assert before[b"packed-bytes"] < len(value)
+        for _ in range(5):
+            assert (c.call("DEBUG", "DIGEST"), c.call("DEBUG", "DIGEST-VALUE", "key")) == raw
+        assert about(c, "key") == before
+        c.call("APPEND", "key", "x")
+        assert c.call("DEBUG", "DIGEST") != raw[0]
+
+
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
 def test_the_third_read_makes_it_raw(server):
     with server.connect() as c:

@@ -6,6 +6,7 @@
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands;
+use crate::commands::digest;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
@@ -34,6 +35,17 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     let name = args.bytes(1).to_ascii_lowercase();
     match (name.as_slice(), args.len()) {
         (b"help", 2) => help(out),
+        (b"digest", 2) => {
+            let digest = digest::of_all(cx)?;
+            out.w().simple(&digest.to_string());
+        }
+        (b"digest-value", _) => {
+            out.w().array(args.len() - 2);
+            for key in args.iter_from(2) {
+                let digest = digest::of_value(cx, key)?;
+                out.w().simple(&digest.to_string());
+            }
+        }
         (b"populate", 3..=5) => populate(cx, args, out)?,
         (b"sleep", 3) => sleep(cx, args.bytes(2), out),
         (b"object", 3 | 4) => object(cx, args, out)?,
@@ -250,6 +262,14 @@ fn protocol(args: Args<'_>, out: &mut Out) -> Result<(), Error> {
 
 fn help(out: &mut Out) {
     let lines = [
+        (
+            "DIGEST",
+            "Answer with 40 hex digits of the whole dataset, after a pass over all of it; zeros if it is empty.",
+        ),
+        (
+            "DIGEST-VALUE [<key> ...]",
+            "Answer with 40 hex digits of each key's value; zeros if there is none.",
+        ),
         ("ERROR <string>", "Answer with this error."),
         ("HTSTATS <dbid>", "Describe the slots of a database."),
         ("LOG <message>", "Write a message to the log."),
