@@ -360,10 +360,44 @@ def test_who_monitors_uses_no_keys(running):
     assert monitor.call("MONITOR") == ("+", b"OK")
     flags = [line.split(b" flags=")[1].split(b" ")[0] for line in other.call("CLIENT", "LIST")[1].splitlines() if b"cmd=monitor" in line]
     assert flags == [b"O"]
-    for command in (["GET", "k"], ["SET", "k", "v"]):
+    for command in (["GET", "k"], ["SET", "k", "v"], ["PUBLISH", "c", "m"], ["SPUBLISH", "c", "m"]):
         assert monitor.call(*command) == ("-", b"ERR Replica can't interact with the keyspace")
     assert monitor.call("RESET") == ("+", b"RESET")
     assert monitor.call("GET", "k")[0] == "$"
+    assert monitor.call("PUBLISH", "c", "m") == (":", 0)
+
+
+def test_who_monitors_sees_its_own_commands_after_their_replies(running):
+    monitor, other = running.connect(), running.connect()
+
+    def sees(*words):
+        assert monitor.frame()[1].endswith(b"] " + b" ".join(b'"%s"' % word for word in words))
+
+    assert monitor.call("MONITOR") == ("+", b"OK")
+    assert monitor.call("ECHO", "a") == ("$", b"a")
+    sees(b"ECHO", b"a")
+    assert monitor.call("MULTI") == ("+", b"OK")
+    sees(b"MULTI")
+    assert monitor.call("ECHO", "b") == ("+", b"QUEUED")
+    assert monitor.call("PUBLISH", "c", "m") == ("-", b"ERR Replica can't interact with the keyspace")
+    assert monitor.call("EXEC")[0] == "-"
+    sees(b"EXEC")
+    monitor.call("MULTI")
+    sees(b"MULTI")
+    monitor.call("ECHO", "c")
+    assert monitor.call("EXEC") == ("*", [("$", b"c")])
+    sees(b"ECHO", b"c")
+    sees(b"EXEC")
+    monitor.send("CLIENT", "REPLY", "SKIP")
+    sees(b"CLIENT", b"REPLY", b"SKIP")
+    monitor.send("ECHO", "unseen")
+    monitor.send("CLIENT", "REPLY", "OFF")
+    monitor.send("ECHO", "unseen")
+    assert monitor.call("CLIENT", "REPLY", "ON") == ("+", b"OK")
+    sees(b"CLIENT", b"REPLY", b"ON")
+    assert other.call("ECHO", "d") == ("$", b"d")
+    sees(b"ECHO", b"d")
+    assert monitor.call("QUIT") == ("+", b"OK")
 
 
 def test_monitor_hides_user_and_password_and_nothing_else(running):

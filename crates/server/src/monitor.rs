@@ -1,12 +1,13 @@
 //! What is known of executed commands: calls and time by command, errors by
 //! code, the slow log, and the clients that `MONITOR` them.
 
-use crate::client::Shared;
+use crate::client::{ReplyMode, Shared};
 use crate::command::{Command, flags};
 use crate::commands;
 use crate::config::{self, Param};
 use crate::context::{Args, Context};
 use crate::latency::{Events, Histogram, Times};
+use crate::pubsub;
 use crate::server::unix_ms;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
@@ -102,7 +103,8 @@ impl Monitor {
         self.followed.store(!followers.is_empty(), Relaxed);
     }
 
-    /// Shows a command to all who follow. One that does not read is cut off.
+    /// Shows a command to all who follow; to its own client after the reply, unless
+    /// that client is sent none. One that does not read is cut off.
     #[cold]
     fn show(&self, cx: &Context<'_>, args: Args<'_>) {
         let line = shown(cx, args);
@@ -110,7 +112,13 @@ impl Monitor {
         let mut followers = self.followers.lock();
         followers.retain(|follower| {
             let Some(client) = follower.upgrade() else { return false };
-            if client.id != cx.client.id() {
+            if client.id == cx.client.id() {
+                let is_told = !cx.client.close
+                    && matches!(cx.client.reply, ReplyMode::On | ReplyMode::SkipNext);
+                if is_told {
+                    pubsub::tell_own(client.id, &line);
+                }
+            } else {
                 let waiting = client.push(&line) + client.figures.output_bytes.load(Relaxed);
                 if limit > 0 && waiting > limit {
                     client.kill();

@@ -98,6 +98,17 @@ pub(crate) fn has_own() -> bool {
     ANY_OWN.get()
 }
 
+/// Has the caller of the command that this thread executes sent this after the reply,
+/// if it is this client; whether it is.
+pub(crate) fn tell_own(client: u64, encoded: &[u8]) -> bool {
+    let is_own = CALLER.get() == client;
+    if is_own {
+        OWN.with_borrow_mut(|own| own.extend_from_slice(encoded));
+        ANY_OWN.set(true);
+    }
+    is_own
+}
+
 /// Takes what the command published to its own caller.
 pub(crate) fn take_own() -> Vec<u8> {
     ANY_OWN.set(false);
@@ -240,15 +251,12 @@ fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usi
     };
     let (mut resp2, mut resp3) = (None, None);
     let hard = server.config.output_limits().pubsub.hard;
-    let caller = CALLER.get();
     for subscriber in subscribers {
         let encoded = match subscriber.figures.resp.load(Relaxed) {
             3 => resp3.get_or_insert_with(|| encode(Protocol::Resp3)),
             _ => resp2.get_or_insert_with(|| encode(Protocol::Resp2)),
         };
-        if subscriber.id == caller {
-            OWN.with_borrow_mut(|own| own.extend_from_slice(encoded));
-            ANY_OWN.set(true);
+        if tell_own(subscriber.id, encoded) {
             continue;
         }
         let waiting = subscriber.push(encoded) + subscriber.figures.output_bytes.load(Relaxed);

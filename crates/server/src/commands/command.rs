@@ -356,7 +356,7 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     Ok(())
 }
 
-/// The names of flags, as clients read them.
+/// The names of flags, as clients read them. Redis 7 shows no `may_replicate`.
 const FLAG_NAMES: &[(u32, &str)] = &[
     (WRITE, "write"),
     (READONLY, "readonly"),
@@ -371,7 +371,6 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (SKIP_SLOWLOG, "skip_slowlog"),
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
-    (MAY_REPLICATE, "may_replicate"),
     (MOVABLE_KEYS, "movablekeys"),
     (ALLOW_BUSY, "allow_busy"),
     (NO_ASYNC_LOADING, "no_async_loading"),

@@ -8,7 +8,7 @@ use crate::out::Out;
 use crate::pubsub::{Subject, names_of, tell};
 
 const SUBSCRIBING: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
-const PUBLISHING: u32 = PUBSUB | LOADING | STALE | FAST;
+const PUBLISHING: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
 const ASKING: u32 = PUBSUB | LOADING | STALE;
 
 pub(crate) const COMMANDS: &[Command] = &[
