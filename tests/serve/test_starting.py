@@ -112,7 +112,7 @@ BAD_FLAGS = [
 OWN_BAD_FLAGS = [
     ["--workers", "65"], ["--workers", "many"], ["--workers", "-1"], ["--pack", "maybe"], ["--pack-min-saving", "101"],
     ["--pack-min-size", "-1"], ["--pack-level", "99"], ["--pack-nosuch", "1"], ["nosuch-file.conf"], ["--dir", "/nonexistent/folder"],
-    ["--bind", "not an address"], ["--bind", "203.0.113.77"],
+    ["--bind", "not an address"], ["--bind", "203.0.113.77"], ["--aclfile", "users.acl"], ["--replicaof", "127.0.0.1 6379"],
 ]  # fmt: skip
 
 
@@ -134,6 +134,14 @@ def test_bad_flags_are_refused_in_one_clear_line(target, flags):
     named = flags[0].lstrip("-")
     assert named in said[0] or flags[-1] in said[0], f"{said[0]!r} names neither {named!r} nor its value"
     assert "panicked" not in said[0]
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("perm", [[], ["--unixsocketperm", "700"]], ids=["alone", "with its permissions"])
+def test_a_unix_socket_is_refused_rather_than_left_out(target, tmp_path, perm):
+    path = str(tmp_path / "socket")
+    said = refused(target.server("--unixsocket", path, *perm))
+    assert len(said) == 1 and said[0].endswith(f"{path}': not supported yet, so it must be empty"), said
 
 
 GOOD_FILE = """

@@ -439,6 +439,9 @@ impl Param {
 }
 
 fn one_of(words: &[&str]) -> String {
+    if words == [""] {
+        return "not supported yet, so it must be empty".into();
+    }
     format!("argument(s) must be one of the following: {}", words.join(", "))
 }
 
