@@ -1,6 +1,7 @@
 """Strings are packed as they cool: what the SNUG commands say and do, and that
 many clients at once read what they wrote while everything is packed under them."""
 
+import os
 import random
 import threading
 
@@ -174,3 +175,19 @@ def test_what_waits_and_how_long_it_takes_is_told(server):
         assert 0 < int(info["pack_slice_longest_usec"]) and 0 <= float(info["pack_pass_seconds"]) < 60
         assert 0 <= float(info["pack_pass_progress"]) <= 1
         assert info["values_damaged"] == "0"
+
+
+def test_what_packing_waits_for_a_processor_is_no_cpu_time(target):
+    """Four workers that pack on one processor mostly wait for it, within their slices."""
+    server = target.start(*AT_ONCE, "--pack-level", "19", "--pack-cpu-percent", "100", workers=4)
+    try:
+        for thread in os.listdir(f"/proc/{server.pid}/task"):
+            os.sched_setaffinity(int(thread), [min(os.sched_getaffinity(0))])
+        with server.connect() as c:
+            c.pipeline([("SET", f"doc:{n}", document(random.Random(n)) * 100) for n in range(5000)])
+            until(lambda: int(server.info()["strings_packed"]) >= 5000)
+        info = server.info()
+        packed, used = int(info["pack_cpu_milliseconds"]), (float(info["used_cpu_user"]) + float(info["used_cpu_sys"])) * 1000
+        assert 0.1 * used < packed <= used
+    finally:
+        server.stop()

@@ -150,16 +150,20 @@ impl Cooler {
         let (params, period) = (params(server), self.period(server));
         let at_once = packs_at_once(server);
         let mut packed_for = Duration::ZERO;
+        // When packing began, by the clock and by this thread's CPU time.
+        let mut first = None;
         let more = loop {
             // Small and large strings take turns: neither waits for the other.
             let has_large = self.work.is_some() || !self.large.is_empty();
             if has_large && std::mem::replace(&mut self.large_next, false) {
                 let started = Instant::now();
+                first.get_or_insert_with(|| (started, slices::thread_cpu()));
                 self.work_on_large(server, session);
                 packed_for += started.elapsed();
                 break true;
             } else if let Some(candidate) = self.waiting.pop() {
                 let started = Instant::now();
+                first.get_or_insert_with(|| (started, slices::thread_cpu()));
                 self.pack(server, session, &candidate, &params);
                 packed_for += started.elapsed();
             } else if !self.cooling.is_done() && self.is_behind(period) {
@@ -177,7 +181,14 @@ impl Cooler {
                 break true;
             }
         };
-        server.stats.add(Stat::pack_microseconds, packed_for.as_micros() as u64);
+        if let Some((started, cpu)) = first {
+            // Walking and packing take turns too short to read this clock at each:
+            // its time is divided among them as the time that passed is.
+            let used = slices::thread_cpu().saturating_sub(cpu);
+            let share = packed_for.div_duration_f64(started.elapsed()).min(1.0);
+            let used = used.mul_f64(share);
+            server.stats.add(Stat::pack_microseconds, used.as_micros() as u64);
+        }
         let (progress, left) = (self.cooling.progress(), self.cooling.left() + self.awaiting);
         let passes = &server.timings.of(self.worker).passes;
         passes.is_at(server.uptime_ms(), progress, left, self.waiting.len());

@@ -858,7 +858,7 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
     );
     scrape.counter(
         "snug_pack_cpu_seconds",
-        "Of this, time in codecs.",
+        "CPU time that the sweepers took to pack and unpack; waiting left out, and training.",
         seconds(Stat::pack_microseconds),
     );
     let help = "How short memory is: 0 below 75 percent of the limit, 1 from 95 percent on.";

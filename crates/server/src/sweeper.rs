@@ -186,7 +186,10 @@ impl Sweeper {
 
     /// Packs sealed blocks for a slice; whether there are more.
     fn pack(&mut self, server: &Server, session: &mut Session, slice: Duration) -> bool {
-        let began = Instant::now();
+        if self.packing.is_none() && !self.may_have_blocks {
+            return false;
+        }
+        let (began, cpu) = (Instant::now(), slices::thread_cpu());
         let more = loop {
             if self.packing.is_none() {
                 if !self.may_have_blocks {
@@ -214,7 +217,8 @@ impl Sweeper {
                 break true;
             }
         };
-        server.stats.add(Stat::pack_microseconds, began.elapsed().as_micros() as u64);
+        let used = slices::thread_cpu().saturating_sub(cpu);
+        server.stats.add(Stat::pack_microseconds, used.as_micros() as u64);
         more
     }
 
