@@ -9,6 +9,7 @@ use crate::worker;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use socket2::Socket;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -75,7 +76,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     server.eviction_configured();
     let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
     let addresses = server.listening.apply(&server.config)?;
-    let admin = listen_for_admin(&server)?;
+    let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;
     snug_store::memory::tune();
     allow_huge_pages(&server.config);
     crate::trainer::start(&server).map_err(|e| format!("could not start the trainer: {e}"))?;
@@ -93,10 +94,10 @@ fn start(flags: &[String]) -> Result<(), String> {
         });
         threads.push(thread.map_err(|e| format!("could not start a worker: {e}"))?);
     }
-    if !admin.is_empty() {
-        crate::admin::start(&server, admin)
+    if !admin_sockets.is_empty() {
+        crate::admin::start(&server, admin_sockets)
             .map_err(|e| format!("could not start the admin port: {e}"))?;
-        say_where_admin_is(&server.config);
+        say_where_admin_is(&server.config, &admin_addresses);
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
@@ -108,8 +109,8 @@ fn start(flags: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The admin port's sockets, if it is wanted, and its token.
-fn listen_for_admin(server: &Server) -> Result<Vec<Socket>, String> {
+/// The admin port's addresses and the sockets there, none unless it is wanted, and its token.
+fn listen_for_admin(server: &Server) -> Result<(Vec<SocketAddr>, Vec<Socket>), String> {
     let config = &server.config;
     let addresses = listening::addresses(config, Param::AdminBind, Param::AdminPort)?;
     if !addresses.is_empty() && config.text(Param::AdminToken).is_empty() {
@@ -119,13 +120,12 @@ fn listen_for_admin(server: &Server) -> Result<Vec<Socket>, String> {
         let socket = listening::listen(address, 128, false);
         socket.map_err(|e| format!("admin-port: can't bind to {address}: {e}"))
     });
-    sockets.collect()
+    let sockets = sockets.collect::<Result<_, _>>()?;
+    Ok((addresses, sockets))
 }
 
 /// Says in the log where the admin port listens, and what it asks for.
-fn say_where_admin_is(config: &Config) {
-    let addresses = listening::addresses(config, Param::AdminBind, Param::AdminPort);
-    let addresses = addresses.unwrap_or_default();
+fn say_where_admin_is(config: &Config, addresses: &[SocketAddr]) {
     if config.text(Param::AdminToken).is_empty() {
         let file = config.text(Param::AdminTokenFile);
         let file = std::path::absolute(&file).unwrap_or_else(|_| file.into());
