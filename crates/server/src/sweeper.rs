@@ -79,7 +79,6 @@ impl Default for Tools {
 struct Packing {
     db: usize,
     key: Vec<u8>,
-    raw_bytes: usize,
     params: PackParams,
     /// Worked on it so far.
     took: Duration,
@@ -248,10 +247,9 @@ impl Sweeper {
             if trains && stream.wants_dictionary() {
                 server.trainer.ask(stream, params, db, &name);
             }
-            stream.pack_job()
+            stream.pack_job(&streams::shape(server))
         });
         let job = job.flatten()?;
-        let raw_bytes = job.raw_bytes();
         let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
         let mut tools = self.tools.take().unwrap_or_default();
         let work = Box::pin(async move {
@@ -259,7 +257,7 @@ impl Sweeper {
             let outcome = job.run_in_slices(workspace, &params, room, &pace, slice_ns).await;
             (outcome, tools)
         });
-        Some(Packing { db, key: name, raw_bytes, params, took: Duration::ZERO, work })
+        Some(Packing { db, key: name, params, took: Duration::ZERO, work })
     }
 }
 
@@ -268,7 +266,7 @@ fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: P
     if outcome.is_damaged() {
         server.damaged(&streams::DAMAGED);
     }
-    let packed_bytes = outcome.packed_bytes();
+    let (raw, packed_bytes) = (outcome.raw_bytes(), outcome.packed_bytes());
     let stat = if packed_bytes.is_some() { Stat::packed_blocks } else { Stat::pack_rejected };
     let batch = session.enter(unix_ms());
     let key = batch.key(&packing.key);
@@ -278,7 +276,6 @@ fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: P
         server.stats.add(stat, 1);
         if let Some(packed) = packed_bytes {
             let (codec, level) = (packing.params.codec, packing.params.level);
-            let raw = packing.raw_bytes;
             server.timings.packed(Type::Stream, codec, level, "unknown", raw, packed);
         }
     }

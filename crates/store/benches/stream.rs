@@ -95,7 +95,7 @@ fn memory_table(sets: &[(&str, Vec<Entry>)]) {
             let mut ws = Workspace::new(WorkspaceConfig::for_level(level));
             let params = PackParams { level, ..PackParams::default() };
             let start = CpuTime::now();
-            stream.pack_some(&mut ws, &params, usize::MAX);
+            stream.pack_some(&mut ws, &params, &Shape::default(), usize::MAX);
             let pack = start.elapsed();
             let mut scratch = StreamScratch::new();
             let picks: Vec<_> =
@@ -158,7 +158,7 @@ fn get(stream: &Stream, id: StreamId, scratch: &mut StreamScratch) {
 fn get_at_random(c: &mut Criterion, name: &str, entries: &[Entry]) {
     let (mut stream, ids) = (fill(entries, &Shape::default()), ids(entries.len()));
     let mut ws = Workspace::new(WorkspaceConfig::default());
-    stream.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+    stream.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
     let (mut scratch, mut n) = (StreamScratch::new(), 0usize);
     c.bench_function(&format!("stream/get/{name}"), |b| {
         b.iter(|| {
@@ -185,7 +185,7 @@ fn times(c: &mut Criterion, sets: &[(&str, Vec<Entry>)]) {
     let raw = fill(&entries, &shape);
     let mut packed = raw.duplicate();
     let mut ws = Workspace::new(WorkspaceConfig::default());
-    packed.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+    packed.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
     let mut scratch = StreamScratch::new();
     let mut group = c.benchmark_group("stream/get");
     group.bench_function("tail, last 10 backwards", |b| {

@@ -466,8 +466,9 @@ fn a_stream_counts_as_packed_while_one_of_its_blocks_is() {
     }
     assert_eq!(counts(), (1, 0), "raw until it is packed");
     let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
-    let pack =
-        |stream: &mut Stream| stream.pack_some(&mut workspace, &PackParams::default(), usize::MAX);
+    let pack = |stream: &mut Stream| {
+        stream.pack_some(&mut workspace, &PackParams::default(), &Shape::default(), usize::MAX)
+    };
     slot.with_stream(found, pack).unwrap();
     assert_eq!(counts(), (0, 1));
     let copy = slot.duplicate(found);

@@ -29,7 +29,7 @@ fn filled(entries: u64, shape: &Shape) -> Stream {
 /// What finds a sealed entry costs less than 0.2 byte of memory.
 fn assert_small_index(shape: &Shape, ws: &mut Workspace) {
     let mut stream = filled(300_000, shape);
-    stream.pack_some(ws, &PackParams::default(), usize::MAX);
+    stream.pack_some(ws, &PackParams::default(), shape, usize::MAX);
     let memory = stream.memory();
     assert!(memory.packed_blocks > 300, "{memory:?}");
     assert!((memory.index as f64) < 0.2 * stream.len() as f64, "{memory:?}");
@@ -50,7 +50,12 @@ fn memory_is_counted_to_the_byte() {
     assert_small_index(&shape, &mut ws);
     for shape in [shape, small] {
         let mut stream = filled(20_000, &shape);
-        stream.pack_some(&mut ws, &PackParams::default(), stream.memory().raw / 2);
+        stream.pack_some(
+            &mut ws,
+            &PackParams::default(),
+            &Shape::default(),
+            stream.memory().raw / 2,
+        );
         for n in (500..20_000).step_by(3) {
             assert_eq!(stream.delete(StreamId::new(n, 0), &shape, &mut scratch), Ok(true));
         }

@@ -13,6 +13,7 @@ use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::notify::Class;
 use crate::out::Out;
+use crate::server::Server;
 use snug_store::types::stream::{
     Fields, Groups, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,
 };
@@ -128,8 +129,8 @@ pub(super) fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
 }
 
 /// The sizes of blocks, and of the nodes that approximate trimming goes by.
-fn shape(cx: &Context<'_>) -> Shape {
-    let most = |param| u32::try_from(cx.server.config.number(param)).unwrap_or(u32::MAX);
+pub(crate) fn shape(server: &Server) -> Shape {
+    let most = |param| u32::try_from(server.config.number(param)).unwrap_or(u32::MAX);
     Shape {
         node_entries: most(Param::StreamNodeMaxEntries),
         node_bytes: most(Param::StreamNodeMaxBytes),
@@ -381,7 +382,7 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let place = found.unwrap_or_else(|| slot.insert_stream(&key));
     let fields =
         (first..args.len()).step_by(2).map(|name| (args.bytes(name), args.bytes(name + 1)));
-    let shape = shape(cx);
+    let shape = shape(cx.server);
     let appended = slot.append_entry(place, id, fields, &shape);
     if let Some(Err(error)) = appended {
         if found.is_none() {
@@ -409,7 +410,7 @@ fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         out.w().integer(0);
         return Ok(());
     };
-    let shape = shape(cx);
+    let shape = shape(cx.server);
     let dropped = slot.with_stream(found, |stream| options.trim.apply(stream, &shape));
     let dropped = dropped.transpose()?.unwrap_or(0);
     if dropped > 0 {
@@ -428,7 +429,7 @@ fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     };
     let ids: Vec<StreamId> =
         args.iter_from(2).map(|text| parse_id(text, 0)).collect::<Result<_, _>>()?;
-    let shape = shape(cx);
+    let shape = shape(cx.server);
     let deleted = slot.with_stream(found, |stream| {
         with_scratch(|scratch| {
             ids.iter().try_fold(0, |deleted, &id| {

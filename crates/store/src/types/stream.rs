@@ -32,6 +32,7 @@ mod dictionary;
 mod group;
 mod id;
 mod index;
+mod kept;
 #[cfg(test)]
 mod model;
 mod pack;

@@ -1,22 +1,27 @@
 //! A sealed block: a run of rows that never change again, raw or packed.
 //!
 //! ```text
-//!  rows   0 1 2 3 4 5 6 7 8 ...            as they were sealed (rows.rs)
-//!         |skipped|                        trimmed away: a count
-//!                 . . x . x                deleted one by one: a bitmap, from
-//!                                          the first deletion on
-//!  data   0     3 4 . 6 .                  a rewritten block: dropped rows are
-//!                                          no longer in the data, a second bitmap
+//!  rows   0 1 2 3 4 5 6 7 8 ...            as they were appended: a row's
+//!                                          position is the block's and its number
+//!  kept   . . . 3 4 . 6 . 8 ...            a rewritten block: the rows that are
+//!                                          still in the data (kept.rs)
+//!  data         0 1   2   3 ...            the rows in the data (rows.rs),
+//!                                          counted anew
+//!              |skipped|                   trimmed away: a count of these
+//!                       .  x . x           deleted one by one: a bitmap of these,
+//!                                          from the first deletion on
 //! ```
 //!
 //! Neither trimming nor deleting touches the bytes, so neither unpacks to write;
 //! deleting must find which row an ID is, which unpacks the ids. A block most of
-//! whose rows were deleted is rewritten without them (pack.rs); the others keep
-//! their numbers, and with them their positions.
+//! whose rows were deleted is rewritten without them, and its neighbours with it
+//! as far as they fit into one block (pack.rs). What is left keeps its positions:
+//! a block rewritten from several spans all rows that these had, and those between.
 
 use std::sync::Arc;
 
 use super::id::StreamId;
+use super::kept::Kept;
 use super::usable;
 
 /// What a block's rows lie in.
@@ -119,14 +124,35 @@ pub(super) struct Block {
     /// The position of the first row (see tail.rs).
     pub(super) position: u64,
     pub(super) data: Data,
-    /// A bit a row: the deleted ones; and behind these bits, once the block was
-    /// rewritten, as many again: those dropped from the data.
-    deleted: Option<Box<[u64]>>,
+    marks: Option<Box<Marks>>,
     /// The bytes of the rows when raw.
     pub(super) raw_bytes: u32,
     rows: u32,
+    /// Of the data's rows, as all that follows.
     skipped: u32,
     live: u32,
+}
+
+/// What a block has that is not as it was sealed.
+#[derive(Clone, Debug, Default)]
+struct Marks {
+    /// A bit for each of the data's rows: the deleted ones. Empty until there is
+    /// one.
+    deleted: Box<[u64]>,
+    /// The rows that are in the data, once the block was rewritten.
+    kept: Option<Kept>,
+}
+
+impl Marks {
+    fn boxed(deleted: Box<[u64]>, kept: Option<Kept>) -> Option<Box<Self>> {
+        let any = !deleted.is_empty() || kept.is_some();
+        any.then(|| Box::new(Self { deleted, kept }))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let kept = self.kept.as_ref().map_or(0, Kept::heap_bytes);
+        usable(size_of::<Self>()) + usable(size_of_val::<[u64]>(&self.deleted)) + kept
+    }
 }
 
 impl Clone for Block {
@@ -138,7 +164,7 @@ impl Clone for Block {
             Data::Raw(bytes) => Data::Raw(Arc::from(&bytes[..])),
             packed @ Data::Packed { .. } => packed.clone(),
         };
-        Self { data, deleted: self.deleted.clone(), ..*self }
+        Self { data, marks: self.marks.clone(), ..*self }
     }
 }
 
@@ -155,103 +181,77 @@ impl Block {
         debug_assert!(0 < live && live <= rows);
         let raw_bytes = bytes.len() as u32;
         let data = Data::Pending(bytes);
-        Self { first, last, position, data, deleted, raw_bytes, rows, skipped: 0, live }
+        let marks = Marks::boxed(deleted.unwrap_or_default(), None);
+        Self { first, last, position, data, marks, raw_bytes, rows, skipped: 0, live }
     }
 
-    /// The rows, trimmed and deleted ones included.
+    /// The rows, trimmed, deleted and dropped ones included.
     pub(super) fn rows(&self) -> u32 {
         self.rows
     }
 
-    fn words(&self) -> usize {
-        (self.rows as usize).div_ceil(64)
-    }
-
-    /// The bits of the rows that are no longer in the data.
-    fn dropped(&self) -> Option<&[u64]> {
-        self.deleted.as_ref()?.get(self.words()..).filter(|bits| !bits.is_empty())
+    /// One block in the place of neighbours: `blocks`, and of each the data's rows
+    /// that stay, no entry missing. `data` are these, in order; `ids` are the first
+    /// and the last one's.
+    pub(super) fn rewritten(
+        blocks: &[(&Block, Vec<u32>)],
+        (first, last): (StreamId, StreamId),
+        data: Data,
+        raw_bytes: u32,
+    ) -> Self {
+        let position = blocks.first().map_or(0, |(block, _)| block.position);
+        let end = blocks.last().map_or(position, |(block, _)| block.end_position());
+        let rows = (end - position) as u32;
+        let stay =
+            || blocks.iter().flat_map(|(block, stay)| stay.iter().map(move |&n| (*block, n)));
+        let numbers: Vec<u32> =
+            stay().map(|(block, n)| (block.position - position) as u32 + block.row_at(n)).collect();
+        let kept = (numbers.len() < rows as usize).then(|| Kept::new(&numbers, rows));
+        let mut deleted = Vec::new();
+        for (at, _) in stay().enumerate().filter(|(_, (block, n))| block.is_marked(*n)) {
+            deleted.resize(numbers.len().div_ceil(64), 0);
+            deleted[at / 64] |= 1 << (at % 64);
+        }
+        let skipped = stay().filter(|(block, n)| *n < block.skipped).count() as u32;
+        let live = blocks.iter().map(|(block, _)| block.live).sum();
+        let marks = Marks::boxed(deleted.into_boxed_slice(), kept);
+        Self { first, last, position, data, marks, raw_bytes, rows, skipped, live }
     }
 
     /// The rows that are in the data.
     pub(super) fn kept(&self) -> u32 {
-        let dropped = self.dropped().unwrap_or_default();
-        self.rows - dropped.iter().map(|bits| bits.count_ones()).sum::<u32>()
+        self.kept_rows().map_or(self.rows, Kept::count)
+    }
+
+    fn kept_rows(&self) -> Option<&Kept> {
+        self.marks.as_ref()?.kept.as_ref()
     }
 
     /// Which row the data's row number `n` is.
-    #[inline]
-    pub(super) fn row_at(&self, n: u32) -> u32 {
-        let Some(dropped) = self.dropped() else { return n };
-        let mut left = n;
-        for (word, bits) in (0..).zip(dropped) {
-            let kept = bits.count_zeros();
-            if left < kept {
-                let mut bits = !bits;
-                (0..left).for_each(|_| bits &= bits - 1);
-                return word * 64 + bits.trailing_zeros();
-            }
-            left -= kept;
-        }
-        self.rows
+    fn row_at(&self, n: u32) -> u32 {
+        self.kept_rows().map_or(n, |kept| kept.row(n))
     }
 
-    /// How many of the rows before `row` are in the data.
-    pub(super) fn kept_before(&self, row: u32) -> u32 {
-        let dropped = self.dropped().unwrap_or_default();
-        let gone: u32 = (0..)
-            .zip(dropped)
-            .map(|(word, bits)| {
-                let below = row.saturating_sub(word * 64);
-                if below >= 64 {
-                    bits.count_ones()
-                } else {
-                    (bits & ((1 << below) - 1)).count_ones()
-                }
-            })
-            .sum();
-        row - gone
+    /// How many rows at positions before `position` are in the data.
+    pub(super) fn kept_before(&self, position: u64) -> u32 {
+        let row = position.saturating_sub(self.position).min(u64::from(self.rows)) as u32;
+        self.kept_rows().map_or(row, |kept| kept.before(row))
     }
 
     /// Whether more than half of the rows that are in the data, and were not
     /// trimmed away, were deleted.
     pub(super) fn is_sparse(&self) -> bool {
-        let held = self.kept() - self.kept_before(self.skipped);
-        self.live * 2 < held
+        self.live * 2 < self.kept() - self.skipped
     }
 
-    /// The data's rows that still are entries, if that is less than half.
-    pub(super) fn left_if_sparse(&self) -> Option<Vec<u32>> {
-        let is_entry = |&n: &u32| self.is_live(self.row_at(n));
-        self.is_sparse().then(|| (0..self.kept()).filter(is_entry).collect())
+    /// The data's rows that still are entries.
+    pub(super) fn live_rows(&self) -> Vec<u32> {
+        (self.skipped..self.kept()).filter(|&n| !self.is_marked(n)).collect()
     }
 
-    /// Puts other data in the place of the block's own, without the rows that
-    /// are not among `left`, the numbers of rows in the data so far.
-    pub(super) fn rewrite(
-        &mut self,
-        left: &[u32],
-        (first, last): (StreamId, StreamId),
-        data: Data,
-        raw_bytes: u32,
-    ) {
-        let words = self.words();
-        let mut bits = vec![0u64; 2 * words];
-        if let Some(deleted) = &self.deleted {
-            bits[..words].copy_from_slice(&deleted[..words]);
-        }
-        bits[words..].fill(!0);
-        for &n in left {
-            let row = self.row_at(n) as usize;
-            bits[words + row / 64] &= !(1 << (row % 64));
-        }
-        // Bits beyond the last row count for nothing.
-        let beyond = words * 64 - self.rows as usize;
-        if beyond > 0 {
-            bits[2 * words - 1] &= !0 >> beyond;
-        }
-        self.deleted = Some(bits.into_boxed_slice());
-        (self.first, self.last) = (first, last);
-        (self.data, self.raw_bytes) = (data, raw_bytes);
+    /// What the entries left take raw, by the share that they are of the rows.
+    pub(super) fn live_raw_bytes(&self) -> u64 {
+        u64::from(self.raw_bytes) * u64::from(self.live) / u64::from(self.kept()).max(1)
     }
 
     /// The entries left. A block without any is dropped by its owner.
@@ -264,60 +264,71 @@ impl Block {
         self.position + u64::from(self.rows)
     }
 
-    /// The position of the first row not trimmed away.
+    /// The position of the first row of the data that was not trimmed away.
     pub(super) fn start_position(&self) -> u64 {
-        self.position + u64::from(self.skipped)
+        self.position + u64::from(self.row_at(self.skipped))
     }
 
     /// The bytes allocated, apart from the block itself.
     pub(super) fn heap_bytes(&self) -> usize {
-        let bits = self.deleted.as_ref().map_or(0, |bits| usable(size_of_val::<[u64]>(bits)));
-        self.data.heap_bytes() + bits
+        self.data.heap_bytes() + self.marks.as_ref().map_or(0, |marks| marks.heap_bytes())
     }
 
-    /// Whether row `row` still is an entry.
+    /// Whether the data's row `n` still is an entry.
     #[inline]
-    pub(super) fn is_live(&self, row: u32) -> bool {
-        row >= self.skipped && row < self.rows && !self.is_marked(row)
+    pub(super) fn is_live(&self, n: u32) -> bool {
+        n >= self.skipped && n < self.kept() && !self.is_marked(n)
     }
 
-    fn is_marked(&self, row: u32) -> bool {
-        self.deleted.as_ref().is_some_and(|bits| bits[row as usize / 64] >> (row % 64) & 1 == 1)
+    #[inline]
+    fn is_marked(&self, n: u32) -> bool {
+        let Some(marks) = &self.marks else { return false };
+        marks.deleted.get(n as usize / 64).is_some_and(|bits| bits >> (n % 64) & 1 == 1)
     }
 
-    /// Deletes row `row`; whether it was an entry.
-    pub(super) fn delete(&mut self, row: u32) -> bool {
-        if !self.is_live(row) {
+    /// Deletes the data's row `n`; whether it was an entry.
+    pub(super) fn delete(&mut self, n: u32) -> bool {
+        if !self.is_live(n) {
             return false;
         }
-        let words = (self.rows as usize).div_ceil(64);
-        let bits = self.deleted.get_or_insert_with(|| vec![0; words].into_boxed_slice());
-        bits[row as usize / 64] |= 1 << (row % 64);
+        let words = (self.kept() as usize).div_ceil(64);
+        let Marks { deleted, .. } = &mut **self.marks.get_or_insert_default();
+        if deleted.is_empty() {
+            *deleted = vec![0; words].into_boxed_slice();
+        }
+        deleted[n as usize / 64] |= 1 << (n % 64);
         self.live -= 1;
         true
     }
 
-    /// The entries among rows `start` to before `end`.
-    pub(super) fn live_between(&self, start: u32, end: u32) -> u32 {
-        let (start, end) = (start.max(self.skipped), end.min(self.rows));
+    /// The entries at positions from `start` to before `end`.
+    pub(super) fn live_between(&self, start: u64, end: u64) -> u32 {
+        self.live_among(self.kept_before(start), self.kept_before(end))
+    }
+
+    /// The entries among the data's rows `start` to before `end`.
+    fn live_among(&self, start: u32, end: u32) -> u32 {
+        let (start, end) = (start.max(self.skipped), end.min(self.kept()));
         if start >= end {
             return 0;
         }
-        if start == self.skipped && end == self.rows {
+        if start == self.skipped && end == self.kept() {
             return self.live;
         }
-        match &self.deleted {
-            None => end - start,
-            Some(_) => (start..end).filter(|&row| !self.is_marked(row)).count() as u32,
-        }
+        (start..end).filter(|&n| !self.is_marked(n)).count() as u32
     }
 
-    /// Trims the rows before `row`; the entries among them.
-    pub(super) fn skip_to(&mut self, row: u32) -> u32 {
-        let dropped = self.live_between(self.skipped, row);
-        self.skipped = self.skipped.max(row.min(self.rows));
+    /// Trims the data's rows before `n`; the entries among them.
+    pub(super) fn skip_to(&mut self, n: u32) -> u32 {
+        let dropped = self.live_among(self.skipped, n);
+        self.skipped = self.skipped.max(n.min(self.kept()));
         self.live -= dropped;
         dropped
+    }
+
+    /// Trims the rows at positions before `position`; the entries among them.
+    pub(super) fn skip_to_position(&mut self, position: u64) -> u32 {
+        self.skip_to(self.kept_before(position))
     }
 
     /// What the rows that were not trimmed away take: their share of the data.
@@ -333,16 +344,15 @@ impl Block {
     /// What falls to the rows that were not trimmed away, of a size of all rows
     /// that are in the data.
     fn share_left(&self, size: u64) -> u64 {
-        let (trimmed, kept) = (self.kept_before(self.skipped), self.kept());
-        size - size * u64::from(trimmed) / u64::from(kept).max(1)
+        size - size * u64::from(self.skipped) / u64::from(self.kept()).max(1)
     }
 
     /// Trims rows that take `bytes` or a little more, less than all; the entries
     /// among them.
     pub(super) fn skip_bytes(&mut self, bytes: u64) -> u32 {
-        let (trimmed, kept) = (self.kept_before(self.skipped), self.kept());
-        let rows = (bytes * u64::from(kept)).div_ceil((self.data.len() as u64).max(1));
-        self.skip_to(self.row_at(trimmed + rows as u32))
+        let kept = u64::from(self.kept());
+        let rows = (bytes * kept).div_ceil((self.data.len() as u64).max(1));
+        self.skip_to(self.skipped + rows as u32)
     }
 
     /// Trims the first `count` entries, fewer than there are.

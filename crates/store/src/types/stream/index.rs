@@ -1,13 +1,14 @@
 //! The sealed blocks of one stream, in order.
 //!
 //! ```text
-//!  runs: [ block 0..68 ][ block 68..136 ] ... [ up to 68 blocks ]
+//!  runs: [ block 0..73 ][ block 73..146 ] ... [ up to 73 blocks ]
 //! ```
 //!
 //! A run holds at most [`RUN_BLOCKS`] blocks, so appending, dropping from the
 //! front and removing from the middle move a few kilobytes at most however long
 //! the stream is, and finding an ID is two binary searches. A block costs
-//! `size_of::<Block>()` here, less than 0.2 byte for each of its 640 entries.
+//! `size_of::<Block>()` here, less than 0.2 byte for each of its 640 entries. Where
+//! blocks go, runs are joined and give back what they have no use for.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use super::block::Block;
 use super::usable;
 
 /// As many as fill one of the allocator's sizes (8 KiB).
-const RUN_BLOCKS: usize = 68;
+const RUN_BLOCKS: usize = 73;
 
 /// Where a block is. Valid until the index changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +100,32 @@ impl Index {
         if run.is_empty() {
             self.run_bytes -= run_heap_bytes(run);
             self.runs.remove(at.run);
+        } else if run.len() <= run.capacity() / 2 {
+            self.run_bytes -= run_heap_bytes(run);
+            run.shrink_to_fit();
+            self.run_bytes += run_heap_bytes(run);
+            self.join_runs(at.run);
+            self.join_runs(at.run.saturating_sub(1));
         }
         block
+    }
+
+    /// Makes one run of this one and the next where that fills half a run at most.
+    fn join_runs(&mut self, run: usize) {
+        let len = |run: usize| self.runs.get(run).map_or(RUN_BLOCKS, Vec::len);
+        if len(run) + len(run + 1) > RUN_BLOCKS / 2 {
+            return;
+        }
+        if let Some(next) = self.runs.remove(run + 1) {
+            let run = &mut self.runs[run];
+            self.run_bytes -= run_heap_bytes(run) + run_heap_bytes(&next);
+            run.reserve_exact(next.len());
+            run.extend(next);
+            self.run_bytes += run_heap_bytes(run);
+        }
+        if self.runs.capacity() > self.runs.len() * 4 {
+            self.runs.shrink_to(self.runs.len() * 2);
+        }
     }
 
     pub(super) fn get(&self, at: At) -> Option<&Block> {

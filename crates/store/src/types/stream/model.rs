@@ -109,6 +109,8 @@ enum Step {
     Delete(prop::sample::Index),
     DeleteLast(usize),
     DeleteFirst(usize),
+    /// Deletes all entries but one of so many.
+    Thin(usize),
     Trim {
         by_id: bool,
         at: prop::sample::Index,
@@ -161,6 +163,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         4 => a::<prop::sample::Index>().prop_map(Step::Delete),
         2 => (1usize..12).prop_map(Step::DeleteLast),
         2 => (1usize..12).prop_map(Step::DeleteFirst),
+        2 => (2usize..9).prop_map(Step::Thin),
         2 => (a::<bool>(), a::<prop::sample::Index>(), prop::option::of(0u64..30))
             .prop_map(|(by_id, at, approximate)| Step::Trim { by_id, at, approximate }),
         1 => (0u64..120, prop::option::of(0u64..60))
@@ -309,6 +312,13 @@ impl Pair {
                     self.delete(*id);
                 }
             }
+            Step::Thin(one_in) => {
+                for (n, (id, _)) in self.reference.entries().iter().enumerate() {
+                    if n % one_in > 0 {
+                        self.delete(*id);
+                    }
+                }
+            }
             Step::Trim { by_id, at, approximate } => {
                 let trim = if by_id {
                     // Where whole blocks were deleted one by one, a node's last
@@ -354,12 +364,13 @@ impl Pair {
             }
             Step::Pack { budget } => {
                 let before = self.stream.pending_work();
-                let progress = self.stream.pack_some(&mut self.ws, &self.params, budget);
+                let progress =
+                    self.stream.pack_some(&mut self.ws, &self.params, &self.shape, budget);
                 assert_eq!(progress.pending, self.stream.pending_work());
                 assert_eq!(before > 0, self.stream.pending_work() < before);
             }
             Step::PackAway(step) => {
-                let job = self.stream.pack_job();
+                let job = self.stream.pack_job(&self.shape);
                 self.take(*step);
                 if let Some(job) = job {
                     let outcome = job.run(&mut self.ws, &self.params, &mut Vec::new());
@@ -414,6 +425,7 @@ proptest! {
     fn behaves_as_the_reference(
         shape in any_shape(),
         min_saving_percent in prop_oneof![Just(0u8), Just(30)],
+        packs_at_once: bool,
         steps in prop::collection::vec(any_step_or_packing(), 1..60),
     ) {
         let mut pair = Pair {
@@ -427,6 +439,9 @@ proptest! {
         };
         for step in steps {
             pair.take(step);
+            if packs_at_once {
+                pair.take(Step::Pack { budget: usize::MAX });
+            }
             pair.check();
         }
         pair.check_all();

@@ -29,7 +29,19 @@
 //! newest ones, and finding the next costs nothing. A job may also be about a
 //! block of whose entries most were deleted: it is packed anew without them, so
 //! that what deleting costs is repaid; each such job halves its block at least.
+//!
+//! ```text
+//!  before      [x.xx] [.xxx] [xxx.] [x.xx] [....]     . an entry, x a deleted one
+//!                                     ^ more than half were deleted
+//!  after       [. .  .  .]                 [....]     one block, the same positions
+//! ```
+//!
+//! Its neighbours are joined with it as far as all fit into one block, so that what
+//! is left of many blocks takes what as many entries in fresh ones would. One that
+//! has many times the entries of those joined so far is left alone: so a block that
+//! small ones come to one by one is not packed anew for each of them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -43,10 +55,11 @@ pub use snug_codec::columns::ColumnSize;
 use super::block::{Block, Data, PackedBytes};
 use super::dictionary::Family;
 use super::id::StreamId;
+use super::index::At;
 use super::range::OpenRows;
 use super::rows::{self, Fields, Malformed, Names, NewRow};
 use super::sealed::Sealed;
-use super::{Stream, StreamError};
+use super::{Shape, Stream, StreamError};
 
 const FORMAT_ROWS: u8 = 1;
 const FORMAT_COLUMNS: u8 = 2;
@@ -54,6 +67,15 @@ const FORMAT_COLUMNS: u8 = 2;
 /// The most bytes that are packed in one piece. A larger block is of one huge
 /// entry: it is packed as rows, in pieces and without a dictionary.
 pub(super) const PACK_BYTES_MAX: usize = 128 * 1024;
+
+/// The most blocks that one job joins, and what they may take together: they are
+/// copied while the stream is held.
+const JOINED_BLOCKS_MAX: usize = 64;
+const JOINED_BYTES_MAX: usize = 128 * 1024;
+
+/// A neighbour is joined if it has no more than so many times the entries of
+/// those joined so far.
+const JOINED_RATIO: u64 = 4;
 
 /// A block larger than this stays raw: it would be unpacked in one piece, and for
 /// too long.
@@ -100,26 +122,36 @@ pub struct PackProgress {
     pub pending: usize,
 }
 
-/// One block to be packed, away from its stream.
+/// One block to be packed, away from its stream; or several to be packed as one.
 #[derive(Debug)]
 pub struct PackJob {
+    /// Neighbours in their order.
+    parts: Vec<Part>,
+    /// Which of them the job is about; the others come along if they can.
+    about: usize,
+    /// The raw bytes that several may have as one.
+    block_bytes: usize,
+    /// Whether rows may turn out smaller than columns that save little.
+    tries_rows: bool,
+    family: Family,
+}
+
+/// A block as a job takes it.
+#[derive(Debug)]
+struct Part {
     first: StreamId,
     data: Data,
     raw_bytes: u32,
     kept: u32,
     /// The data's rows to leave in it, if they have to be taken out of it.
     left: Option<Vec<u32>>,
-    /// Whether rows may turn out smaller than columns that save little.
-    tries_rows: bool,
-    family: Family,
 }
 
 /// A block that went through the codec; to be given back to its stream.
 #[derive(Debug)]
 pub struct PackOutcome {
-    first: StreamId,
     /// What was packed.
-    was: Data,
+    parts: Vec<Part>,
     result: Packed,
     /// The dictionary that it was packed with.
     dictionary_id: Option<u32>,
@@ -135,22 +167,44 @@ enum Packed {
     Whole(PackedBytes),
     /// Packing all rows is not worth it.
     NotWorth,
-    /// Some rows, packed if that is worth it.
-    Part { left: Vec<u32>, ids: (StreamId, StreamId), raw: Vec<u8>, packed: Option<PackedBytes> },
+    /// The rows left of all parts, packed if that is worth it.
+    Left { rows: RowsLeft, packed: Option<PackedBytes> },
     /// There was nothing to do.
     Nothing,
     /// The block is damaged.
     Damaged,
 }
 
+/// Rows of one or more blocks, as rows.rs writes them.
+#[derive(Debug, Default)]
+struct RowsLeft {
+    raw: Vec<u8>,
+    /// The first and the last one's.
+    ids: Option<(StreamId, StreamId)>,
+}
+
+impl RowsLeft {
+    fn push(&mut self, id: StreamId, fields: Fields<'_>) {
+        let (first, last) = *self.ids.get_or_insert_with(|| {
+            rows::put_names(&mut self.raw, fields.clone());
+            (id, id)
+        });
+        let row = Names::parse(&self.raw)
+            .map(|names| NewRow::measure(Some(names), last, id, fields.clone()));
+        if let Ok(row) = row {
+            row.put(&mut self.raw, fields);
+        }
+        self.ids = Some((first, id));
+    }
+}
+
 impl PackJob {
     fn new(block: &Block, family: &Family) -> Self {
+        let left = block.is_sparse().then(|| block.live_rows());
         Self {
-            first: block.first,
-            data: block.data.clone(),
-            raw_bytes: block.raw_bytes,
-            kept: block.kept(),
-            left: block.left_if_sparse(),
+            parts: vec![Part::new(block, left)],
+            about: 0,
+            block_bytes: 0,
             tries_rows: true,
             family: family.clone(),
         }
@@ -158,17 +212,16 @@ impl PackJob {
 
     /// A job that tries all rows of a block again, whatever was made of them.
     fn again(block: &Block, family: &Family) -> Self {
-        let all = || (0..block.kept()).collect();
-        let left = block.left_if_sparse().or_else(|| match block.data {
-            Data::Packed { .. } => Some(all()),
-            Data::Pending(_) | Data::Raw(_) => None,
-        });
-        Self { left, ..Self::new(block, family) }
+        let mut job = Self::new(block, family);
+        if let [Part { left, data: Data::Packed { .. }, .. }] = &mut job.parts[..] {
+            left.get_or_insert_with(|| (0..block.kept()).collect());
+        }
+        job
     }
 
-    /// The bytes to be packed.
+    /// The raw bytes of the blocks to be packed.
     pub fn raw_bytes(&self) -> usize {
-        self.raw_bytes as usize
+        self.parts.iter().map(|part| part.raw_bytes as usize).sum()
     }
 
     /// Packs at once. `room` is reused memory for the codec's output.
@@ -199,62 +252,70 @@ impl PackJob {
             ws,
             room,
         };
-        let result = match (&self.data, &self.left) {
-            (_, Some(left)) => match self.rows_left(left, packer.ws) {
-                Ok((ids, raw)) => {
-                    pieces.stepped().await;
-                    let packed = packer.pack(&raw, ids.0, &mut pieces).await;
-                    Packed::Part { left: left.clone(), ids, raw, packed }
+        let mut parts = self.parts;
+        let result = match &parts[..] {
+            [Part { data: Data::Pending(raw) | Data::Raw(raw), left: None, first, .. }] => {
+                packer.pack(raw, *first, &mut pieces).await.map_or(Packed::NotWorth, Packed::Whole)
+            }
+            [Part { data: Data::Packed { .. }, left: None, .. }] => Packed::Nothing,
+            _ => {
+                let mut rows = packer.rows_left(&parts, self.block_bytes, &mut pieces).await;
+                if rows.is_none() && parts.len() > 1 {
+                    // Too large, or a neighbour cannot be read.
+                    parts = vec![parts.swap_remove(self.about)];
+                    rows = packer.rows_left(&parts, 0, &mut pieces).await;
                 }
-                Err(_) => Packed::Damaged,
-            },
-            (Data::Pending(raw) | Data::Raw(raw), None) => packer
-                .pack(raw, self.first, &mut pieces)
-                .await
-                .map_or(Packed::NotWorth, Packed::Whole),
-            (Data::Packed { .. }, None) => Packed::Nothing,
+                match rows {
+                    Some(rows) => {
+                        let first = rows.ids.map_or(StreamId::MIN, |ids| ids.0);
+                        let packed = packer.pack(&rows.raw, first, &mut pieces).await;
+                        Packed::Left { rows, packed }
+                    }
+                    None => Packed::Damaged,
+                }
+            }
         };
         let is_miscoded = packer.is_miscoded;
         pieces.finished();
         let dictionary_id = match &result {
-            Packed::Whole(_) | Packed::Part { packed: Some(_), .. } => dictionary_id(room),
+            Packed::Whole(_) | Packed::Left { packed: Some(_), .. } => dictionary_id(room),
             _ => None,
         };
-        let (first, was) = (self.first, self.data);
-        PackOutcome { first, was, result, dictionary_id, releveled, is_miscoded }
+        PackOutcome { parts, result, dictionary_id, releveled, is_miscoded }
+    }
+}
+
+impl Part {
+    fn new(block: &Block, left: Option<Vec<u32>>) -> Self {
+        Self {
+            first: block.first,
+            data: block.data.clone(),
+            raw_bytes: block.raw_bytes,
+            kept: block.kept(),
+            left,
+        }
     }
 
-    /// The rows of `left`, as rows.rs writes them, and the first and last ID.
-    fn rows_left(
+    /// Appends the rows left to `rows`.
+    fn put_rows_left(
         &self,
-        left: &[u32],
+        family: &Family,
         ws: &mut Workspace,
-    ) -> Result<((StreamId, StreamId), Vec<u8>), StreamError> {
-        let mut raw = Vec::new();
-        let mut ids: Option<(StreamId, StreamId)> = None;
-        let mut wanted = left.iter().peekable();
-        self.each_row(ws, |n, id, fields| {
-            if wanted.next_if_eq(&&n).is_none() {
-                return;
+        rows: &mut RowsLeft,
+    ) -> Result<(), StreamError> {
+        let mut wanted = self.left.iter().flatten().peekable();
+        self.each_row(family, ws, |n, id, fields| {
+            if wanted.next_if_eq(&&n).is_some() {
+                rows.push(id, fields);
             }
-            if ids.is_none() {
-                rows::put_names(&mut raw, fields.clone());
-            }
-            let (first, last) = ids.unwrap_or((id, id));
-            let row = Names::parse(&raw)
-                .map(|names| NewRow::measure(Some(names), last, id, fields.clone()));
-            if let Ok(row) = row {
-                row.put(&mut raw, fields);
-            }
-            ids = Some((first, id));
         })?;
-        let ids = ids.filter(|_| wanted.peek().is_none()).ok_or(StreamError::Damaged)?;
-        Ok((ids, raw))
+        if wanted.peek().is_none() { Ok(()) } else { Err(StreamError::Damaged) }
     }
 
     /// Gives all rows of the data to `visit`: number, ID, fields.
     fn each_row(
         &self,
+        family: &Family,
         ws: &mut Workspace,
         mut visit: impl FnMut(u32, StreamId, Fields<'_>),
     ) -> Result<(), StreamError> {
@@ -264,19 +325,19 @@ impl PackJob {
             Data::Pending(raw) | Data::Raw(raw) => (&raw[..], false),
             Data::Packed { bytes, .. } => match form(bytes.joined(&mut room))? {
                 Form::Rows(packed) => {
-                    let raw_bytes = self.raw_bytes();
-                    unpack_rows(packed, raw_bytes, &self.family, ws, &mut unpacked)?;
+                    let raw_bytes = self.raw_bytes as usize;
+                    unpack_rows(packed, raw_bytes, family, ws, &mut unpacked)?;
                     (&unpacked[..], true)
                 }
                 Form::Columns(packed) => {
-                    let raw_len_max = columns_raw_max(self.raw_bytes(), self.kept);
+                    let raw_len_max = columns_raw_max(self.raw_bytes as usize, self.kept);
                     let mut n = 0;
                     let visit = |row: columns::Row<'_>| {
                         let id = StreamId { ms: row.id_ms, seq: row.id_seq };
                         visit(n, id, Fields::of_columns(row));
                         n += 1;
                     };
-                    return columns::Reader::open(ws, packed, &self.family, raw_len_max)
+                    return columns::Reader::open(ws, packed, family, raw_len_max)
                         .and_then(|reader| reader.visit(0..usize::MAX, visit))
                         .map_err(|_| StreamError::Damaged);
                 }
@@ -304,6 +365,23 @@ struct Packer<'a> {
 }
 
 impl Packer<'_> {
+    /// The rows left of all parts; none where a part cannot be read, or several
+    /// come to more than `bytes_max`.
+    async fn rows_left<P: Pace>(
+        &mut self,
+        parts: &[Part],
+        bytes_max: usize,
+        pieces: &mut Pieces<'_, P>,
+    ) -> Option<RowsLeft> {
+        let mut rows = RowsLeft::default();
+        for part in parts {
+            part.put_rows_left(self.family, self.ws, &mut rows).ok()?;
+            pieces.stepped().await;
+        }
+        let fits = parts.len() == 1 || rows.raw.len() <= bytes_max;
+        (fits && rows.ids.is_some()).then_some(rows)
+    }
+
     /// Packs the rows `raw`, whose first ID is `first`, if it is worth it.
     async fn pack<P: Pace>(
         &mut self,
@@ -424,12 +502,23 @@ impl PackOutcome {
         self.packed_bytes().is_some()
     }
 
+    /// What went through the codec.
+    pub fn raw_bytes(&self) -> usize {
+        match &self.result {
+            Packed::Left { rows, .. } => rows.raw.len(),
+            Packed::Whole(_) | Packed::NotWorth => {
+                self.parts.iter().map(|part| part.raw_bytes as usize).sum()
+            }
+            Packed::Nothing | Packed::Damaged => 0,
+        }
+    }
+
     /// What it was packed into, if it was worth packing.
     pub fn packed_bytes(&self) -> Option<usize> {
         match &self.result {
-            Packed::Whole(bytes) | Packed::Part { packed: Some(bytes), .. } => Some(bytes.len()),
+            Packed::Whole(bytes) | Packed::Left { packed: Some(bytes), .. } => Some(bytes.len()),
             Packed::NotWorth
-            | Packed::Part { packed: None, .. }
+            | Packed::Left { packed: None, .. }
             | Packed::Nothing
             | Packed::Damaged => None,
         }
@@ -482,9 +571,30 @@ pub(super) fn unpack_rows(
 
 impl Sealed {
     /// The oldest block that was not tried yet.
-    fn next_pending(&self) -> Option<&Block> {
+    fn next_pending(&self) -> Option<(At, &Block)> {
         let at = self.index().nth_back(self.pending_blocks())?;
-        self.index().get(at).filter(|block| matches!(block.data, Data::Pending(_)))
+        let block = self.index().get(at)?;
+        matches!(block.data, Data::Pending(_)).then_some((at, block))
+    }
+
+    /// Joins the neighbours of the block at `at` to a job that takes rows out of
+    /// that block, as far as they fit.
+    fn join_neighbours(&self, job: &mut PackJob, at: At, shape: &Shape) {
+        let Some(block) = self.index().get(at) else { return };
+        if job.parts.iter().any(|part| part.left.is_none()) {
+            return;
+        }
+        let mut joined = Joined::new(block, shape);
+        let join = |block: &Block| Part::new(block, Some(block.live_rows()));
+        let before = std::iter::successors(self.index().before(at), |&at| self.index().before(at));
+        let before = before.map_while(|at| self.index().get(at));
+        job.parts.extend(before.take_while(|block| joined.takes(block)).map(join));
+        job.about = job.parts.len() - 1;
+        job.parts.reverse();
+        let after = std::iter::successors(Some(at), |&at| Some(self.index().after(at))).skip(1);
+        let after = after.map_while(|at| self.index().get(at));
+        job.parts.extend(after.take_while(|block| joined.takes(block)).map(join));
+        job.block_bytes = shape.block_bytes as usize;
     }
 
     /// Whether the next block to be tried is to be tried as rows too.
@@ -509,6 +619,71 @@ impl Sealed {
     }
 }
 
+/// What is joined so far.
+struct Joined<'a> {
+    shape: &'a Shape,
+    /// The rows in a node of the block that the others are joined to, where it is
+    /// their size that ends a node (trim.rs).
+    node_rows: Option<u64>,
+    blocks: usize,
+    /// Where the first begins and the last ends.
+    positions: Range<u64>,
+    entries: u64,
+    raw_bytes: u64,
+    data_bytes: usize,
+}
+
+impl<'a> Joined<'a> {
+    fn new(block: &Block, shape: &'a Shape) -> Self {
+        Self {
+            shape,
+            node_rows: node_rows(block, shape),
+            blocks: 1,
+            positions: block.position..block.end_position(),
+            entries: block.live().into(),
+            raw_bytes: block.live_raw_bytes(),
+            data_bytes: block.data.len(),
+        }
+    }
+
+    /// Joins `block`, a neighbour, if it fits; whether it did.
+    fn takes(&mut self, block: &Block) -> bool {
+        let Self { shape, .. } = *self;
+        let entries = u64::from(block.live());
+        let with = Self {
+            blocks: self.blocks + 1,
+            positions: self.positions.start.min(block.position)
+                ..self.positions.end.max(block.end_position()),
+            entries: self.entries + entries,
+            raw_bytes: self.raw_bytes + block.live_raw_bytes(),
+            data_bytes: self.data_bytes + block.data.len(),
+            ..*self
+        };
+        // Of a block of rows much smaller or larger nodes would end elsewhere.
+        let is_alike = match (self.node_rows, node_rows(block, shape)) {
+            (None, None) => true,
+            (Some(a), Some(b)) => a <= 2 * b && b <= 2 * a,
+            (None, Some(_)) | (Some(_), None) => false,
+        };
+        let fits = !matches!(block.data, Data::Pending(_))
+            && is_alike
+            && entries <= JOINED_RATIO * self.entries
+            && with.blocks <= JOINED_BLOCKS_MAX
+            && u32::try_from(with.positions.end - with.positions.start).is_ok()
+            && with.entries <= u64::from(shape.block_entries)
+            && with.raw_bytes <= u64::from(shape.block_bytes)
+            && with.data_bytes <= JOINED_BYTES_MAX;
+        if fits {
+            *self = with;
+        }
+        fits
+    }
+}
+
+fn node_rows(block: &Block, shape: &Shape) -> Option<u64> {
+    shape.node_rows_by_bytes(block.kept().into(), block.raw_bytes.into())
+}
+
 impl Stream {
     /// Sealed blocks to be packed, or to be rewritten since most of their
     /// entries were deleted.
@@ -517,17 +692,25 @@ impl Stream {
     }
 
     /// The next block to pack: the oldest that was not tried yet; when there is
-    /// none, one to be rewritten, which is given out once.
-    pub fn pack_job(&mut self) -> Option<PackJob> {
+    /// none, one to be rewritten, which is given out once. If most of its entries
+    /// were deleted, what neighbours fit into one block with it come along.
+    pub fn pack_job(&mut self, shape: &Shape) -> Option<PackJob> {
         let sealed = self.sealed.as_mut()?;
-        if let Some(block) = sealed.next_pending() {
+        if let Some((at, block)) = sealed.next_pending() {
             let tries_rows = sealed.tries_rows(block);
-            return Some(PackJob { tries_rows, ..PackJob::new(block, sealed.family()) });
+            let mut job = PackJob { tries_rows, ..PackJob::new(block, sealed.family()) };
+            sealed.join_neighbours(&mut job, at, shape);
+            return Some(job);
+        }
+        if let Some(at) = sealed.take_sparse() {
+            let block = sealed.index().get(at)?;
+            let mut job = PackJob::new(block, sealed.family());
+            sealed.join_neighbours(&mut job, at, shape);
+            let firsts = (job.parts.first()?.first, job.parts.last()?.first);
+            sealed.forget_sparse(firsts.0, firsts.1);
+            return Some(job);
         }
         let family = sealed.family().clone();
-        if let Some(block) = sealed.take_sparse() {
-            return Some(PackJob::new(block, &family));
-        }
         sealed.take_again().map(|block| PackJob::again(block, &family))
     }
 
@@ -558,35 +741,37 @@ impl Stream {
         if outcome.dictionary_id.is_some_and(|id| sealed.family().dictionary(id).is_none()) {
             return false;
         }
-        let PackOutcome { first, was, result, releveled, .. } = outcome;
+        let PackOutcome { parts, result, releveled, .. } = outcome;
         if let Some(dictionary) = releveled {
             sealed.family_mut().take_releveled(dictionary);
         }
         let packed = |bytes| Data::Packed { bytes, serial: SERIAL.fetch_add(1, Relaxed) };
-        sealed.change_block(first, |block| {
-            if !is_same(&block.data, &was) {
-                return false;
+        let same = |block: &Block, part: &Part| is_same(&block.data, &part.data);
+        let Some(part) = parts.first() else { return false };
+        let data = match (result, &part.data) {
+            (Packed::Whole(bytes), _) => packed(bytes),
+            (Packed::NotWorth, Data::Pending(raw) | Data::Raw(raw)) => Data::Raw(raw.clone()),
+            (Packed::Left { rows: RowsLeft { raw, ids: Some(ids) }, packed: bytes }, _) => {
+                let firsts: Vec<StreamId> = parts.iter().map(|part| part.first).collect();
+                return sealed.replace_run(&firsts, |blocks| {
+                    let all_same = blocks.iter().zip(&parts).all(|(block, part)| same(block, part));
+                    all_same.then(|| {
+                        let left = parts.into_iter().map(|part| part.left.unwrap_or_default());
+                        let blocks: Vec<_> = blocks.iter().copied().zip(left).collect();
+                        let raw_bytes = raw.len() as u32;
+                        let data = bytes.map_or_else(|| Data::Raw(raw.into()), packed);
+                        Block::rewritten(&blocks, ids, data, raw_bytes)
+                    })
+                });
             }
-            match result {
-                Packed::Whole(bytes) => block.data = packed(bytes),
-                Packed::NotWorth => {
-                    if let Data::Pending(raw) = was {
-                        block.data = Data::Raw(raw);
-                    }
-                }
-                Packed::Part { left, ids, raw, packed: bytes } => {
-                    let raw_bytes = raw.len() as u32;
-                    let data = bytes.map_or_else(|| Data::Raw(raw.into()), packed);
-                    if left.len() == block.kept() as usize {
-                        // Tried again: its rows are what they were.
-                        (block.data, block.raw_bytes) = (data, raw_bytes);
-                    } else {
-                        block.rewrite(&left, ids, data, raw_bytes);
-                    }
-                }
-                Packed::Nothing | Packed::Damaged => return false,
+            _ => return false,
+        };
+        sealed.change_block(part.first, |block| {
+            let same = same(block, part);
+            if same {
+                block.data = data;
             }
-            true
+            same
         })
     }
 
@@ -597,11 +782,12 @@ impl Stream {
         &mut self,
         ws: &mut Workspace,
         params: &PackParams,
+        shape: &Shape,
         budget_bytes: usize,
     ) -> PackProgress {
         let mut progress = PackProgress::default();
         let mut room = Vec::new();
-        while let Some(job) = self.pack_job() {
+        while let Some(job) = self.pack_job(shape) {
             progress.raw_bytes += job.raw_bytes();
             let outcome = job.run(ws, params, &mut room);
             progress.packed_blocks += usize::from(outcome.is_packed());
@@ -652,28 +838,150 @@ pub(super) mod tests {
             stream.append(StreamId::new(ms, 0), fields.into_iter(), shape).unwrap();
         }
         let mut ws = Workspace::new(WorkspaceConfig::default());
-        stream.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+        stream.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
         stream
+    }
+
+    /// A number that looks like chance.
+    fn noise(seed: u64) -> u64 {
+        let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state ^ (state >> 27)
     }
 
     #[test]
     fn blocks_that_save_too_little_stay_raw_and_are_not_tried_again() {
-        let noise = |ms: u64| {
-            let mut state = ms.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let mut next = || {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state as u8
-            };
-            (0..40).map(|_| next()).collect()
-        };
-        let mut stream = packed(&Shape::default(), noise);
+        let noisy = |ms: u64| (0..40).map(|n| noise(ms * 40 + n) as u8).collect();
+        let mut stream = packed(&Shape::default(), noisy);
         let memory = stream.memory();
         assert!(memory.blocks > 0);
         assert_eq!((memory.packed_blocks, memory.packed, memory.packed_from), (0, 0, 0));
         assert_eq!(stream.pending_work(), 0);
-        assert!(stream.pack_job().is_none());
+        assert!(stream.pack_job(&Shape::default()).is_none());
+    }
+
+    /// A stream of entries that are alike, of those of `1..=20_000` that `has` says.
+    fn stream_of(has: impl Fn(u64) -> bool) -> Stream {
+        let mut stream = Stream::new();
+        for ms in (1..=20_000u64).filter(|&ms| has(ms)) {
+            append(&mut stream, ms);
+        }
+        stream
+    }
+
+    fn append(stream: &mut Stream, ms: u64) {
+        let values = [format!("sensor-{}", ms % 7), format!("{:08x}", noise(ms) as u32)];
+        let fields =
+            [(b"sensor".as_slice(), values[0].as_bytes()), (b"value", values[1].as_bytes())];
+        stream.append(StreamId::new(ms, 0), fields.into_iter(), &Shape::default()).unwrap();
+    }
+
+    fn pack_all(stream: &mut Stream) {
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        while stream.pending_work() > 0 {
+            stream.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
+        }
+    }
+
+    /// Checks that a stream of the entries of `stays` that others were deleted from
+    /// takes at most `percent` of one that never had others.
+    fn assert_small(mut stream: Stream, percent: usize, stays: impl Fn(u64) -> bool + Copy) {
+        stream.seal_tail();
+        pack_all(&mut stream);
+        let mut fresh = stream_of(stays);
+        fresh.seal_tail();
+        pack_all(&mut fresh);
+        assert_eq!(stream.len(), fresh.len());
+        let (thinned, fresh) = (stream.memory(), fresh.memory());
+        let (is, as_fresh) = (thinned.allocated, fresh.allocated);
+        assert!(is * 100 <= as_fresh * percent, "{thinned:?} {fresh:?}");
+        let mut ids = Vec::new();
+        let visit = |id: StreamId, _: Fields<'_>| {
+            ids.push(id.ms);
+            ControlFlow::Continue(())
+        };
+        let mut scratch = StreamScratch::new();
+        stream.range(StreamId::MIN, StreamId::MAX, false, &mut scratch, visit).unwrap();
+        assert!(ids.into_iter().eq((1..=20_000).filter(|&ms| stays(ms))));
+    }
+
+    #[test]
+    fn what_is_left_of_many_blocks_takes_what_a_fresh_stream_would() {
+        let shape = Shape::default();
+        let mut scratch = StreamScratch::new();
+        for one_in in [3, 10, 50] {
+            let stays = move |ms: u64| ms.is_multiple_of(one_in);
+            // Deleted once all is packed.
+            let mut stream = stream_of(|_| true);
+            pack_all(&mut stream);
+            for ms in (1..=20_000).filter(|&ms| !stays(ms)) {
+                assert!(stream.delete(StreamId::new(ms, 0), &shape, &mut scratch).unwrap());
+            }
+            assert_small(stream, 130, stays);
+            // Deleted while it is packed: in each block as many rows may be deleted
+            // ones as are entries.
+            let mut stream = stream_of(|_| true);
+            pack_all(&mut stream);
+            for ms in (1..=20_000).filter(|&ms| !stays(ms)) {
+                assert!(stream.delete(StreamId::new(ms, 0), &shape, &mut scratch).unwrap());
+                pack_all(&mut stream);
+            }
+            assert_small(stream, 200, stays);
+            // Deleted soon after they came, before they are sealed or packed.
+            let mut stream = Stream::new();
+            for ms in 1..=20_000 {
+                append(&mut stream, ms);
+                if ms > 100 && !stays(ms - 100) {
+                    stream.delete(StreamId::new(ms - 100, 0), &shape, &mut scratch).unwrap();
+                }
+                pack_all(&mut stream);
+            }
+            for ms in (19_901..=20_000).filter(|&ms| !stays(ms)) {
+                stream.delete(StreamId::new(ms, 0), &shape, &mut scratch).unwrap();
+            }
+            assert_small(stream, 200, stays);
+        }
+    }
+
+    #[test]
+    fn what_was_deleted_while_blocks_are_joined_stays_deleted() {
+        let mut scratch = StreamScratch::new();
+        let mut stream = stream_of(|_| true);
+        pack_all(&mut stream);
+        let mut delete = |stream: &mut Stream, ms| {
+            assert!(stream.delete(StreamId::new(ms, 0), &Shape::default(), &mut scratch).unwrap());
+        };
+        (1..=20_000).filter(|ms| ms % 10 > 0).for_each(|ms| delete(&mut stream, ms));
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut run = |job: PackJob| job.run(&mut ws, &PackParams::default(), &mut Vec::new());
+        let job = stream.pack_job(&Shape::default()).unwrap();
+        assert!(job.parts.len() > 5, "{}", job.parts.len());
+        // An entry of some block goes: its neighbours are joined without it.
+        let gone = job.parts[2].first.ms / 10 * 10 + 100;
+        delete(&mut stream, gone);
+        let blocks = stream.memory().blocks;
+        let joined = job.parts.len() - 1;
+        assert!(stream.install(run(job)));
+        assert_eq!(stream.memory().blocks, blocks - joined);
+        // A whole block goes: the others stay, and are to be joined once more.
+        let job = stream.pack_job(&Shape::default()).unwrap();
+        let (first, end) = (job.parts[1].first.ms, job.parts[2].first.ms);
+        (first..end).filter(|ms| ms % 10 == 0).for_each(|ms| delete(&mut stream, ms));
+        let work = stream.pending_work();
+        assert!(!stream.install(run(job)));
+        assert!(stream.pending_work() > work);
+        let len = stream.len();
+        pack_all(&mut stream);
+        assert!(stream.memory().blocks < 6, "{:?}", stream.memory());
+        let mut ids = Vec::new();
+        let visit = |id: StreamId, _: Fields<'_>| {
+            ids.push(id.ms);
+            ControlFlow::Continue(())
+        };
+        stream.range(StreamId::MIN, StreamId::MAX, false, &mut scratch, visit).unwrap();
+        assert_eq!(ids.len() as u64, len);
+        assert!(!ids.contains(&gone));
+        assert!(ids.iter().all(|ms| ms % 10 == 0 && !(first..end).contains(ms)));
     }
 
     /// A clock that goes on by itself: each look at it takes a microsecond.
@@ -706,8 +1014,14 @@ pub(super) mod tests {
         }
         let mut ws = Workspace::new(WorkspaceConfig::default());
         let (params, mut whole, mut sliced) = (PackParams::default(), Vec::new(), Vec::new());
-        assert!(stream.pack_job().unwrap().run(&mut ws, &params, &mut whole).is_packed());
-        let (pace, job) = (Ticking::default(), stream.pack_job().unwrap());
+        assert!(
+            stream
+                .pack_job(&Shape::default())
+                .unwrap()
+                .run(&mut ws, &params, &mut whole)
+                .is_packed()
+        );
+        let (pace, job) = (Ticking::default(), stream.pack_job(&Shape::default()).unwrap());
         let outcome = AtOnce::run(job.run_in_slices(&mut ws, &params, &mut sliced, &pace, 1));
         assert_eq!(whole, sliced);
         assert!(pace.pauses.get() > names.len(), "after each column");
@@ -727,7 +1041,7 @@ pub(super) mod tests {
             let mut ws = Workspace::new(WorkspaceConfig::default());
             let params = PackParams { codec, min_saving_percent: 0, ..PackParams::default() };
             let mut tried = Vec::new();
-            while let Some(job) = stream.pack_job() {
+            while let Some(job) = stream.pack_job(&Shape::default()) {
                 tried.push(job.tries_rows);
                 let outcome = job.run(&mut ws, &params, &mut Vec::new());
                 assert!(outcome.is_packed() && stream.install(outcome));
@@ -750,7 +1064,8 @@ pub(super) mod tests {
             stream.append(StreamId::new(ms, 0), fields.into_iter(), &shape).unwrap();
         }
         let mut ws = Workspace::new(WorkspaceConfig::default());
-        let progress = stream.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+        let progress =
+            stream.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
         assert_eq!((progress.packed_blocks, progress.pending), (0, 0));
         let mut seen = 0;
         let all = (StreamId::MIN, StreamId::MAX);
@@ -779,7 +1094,7 @@ pub(super) mod tests {
         let mut ws = Workspace::new(WorkspaceConfig::default());
         for codec in [Codec::Zstd, Codec::Lz4] {
             let params = PackParams { codec, ..PackParams::default() };
-            let (pace, job) = (Ticking::default(), stream.pack_job().unwrap());
+            let (pace, job) = (Ticking::default(), stream.pack_job(&Shape::default()).unwrap());
             assert!((PACK_BYTES_MAX..BLOCK_BYTES_MAX).contains(&job.raw_bytes()));
             let mut room = Vec::new();
             let outcome = AtOnce::run(job.run_in_slices(&mut ws, &params, &mut room, &pace, 1));

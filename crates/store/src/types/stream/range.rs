@@ -416,7 +416,7 @@ fn visit_columns(
         } else {
             left.start += 1;
         }
-        if !block.is_live(block.row_at(n as u32)) {
+        if !block.is_live(n as u32) {
             continue;
         }
         let row = open.row(n, room).map_err(|_| StreamError::Damaged)?;
@@ -442,7 +442,7 @@ fn visit_rows(
         if row.id > bounds.end {
             break;
         }
-        if row.id < bounds.start || !block.is_live(block.row_at(index)) {
+        if row.id < bounds.start || !block.is_live(index) {
             continue;
         }
         if bounds.reverse {
@@ -586,7 +586,7 @@ impl Stream {
             let block = if last { sealed.index().back() } else { sealed.index().front() };
             if let Some(block) = block {
                 let (row, id) =
-                    if last { (block.rows() - 1, block.last) } else { (0, block.first) };
+                    if last { (block.kept() - 1, block.last) } else { (0, block.first) };
                 if block.is_live(row) {
                     return Ok(Some(id));
                 }

@@ -77,12 +77,6 @@ impl Sealed {
         &mut self.family
     }
 
-    /// The block that begins with `first`.
-    pub(super) fn find(&self, first: StreamId) -> Option<&Block> {
-        let at = self.index.seek(|block| block.first < first);
-        self.index.get(at).filter(|block| block.first == first)
-    }
-
     /// Changes what the block that begins with `first` lies in.
     pub(super) fn change_block(
         &mut self,
@@ -100,6 +94,44 @@ impl Sealed {
         changed
     }
 
+    /// Puts one block in the place of neighbours, those that begin with `firsts`,
+    /// if all of them are there and `rewrite` gives one for them.
+    pub(super) fn replace_run(
+        &mut self,
+        firsts: &[StreamId],
+        rewrite: impl FnOnce(&[&Block]) -> Option<Block>,
+    ) -> bool {
+        let Some(&first) = firsts.first() else { return false };
+        let at = self.index.seek(|block| block.first < first);
+        let run = std::iter::successors(Some(at), |&at| Some(self.index.after(at)));
+        let blocks: Vec<&Block> = (firsts.iter().zip(run))
+            .map_while(|(&first, at)| self.index.get(at).filter(|block| block.first == first))
+            .collect();
+        let whole = blocks.len() == firsts.len();
+        let Some(block) = whole.then(|| rewrite(&blocks)).flatten() else {
+            // What is left of them is still to be rewritten.
+            for &first in firsts {
+                let at = self.index.seek(|block| block.first < first);
+                if self.index.get(at).is_some_and(|block| block.first == first) {
+                    self.note_if_sparse(at);
+                }
+            }
+            return false;
+        };
+        for &first in &firsts[1..] {
+            let block = self.index.remove(self.index.seek(|block| block.first < first));
+            self.totals.subtract(&block);
+        }
+        let at = self.index.seek(|block| block.first < first);
+        if let Some(place) = self.index.get_mut(at) {
+            self.totals.subtract(place);
+            *place = block;
+            self.totals.add(place);
+        }
+        self.note_if_sparse(at);
+        true
+    }
+
     /// Notes a block that has become worth rewriting. One that packing was not
     /// tried on yet is rewritten by being packed.
     fn note_if_sparse(&mut self, at: At) {
@@ -113,14 +145,27 @@ impl Sealed {
     }
 
     /// Takes the next block that is worth rewriting off the list.
-    pub(super) fn take_sparse(&mut self) -> Option<&Block> {
+    pub(super) fn take_sparse(&mut self) -> Option<At> {
         while let Some(first) = self.sparse.pop() {
-            if self.find(first).is_some_and(Block::is_sparse) {
-                return self.find(first);
+            let at = self.index.seek(|block| block.first < first);
+            let is_it = |block: &Block| block.first == first && block.is_sparse();
+            if self.index.get(at).is_some_and(is_it) {
+                return Some(at);
             }
         }
         self.sparse = Vec::new();
         None
+    }
+
+    /// Takes the blocks from the one that begins with `first` to the one that
+    /// begins with `last` off the list.
+    pub(super) fn forget_sparse(&mut self, first: StreamId, last: StreamId) {
+        let start = self.sparse.partition_point(|&at| at < first);
+        let end = self.sparse.partition_point(|&at| at <= last);
+        self.sparse.drain(start..end);
+        if self.sparse.is_empty() {
+            self.sparse = Vec::new();
+        }
     }
 
     /// Has every block that was tried tried again, oldest first.
@@ -182,7 +227,6 @@ impl Sealed {
         let Some(row) = self.open(block, scratch, Want::Ids)?.row_of(id)? else {
             return Ok(false);
         };
-        let row = block.row_at(row);
         let Some(block) = self.index.get_mut(at) else { return Ok(false) };
         self.totals.memory.allocated -= block.heap_bytes();
         let deleted = block.delete(row);
@@ -201,10 +245,7 @@ impl Sealed {
         let mut at = self.index.seek(|block| block.end_position() <= start);
         let mut live = 0;
         while let Some(block) = self.index.get(at).filter(|block| block.position < end) {
-            let row = |position: u64| {
-                position.saturating_sub(block.position).min(u64::from(block.rows())) as u32
-            };
-            live += u64::from(block.live_between(row(start), row(end)));
+            live += u64::from(block.live_between(start, end));
             at = self.index.after(at);
         }
         live

@@ -178,8 +178,7 @@ impl Stream {
                 continue;
             }
             let kept = sealed.open(block, scratch, Want::Ids)?.first_from(id)?.unwrap_or(0);
-            let row = block.row_at(kept);
-            let dropped = sealed.change_front(|block| block.skip_to(row)).unwrap_or(0);
+            let dropped = sealed.change_front(|block| block.skip_to(kept)).unwrap_or(0);
             self.len -= u64::from(dropped);
             return Ok(());
         }
@@ -276,10 +275,9 @@ impl Stream {
         if block.last < id {
             return Ok(true);
         }
-        let rows = (end.min(block.end_position()) - block.position) as u32;
         // Of rows that were dropped from the data the IDs are not known, but
         // that they lie below the first of those that are in it.
-        let Some(kept) = block.kept_before(rows).checked_sub(1) else {
+        let Some(kept) = block.kept_before(end).checked_sub(1) else {
             return Ok(block.first <= id);
         };
         if block.first >= id {
@@ -298,8 +296,7 @@ impl Stream {
                 continue;
             }
             if block.position < end {
-                let row = (end - block.position) as u32;
-                sealed.change_front(|block| block.skip_to(row));
+                sealed.change_front(|block| block.skip_to_position(end));
             }
             return;
         }
@@ -401,7 +398,7 @@ mod tests {
         }
         trimmed.stream.seal_tail();
         let mut ws = Workspace::new(WorkspaceConfig::default());
-        trimmed.stream.pack_some(&mut ws, &PackParams::default(), usize::MAX);
+        trimmed.stream.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
         assert_eq!(trimmed.stream.memory().packed_blocks, 1);
         let (raw, packed) = (trimmed.stream.raw_size(), trimmed.stream.size());
         assert_eq!(raw, trimmed.stream.memory().raw as u64);
