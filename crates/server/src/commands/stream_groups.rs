@@ -6,8 +6,7 @@
 //! [`Context::effect`], for neither `WATCH` nor waiting clients follow it, and
 //! only the commands of `XGROUP` are told as keyspace events.
 
-use super::stream_reads::write_one;
-use super::streams::{Bound, find, parse_bound, parse_id, with_scratch};
+use super::streams::{Bound, find, parse_bound, parse_id, with_scratch, write_entry};
 use super::{container, quoted};
 use crate::command::flags::*;
 use crate::command::{Command, Group};
@@ -17,11 +16,8 @@ use crate::error::Error;
 use crate::notify::Class;
 use crate::out::Out;
 use snug_resp::{Writer, parse_integer};
-use snug_store::types::stream::{
-    self, ConsumerId, Course, PendingEntry, Stream, StreamId, StreamScratch,
-};
+use snug_store::types::stream::{self, ConsumerId, Course, Fields, PendingEntry, Stream, StreamId};
 use snug_store::{Found, Key, SlotGuard, Type};
-use std::ops::ControlFlow;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::new("xack", -4, xack).flags(WRITE | FAST).key(1).about(
@@ -464,31 +460,20 @@ impl Claim {
     /// Makes an entry of the stream the consumer's, and writes it.
     fn take(
         &self,
-        stream: &Stream,
         group: &mut stream::Group,
         consumer: ConsumerId,
-        id: StreamId,
+        (id, fields): (StreamId, Fields<'_>),
         counted: u64,
         out: &mut Out,
-    ) -> Result<(), Error> {
+    ) {
         let once_more = counted.saturating_add(u64::from(!self.just_id));
         group.assign(id, consumer, self.delivered, self.count.unwrap_or(once_more));
         if self.just_id {
             out.w().bulk_display(id);
         } else {
-            write_one(stream, id, out)?;
+            write_entry(out, id, fields);
         }
-        Ok(())
     }
-}
-
-fn exists(stream: &Stream, id: StreamId, scratch: &mut StreamScratch) -> Result<bool, Error> {
-    let mut exists = false;
-    stream.range(id, id, false, scratch, |_, _| {
-        exists = true;
-        ControlFlow::Break(())
-    })?;
-    Ok(exists)
 }
 
 /// A least idle time, below 0 as good as 0.
@@ -580,24 +565,48 @@ fn claim_all(
     out: &mut Out,
 ) -> Result<usize, Error> {
     let mut claimed = 0;
-    for &id in ids {
-        if !with_scratch(|scratch| exists(stream, id, scratch))? {
+    let mut claim_one = |id, fields: Option<Fields<'_>>| {
+        let Some(fields) = fields else {
             // What was deleted from the stream is pending no longer.
             group.acknowledge(id);
-            continue;
-        }
-        let entry = group.pending().get(id);
-        let counted = match entry {
-            Some(entry) if claim.spares(&entry, now) => continue,
+            return;
+        };
+        let counted = match group.pending().get(id) {
+            Some(entry) if claim.spares(&entry, now) => return,
             Some(entry) => entry.count,
             None if claim.force => 1,
-            None => continue,
+            None => return,
         };
-        claim.take(stream, group, consumer, id, counted, out)?;
+        claim.take(group, consumer, (id, fields), counted, out);
         group.was_active(consumer, now);
         claimed += 1;
-    }
+    };
+    with_scratch(|scratch| {
+        let mut ascending = ids.chunk_by(|before, id| before < id);
+        ascending.try_for_each(|ids| stream.visit_each(ids, scratch, &mut claim_one))
+    })?;
     Ok(claimed)
+}
+
+/// Pending entries that are looked up in the stream together, at most.
+pub(super) const LOOKUPS: u64 = 1024;
+
+/// Shows `visit` pending entries, in their order, with what the stream has of each.
+pub(super) fn visit_pending(
+    stream: &Stream,
+    entries: &[PendingEntry],
+    mut visit: impl FnMut(&PendingEntry, Option<Fields<'_>>),
+) -> Result<(), Error> {
+    let ids: Vec<StreamId> = entries.iter().map(|entry| entry.id).collect();
+    let mut entries = entries.iter();
+    with_scratch(|scratch| {
+        stream.visit_each(&ids, scratch, |_, fields| {
+            if let Some(entry) = entries.next() {
+                visit(entry, fields);
+            }
+        })
+    })?;
+    Ok(())
 }
 
 /// Entries that `XAUTOCLAIM` claims unless told.
@@ -666,22 +675,34 @@ fn claim_idle(
     let mut deleted = Vec::new();
     let mut attempts = count.saturating_mul(AUTOCLAIM_ATTEMPTS);
     let mut from = Some(start);
-    while attempts > 0
-        && count > 0
-        && let Some(entry) = from.and_then(|from| group.pending().next_from(from))
+    while let batch = count.min(attempts).min(LOOKUPS)
+        && batch > 0
     {
-        attempts -= 1;
-        from = entry.id.next();
-        if !with_scratch(|scratch| exists(stream, entry.id, scratch))? {
-            group.acknowledge(entry.id);
-            deleted.push(entry.id);
-            count -= 1;
-        } else if !claim.spares(&entry, now) {
-            claim.take(stream, group, consumer, entry.id, entry.count, out)?;
-            group.was_active(consumer, now);
-            claimed += 1;
-            count -= 1;
+        let mut entries = Vec::new();
+        while (entries.len() as u64) < batch
+            && let Some(entry) = from.and_then(|from| group.pending().next_from(from))
+        {
+            from = entry.id.next();
+            entries.push(entry);
         }
+        if entries.is_empty() {
+            break;
+        }
+        attempts -= entries.len() as u64;
+        visit_pending(stream, &entries, |entry, fields| match fields {
+            None => {
+                group.acknowledge(entry.id);
+                deleted.push(entry.id);
+                count -= 1;
+            }
+            Some(_) if claim.spares(entry, now) => {}
+            Some(fields) => {
+                claim.take(group, consumer, (entry.id, fields), entry.count, out);
+                group.was_active(consumer, now);
+                claimed += 1;
+                count -= 1;
+            }
+        })?;
     }
     out.w().set_array_len(array, claimed);
     let next = from.and_then(|from| group.pending().next_from(from));

@@ -11,7 +11,7 @@ use super::streams::{parse_id, with_scratch, write_entry, write_range};
 use crate::blocked::Wait;
 use crate::command::flags::*;
 use crate::command::{Command, Group};
-use crate::commands::stream_groups::notify_group;
+use crate::commands::stream_groups::{LOOKUPS, notify_group, visit_pending};
 use crate::context::{Args, Context, OwnedArgs};
 use crate::error::Error;
 use crate::out::{Out, OutMark};
@@ -369,36 +369,35 @@ fn write_history(
     let array = out.w().array_deferred();
     let mut written = 0;
     let mut from = after.next();
-    while let Some(entry) = from.and_then(|from| group.next_of_noted(consumer, from)) {
-        if write_one(stream, entry.id, out)? {
-            group.assign(entry.id, consumer, now, entry.count.saturating_add(1));
-        } else {
-            let mut w = out.w();
-            w.array(2);
-            w.bulk_display(entry.id);
-            w.null_array();
+    loop {
+        let left = if count == 0 { u64::MAX } else { count - written };
+        let batch = left.min(LOOKUPS);
+        let mut entries = Vec::new();
+        while (entries.len() as u64) < batch
+            && let Some(entry) = from.and_then(|from| group.next_of_noted(consumer, from))
+        {
+            from = entry.id.next();
+            entries.push(entry);
         }
-        written += 1;
-        if written == count {
+        if entries.is_empty() {
             break;
         }
-        from = entry.id.next();
+        written += entries.len() as u64;
+        visit_pending(stream, &entries, |entry, fields| match fields {
+            Some(fields) => {
+                write_entry(out, entry.id, fields);
+                group.assign(entry.id, consumer, now, entry.count.saturating_add(1));
+            }
+            None => {
+                let mut w = out.w();
+                w.array(2);
+                w.bulk_display(entry.id);
+                w.null_array();
+            }
+        })?;
     }
     out.w().set_array_len(array, written as usize);
     Ok(())
-}
-
-/// Writes the entry of this ID; false if the stream has none.
-pub(super) fn write_one(stream: &Stream, id: StreamId, out: &mut Out) -> Result<bool, Error> {
-    let mut written = false;
-    with_scratch(|scratch| {
-        stream.range(id, id, false, scratch, |id, fields| {
-            write_entry(out, id, fields);
-            written = true;
-            ControlFlow::Break(())
-        })
-    })?;
-    Ok(written)
 }
 
 /// There is nothing to read: the client waits if it asked to and may, or is

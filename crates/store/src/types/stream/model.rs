@@ -4,6 +4,7 @@
 //! left in place, a node gone once all of its entries are. So it also tells what
 //! approximate trimming must remove.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;
@@ -126,6 +127,8 @@ enum Step {
         reverse: bool,
         count: usize,
     },
+    /// Reads each of these, and what lies between.
+    Each(Vec<prop::sample::Index>),
     SetId(u64),
     Duplicate,
     Seal,
@@ -170,6 +173,7 @@ fn any_step() -> impl Strategy<Value = Step> {
             .prop_map(|(percent, approximate)| Step::TrimSize { percent, approximate }),
         3 => (a::<prop::sample::Index>(), a::<prop::sample::Index>(), a::<bool>(), 0usize..50)
             .prop_map(|(start, end, reverse, count)| Step::Range { start, end, reverse, count }),
+        2 => prop::collection::vec(a::<prop::sample::Index>(), 1..30).prop_map(Step::Each),
         1 => (0u64..3).prop_map(Step::SetId),
         1 => Just(Step::Duplicate),
         1 => Just(Step::Seal),
@@ -347,6 +351,24 @@ impl Pair {
                     wanted.truncate(count);
                 }
                 assert_eq!(entries, wanted);
+            }
+            Step::Each(indices) => {
+                let ids = indices.iter().flat_map(|&index| {
+                    let id = self.id(index);
+                    [id, StreamId { seq: id.seq ^ 1, ..id }]
+                });
+                let ids: Vec<_> = ids.collect::<BTreeSet<_>>().into_iter().collect();
+                let mut read = Vec::new();
+                let visit = |id, fields: Option<Fields<'_>>| {
+                    let owned = |fields: Fields<'_>| -> Pairs {
+                        fields.map(|(name, value)| (name.to_vec(), value.to_vec())).collect()
+                    };
+                    read.push((id, fields.map(owned)));
+                };
+                assert_eq!(self.stream.visit_each(&ids, &mut self.scratch, visit), Ok(()));
+                let entries: BTreeMap<_, _> = self.reference.entries().into_iter().collect();
+                let wanted: Vec<_> = ids.iter().map(|id| (*id, entries.get(id).cloned())).collect();
+                assert_eq!(read, wanted);
             }
             Step::SetId(more) => {
                 let id = StreamId { ms: self.reference.last_id.ms.saturating_add(more), seq: 7 };

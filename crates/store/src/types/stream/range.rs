@@ -11,7 +11,8 @@
 //! ```
 //!
 //! So a single entry costs tens of microseconds, and a scan in small steps or a
-//! run of deletions in one block unpacks it once.
+//! run of deletions in one block unpacks it once. Many single entries are read by
+//! [`Stream::visit_each`], which opens each block once.
 
 use std::ops::{ControlFlow, Range};
 
@@ -397,6 +398,96 @@ impl Sealed {
     }
 }
 
+impl Sealed {
+    /// Shows `visit` the entries of `ids`, or that there is none, up to the last
+    /// that a block may have; those left over.
+    fn visit_each<'i>(
+        &self,
+        mut ids: &'i [StreamId],
+        scratch: &mut StreamScratch,
+        visit: &mut impl FnMut(StreamId, Option<Fields<'_>>),
+    ) -> Result<&'i [StreamId], StreamError> {
+        while let Some(&id) = ids.first() {
+            let Some(block) = self.index().get(self.index().seek(|block| block.last < id)) else {
+                break;
+            };
+            let (before, rest) = ids.split_at(ids.partition_point(|&id| id < block.first));
+            before.iter().for_each(|&id| visit(id, None));
+            let (here, rest) = rest.split_at(rest.partition_point(|&id| id <= block.last));
+            self.visit_each_of(block, here, scratch, visit)?;
+            ids = rest;
+        }
+        Ok(ids)
+    }
+
+    /// Shows `visit` the entries of `ids`, all of them within the bounds of `block`.
+    fn visit_each_of(
+        &self,
+        block: &Block,
+        ids: &[StreamId],
+        scratch: &mut StreamScratch,
+        visit: &mut impl FnMut(StreamId, Option<Fields<'_>>),
+    ) -> Result<(), StreamError> {
+        // A few are read as if each were the only one.
+        let few = ids.len() <= PARTS_MAX as usize;
+        let at_once = if few { 1 } else { ids.len() };
+        let StreamScratch { cache, room, .. } = scratch;
+        for ids in ids.chunks(at_once) {
+            let (start, end) = (ids[0], ids[0]);
+            let one = Want::Some(Bounds { start, end, reverse: false });
+            match self.open_with(block, cache, if few { one } else { Want::All })? {
+                OpenBlock::Ids(_) => return Err(StreamError::Damaged),
+                OpenBlock::Columns(open) => {
+                    let mut rest = 0..open.ids().len();
+                    for &id in ids {
+                        let sought = (id.ms, id.seq);
+                        rest.start += open.ids()[rest.clone()].partition_point(|&at| at < sought);
+                        let n = rest.start;
+                        if open.ids().get(n) != Some(&sought) || !block.is_live(n as u32) {
+                            visit(id, None);
+                            continue;
+                        }
+                        let row = open.row(n, room).map_err(|_| StreamError::Damaged)?;
+                        visit(id, Some(Fields::of_columns(row)));
+                    }
+                }
+                OpenBlock::Rows(open) => {
+                    let fields = |row| open.fields(row);
+                    let live = |n, row: &Row| block.is_live(n) && !row.deleted;
+                    visit_each_row(ids, open.rows(), live, fields, visit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Shows `visit` the rows of `ids`, of rows in their order.
+fn visit_each_row<'a>(
+    ids: &[StreamId],
+    rows: impl Iterator<Item = Result<(u32, Row), Malformed>>,
+    is_live: impl Fn(u32, &Row) -> bool,
+    fields: impl Fn(Row) -> Result<Fields<'a>, Malformed>,
+    visit: &mut impl FnMut(StreamId, Option<Fields<'_>>),
+) -> Result<(), Malformed> {
+    let mut ids = ids.iter().copied().peekable();
+    for row in rows {
+        let (n, row) = row?;
+        while let Some(id) = ids.next_if(|&id| id < row.id) {
+            visit(id, None);
+        }
+        if let Some(id) = ids.next_if_eq(&row.id) {
+            let live = is_live(n, &row);
+            visit(id, if live { Some(fields(row)?) } else { None });
+        }
+        if ids.peek().is_none() {
+            break;
+        }
+    }
+    ids.for_each(|id| visit(id, None));
+    Ok(())
+}
+
 /// Shows the rows of `left` that are unpacked, and takes them off it.
 fn visit_columns(
     block: &Block,
@@ -516,6 +607,33 @@ impl Stream {
             let _ = self.visit_tail(bounds, scratch, &mut visit);
         }
         Ok(())
+    }
+
+    /// Shows `visit` each of `ids`, which ascend, with the fields of its entry, or
+    /// with none where there is no such entry.
+    ///
+    /// O(log blocks) for each block that has some of them, which is unpacked once.
+    /// When a packed block turns out to be damaged, what was shown before stands
+    /// and the error is returned.
+    pub fn visit_each(
+        &self,
+        ids: &[StreamId],
+        scratch: &mut StreamScratch,
+        mut visit: impl FnMut(StreamId, Option<Fields<'_>>),
+    ) -> Result<(), StreamError> {
+        debug_assert!(ids.is_sorted_by(|a, b| a < b));
+        let ids = match &self.sealed {
+            Some(sealed) => sealed.visit_each(ids, scratch, &mut visit)?,
+            None => ids,
+        };
+        let (Some(&first), true) = (ids.first(), self.tail.rows() > 0) else {
+            ids.iter().for_each(|&id| visit(id, None));
+            return Ok(());
+        };
+        let names = self.tail.names();
+        let rows = (0..).zip(self.tail.walk_from(first)).map(|(n, row)| Ok((n, row?)));
+        let fields = |row| Fields::new(self.tail.bytes(), names, row);
+        Ok(visit_each_row(ids, rows, |_, row| !row.deleted, fields, &mut visit)?)
     }
 
     fn visit_tail(
