@@ -311,7 +311,7 @@ mod tests {
         assert!(dictionary.is_some());
         stream.adopt_dictionary(dictionary, &of_a_long_stream);
         assert_eq!(stream.pending_work(), blocks);
-        stream.pack_some(&mut ws, &params, usize::MAX);
+        stream.pack_some(&mut ws, &params, &Shape::default(), usize::MAX);
         let sealed = stream.sealed.as_ref().unwrap();
         let with_it = |block: &Block| {
             let Data::Packed { bytes, .. } = &block.data else { return false };
