@@ -402,14 +402,12 @@ impl Decoder<'_> {
         let dictionary = self.dictionary.clone().ok_or(MALFORMED)?;
         let (first, end) = (wanted.start / PART_BYTES, wanted.end.div_ceil(PART_BYTES));
         let (mut skipped, mut lens) = (0usize, Vec::new());
-        for part in 1..len.div_ceil(PART_BYTES) {
+        for part in 0..len.div_ceil(PART_BYTES) - 1 {
             let frame_len = varint::take_len(&mut coded).ok_or(MALFORMED)?;
-            match part - 1 {
-                part if part < first => {
-                    skipped = skipped.checked_add(frame_len).ok_or(MALFORMED)?
-                }
-                part if part < end => lens.push(frame_len),
-                _ => {}
+            if part < first {
+                skipped = skipped.checked_add(frame_len).ok_or(MALFORMED)?;
+            } else if part < end {
+                lens.push(frame_len);
             }
         }
         let mut frames = coded.get(skipped..).ok_or(MALFORMED)?;

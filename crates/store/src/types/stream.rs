@@ -29,9 +29,11 @@
 
 mod block;
 mod dictionary;
+mod form;
 mod group;
 mod id;
 mod index;
+mod join;
 mod kept;
 #[cfg(test)]
 mod model;

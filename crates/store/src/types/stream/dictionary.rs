@@ -17,7 +17,8 @@ use std::sync::Arc;
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, columns};
 
 use super::block::{Block, Data};
-use super::pack::{Form, PACK_BYTES_MAX, PackParams, columns_raw_max, form, unpack_rows};
+use super::form::{Form, PACK_BYTES_MAX, columns_raw_max, form, unpack_rows};
+use super::pack::PackParams;
 use super::{Stream, StreamError};
 
 /// The fewest blocks that a dictionary is trained for.

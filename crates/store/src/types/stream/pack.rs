@@ -1,23 +1,5 @@
 //! Packing sealed blocks.
 //!
-//! ```text
-//!  packed block:  format, packed form
-//!
-//!  format 1:      the packed form (snug-codec) of the block's rows as rows.rs
-//!                 writes them
-//!  format 2:      columns (snug-codec's columns.rs): ids, and each field of the
-//!                 rows on its own
-//!
-//!  Either names the dictionary it needs, if any.
-//! ```
-//!
-//! Columns are Snug's own: they are unpacked and compared before they take the
-//! rows' place. What would not come back is packed as rows, and told.
-//!
-//! Columns are taken wherever they save half or more; below that rows are tried
-//! too and the smaller is taken. Blocks of a stream are alike: where columns were
-//! the smaller in the block before, rows are tried in one of sixteen.
-//!
 //! Packing is always somebody's explicit work: a [`PackJob`] shares the block's
 //! bytes and can run anywhere, without the stream;
 //! [`install`](Stream::install) then takes its outcome if the block is still
@@ -28,58 +10,31 @@
 //! Blocks are tried oldest first, so those still to be tried are always the
 //! newest ones, and finding the next costs nothing. A job may also be about a
 //! block of whose entries most were deleted: it is packed anew without them, so
-//! that what deleting costs is repaid; each such job halves its block at least.
-//!
-//! ```text
-//!  before      [x.xx] [.xxx] [xxx.] [x.xx] [....]     . an entry, x a deleted one
-//!                                     ^ more than half were deleted
-//!  after       [. .  .  .]                 [....]     one block, the same positions
-//! ```
-//!
-//! Its neighbours are joined with it as far as all fit into one block, so that what
-//! is left of many blocks takes what as many entries in fresh ones would. One that
-//! has many times the entries of those joined so far is left alone: so a block that
-//! small ones come to one by one is not packed anew for each of them.
+//! that what deleting costs is repaid; each such job halves its block at least,
+//! and takes what neighbours fit with it (join.rs). What rows are packed into is
+//! in form.rs.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use snug_codec::columns::{self, RowBlock};
-use snug_codec::estimate::{Estimate, Worth};
-use snug_codec::stream::{self, AtOnce, Pace, Pieces};
-use snug_codec::{Codec, Dictionary, DictionarySource, Segments, Workspace};
+use snug_codec::columns;
+use snug_codec::stream::{AtOnce, Pace, Pieces};
+use snug_codec::{Codec, Dictionary, DictionarySource, Workspace};
 
 pub use snug_codec::columns::ColumnSize;
 
 use super::block::{Block, Data, PackedBytes};
 use super::dictionary::Family;
+use super::form::{
+    FORMAT_COLUMNS, FORMAT_ROWS, Form, Packer, columns_raw_max, dictionary_id, form, unpack_rows,
+};
 use super::id::StreamId;
 use super::index::At;
+use super::join::RowsLeft;
 use super::range::OpenRows;
-use super::rows::{self, Fields, Malformed, Names, NewRow};
+use super::rows::Fields;
 use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
-
-const FORMAT_ROWS: u8 = 1;
-const FORMAT_COLUMNS: u8 = 2;
-
-/// The most bytes that are packed in one piece. A larger block is of one huge
-/// entry: it is packed as rows, in pieces and without a dictionary.
-pub(super) const PACK_BYTES_MAX: usize = 128 * 1024;
-
-/// The most blocks that one job joins, and what they may take together: they are
-/// copied while the stream is held.
-const JOINED_BLOCKS_MAX: usize = 64;
-const JOINED_BYTES_MAX: usize = 128 * 1024;
-
-/// A neighbour is joined if it has no more than so many times the entries of
-/// those joined so far.
-const JOINED_RATIO: u64 = 4;
-
-/// A block larger than this stays raw: it would be unpacked in one piece, and for
-/// too long.
-const BLOCK_BYTES_MAX: usize = 512 * 1024;
 
 /// How often rows are tried where columns were the smaller.
 const ROWS_ONE_IN: u64 = 16;
@@ -126,11 +81,11 @@ pub struct PackProgress {
 #[derive(Debug)]
 pub struct PackJob {
     /// Neighbours in their order.
-    parts: Vec<Part>,
+    pub(super) parts: Vec<Part>,
     /// Which of them the job is about; the others come along if they can.
-    about: usize,
+    pub(super) about: usize,
     /// The raw bytes that several may have as one.
-    block_bytes: usize,
+    pub(super) block_bytes: usize,
     /// Whether rows may turn out smaller than columns that save little.
     tries_rows: bool,
     family: Family,
@@ -138,13 +93,13 @@ pub struct PackJob {
 
 /// A block as a job takes it.
 #[derive(Debug)]
-struct Part {
-    first: StreamId,
+pub(super) struct Part {
+    pub(super) first: StreamId,
     data: Data,
     raw_bytes: u32,
     kept: u32,
     /// The data's rows to leave in it, if they have to be taken out of it.
-    left: Option<Vec<u32>>,
+    pub(super) left: Option<Vec<u32>>,
 }
 
 /// A block that went through the codec; to be given back to its stream.
@@ -173,29 +128,6 @@ enum Packed {
     Nothing,
     /// The block is damaged.
     Damaged,
-}
-
-/// Rows of one or more blocks, as rows.rs writes them.
-#[derive(Debug, Default)]
-struct RowsLeft {
-    raw: Vec<u8>,
-    /// The first and the last one's.
-    ids: Option<(StreamId, StreamId)>,
-}
-
-impl RowsLeft {
-    fn push(&mut self, id: StreamId, fields: Fields<'_>) {
-        let (first, last) = *self.ids.get_or_insert_with(|| {
-            rows::put_names(&mut self.raw, fields.clone());
-            (id, id)
-        });
-        let row = Names::parse(&self.raw)
-            .map(|names| NewRow::measure(Some(names), last, id, fields.clone()));
-        if let Ok(row) = row {
-            row.put(&mut self.raw, fields);
-        }
-        self.ids = Some((first, id));
-    }
 }
 
 impl PackJob {
@@ -286,7 +218,7 @@ impl PackJob {
 }
 
 impl Part {
-    fn new(block: &Block, left: Option<Vec<u32>>) -> Self {
+    pub(super) fn new(block: &Block, left: Option<Vec<u32>>) -> Self {
         Self {
             first: block.first,
             data: block.data.clone(),
@@ -296,24 +228,8 @@ impl Part {
         }
     }
 
-    /// Appends the rows left to `rows`.
-    fn put_rows_left(
-        &self,
-        family: &Family,
-        ws: &mut Workspace,
-        rows: &mut RowsLeft,
-    ) -> Result<(), StreamError> {
-        let mut wanted = self.left.iter().flatten().peekable();
-        self.each_row(family, ws, |n, id, fields| {
-            if wanted.next_if_eq(&&n).is_some() {
-                rows.push(id, fields);
-            }
-        })?;
-        if wanted.peek().is_none() { Ok(()) } else { Err(StreamError::Damaged) }
-    }
-
     /// Gives all rows of the data to `visit`: number, ID, fields.
-    fn each_row(
+    pub(super) fn each_row(
         &self,
         family: &Family,
         ws: &mut Workspace,
@@ -350,150 +266,6 @@ impl Part {
         }
         Ok(())
     }
-}
-
-/// What a block is packed with.
-struct Packer<'a> {
-    family: &'a Family,
-    dictionary: Option<&'a Dictionary>,
-    params: &'a PackParams,
-    tries_rows: bool,
-    is_miscoded: bool,
-    ws: &'a mut Workspace,
-    /// The packed form is left here too.
-    room: &'a mut Vec<u8>,
-}
-
-impl Packer<'_> {
-    /// The rows left of all parts; none where a part cannot be read, or several
-    /// come to more than `bytes_max`.
-    async fn rows_left<P: Pace>(
-        &mut self,
-        parts: &[Part],
-        bytes_max: usize,
-        pieces: &mut Pieces<'_, P>,
-    ) -> Option<RowsLeft> {
-        let mut rows = RowsLeft::default();
-        for part in parts {
-            part.put_rows_left(self.family, self.ws, &mut rows).ok()?;
-            pieces.stepped().await;
-        }
-        let fits = parts.len() == 1 || rows.raw.len() <= bytes_max;
-        (fits && rows.ids.is_some()).then_some(rows)
-    }
-
-    /// Packs the rows `raw`, whose first ID is `first`, if it is worth it.
-    async fn pack<P: Pace>(
-        &mut self,
-        raw: &[u8],
-        first: StreamId,
-        pieces: &mut Pieces<'_, P>,
-    ) -> Option<PackedBytes> {
-        self.room.clear();
-        if self.params.codec == Codec::None || raw.len() > BLOCK_BYTES_MAX {
-            return None;
-        }
-        if raw.len() <= PACK_BYTES_MAX {
-            self.pack_smallest(raw, first, pieces).await;
-        } else {
-            self.pack_large(raw, pieces).await;
-        }
-        let packed_len = self.room.len();
-        let worth = packed_len > 0 && saves(raw.len(), packed_len, self.params.min_saving_percent);
-        worth.then(|| PackedBytes::new(self.room))
-    }
-
-    /// Leaves columns or rows of `raw` in the room, or nothing.
-    async fn pack_smallest<P: Pace>(
-        &mut self,
-        raw: &[u8],
-        first: StreamId,
-        pieces: &mut Pieces<'_, P>,
-    ) {
-        let PackParams { codec, level, .. } = *self.params;
-        let columns = codec == Codec::Zstd && self.pack_columns(raw, first, pieces).await;
-        if columns && (!self.tries_rows || self.room.len() <= raw.len() / 2) {
-            return;
-        }
-        pieces.stepped().await;
-        let columns_len = self.room.len();
-        self.room.push(FORMAT_ROWS);
-        let packed = self.ws.pack(codec, level, self.dictionary, raw, self.room).is_ok();
-        if packed && (!columns || self.room.len() - columns_len < columns_len) {
-            self.room.drain(..columns_len);
-        } else {
-            self.room.truncate(columns_len);
-        }
-    }
-
-    /// Leaves rows packed in pieces in the room, or nothing.
-    async fn pack_large<P: Pace>(&mut self, raw: &[u8], pieces: &mut Pieces<'_, P>) {
-        if Estimate::of(raw).worth() == Worth::Nothing {
-            return;
-        }
-        let PackParams { codec, level, .. } = *self.params;
-        let raw = Segments::from(raw);
-        pieces.stepped().await;
-        let packed = stream::pack_in_pieces(self.ws, codec, level, &raw, pieces).await;
-        if let Ok(packed) = packed {
-            self.room.push(FORMAT_ROWS);
-            packed.parts().iter().for_each(|part| self.room.extend_from_slice(part));
-        }
-    }
-
-    /// Appends the columns of `raw` to the room; whether it could. Nothing is
-    /// left there when not.
-    async fn pack_columns<P: Pace>(
-        &mut self,
-        raw: &[u8],
-        first: StreamId,
-        pieces: &mut Pieces<'_, P>,
-    ) -> bool {
-        let Self { family, dictionary, params, ws, room, .. } = self;
-        let Ok(block) = row_block(raw, first) else { return false };
-        pieces.stepped().await;
-        room.push(FORMAT_COLUMNS);
-        let level = params.level;
-        let pack = columns::pack_rows_in_slices(ws, level, *dictionary, &block, room, pieces);
-        let packed = pack.await.is_ok()
-            && columns::raw_len(&room[1..])
-                .is_ok_and(|len| len <= columns_raw_max(raw.len(), block.len() as u32));
-        let holds = packed && columns::holds_rows(ws, &room[1..], *family, &block, pieces).await;
-        self.is_miscoded |= packed && !holds;
-        if !holds {
-            self.room.clear();
-        }
-        holds
-    }
-}
-
-fn row_block(raw: &[u8], first: StreamId) -> Result<RowBlock<'_>, Malformed> {
-    let open = OpenRows::new(raw, first, false)?;
-    let mut block = RowBlock::new();
-    for row in open.rows() {
-        let (_, row) = row?;
-        block.push(row.id.ms, row.id.seq, open.fields(row)?);
-    }
-    Ok(block)
-}
-
-/// What columns of rows of `raw_bytes` may unpack to: an ID is 16 bytes there.
-/// Rows that would be more (names that are written once in rows.rs and many
-/// times there) are packed as rows.
-pub(super) fn columns_raw_max(raw_bytes: usize, rows: u32) -> usize {
-    raw_bytes + 16 * rows as usize
-}
-
-/// The dictionary that a packed block names.
-fn dictionary_id(bytes: &[u8]) -> Option<u32> {
-    match form(bytes).ok()? {
-        Form::Rows(packed) => snug_codec::packed::dictionary_id(packed).ok()?,
-        Form::Columns(packed) => columns::dictionary_id(packed).ok()?,
-    }
-}
-
-fn saves(raw: usize, packed: usize, percent: u8) -> bool {
-    packed as u64 * 100 <= raw as u64 * 100u64.saturating_sub(u64::from(percent))
 }
 
 impl PackOutcome {
@@ -540,61 +312,12 @@ fn is_same(data: &Data, was: &Data) -> bool {
     }
 }
 
-/// A packed block, by format.
-pub(super) enum Form<'a> {
-    Rows(&'a [u8]),
-    Columns(&'a [u8]),
-}
-
-/// Reads the format.
-pub(super) fn form(bytes: &[u8]) -> Result<Form<'_>, StreamError> {
-    match bytes.split_first() {
-        Some((&FORMAT_ROWS, packed)) => Ok(Form::Rows(packed)),
-        Some((&FORMAT_COLUMNS, packed)) => Ok(Form::Columns(packed)),
-        _ => Err(StreamError::Damaged),
-    }
-}
-
-/// Unpacks the packed form of rows of `raw_bytes`.
-pub(super) fn unpack_rows(
-    packed: &[u8],
-    raw_bytes: usize,
-    dictionaries: &dyn DictionarySource,
-    ws: &mut Workspace,
-    unpacked: &mut Vec<u8>,
-) -> Result<(), StreamError> {
-    match ws.unpack(packed, dictionaries, unpacked, raw_bytes) {
-        Ok(()) if unpacked.len() == raw_bytes => Ok(()),
-        _ => Err(StreamError::Damaged),
-    }
-}
-
 impl Sealed {
     /// The oldest block that was not tried yet.
     fn next_pending(&self) -> Option<(At, &Block)> {
         let at = self.index().nth_back(self.pending_blocks())?;
         let block = self.index().get(at)?;
         matches!(block.data, Data::Pending(_)).then_some((at, block))
-    }
-
-    /// Joins the neighbours of the block at `at` to a job that takes rows out of
-    /// that block, as far as they fit.
-    fn join_neighbours(&self, job: &mut PackJob, at: At, shape: &Shape) {
-        let Some(block) = self.index().get(at) else { return };
-        if job.parts.iter().any(|part| part.left.is_none()) {
-            return;
-        }
-        let mut joined = Joined::new(block, shape);
-        let join = |block: &Block| Part::new(block, Some(block.live_rows()));
-        let before = std::iter::successors(self.index().before(at), |&at| self.index().before(at));
-        let before = before.map_while(|at| self.index().get(at));
-        job.parts.extend(before.take_while(|block| joined.takes(block)).map(join));
-        job.about = job.parts.len() - 1;
-        job.parts.reverse();
-        let after = std::iter::successors(Some(at), |&at| Some(self.index().after(at))).skip(1);
-        let after = after.map_while(|at| self.index().get(at));
-        job.parts.extend(after.take_while(|block| joined.takes(block)).map(join));
-        job.block_bytes = shape.block_bytes as usize;
     }
 
     /// Whether the next block to be tried is to be tried as rows too.
@@ -617,71 +340,6 @@ impl Sealed {
             Data::Pending(_) | Data::Raw(_) => None,
         })
     }
-}
-
-/// What is joined so far.
-struct Joined<'a> {
-    shape: &'a Shape,
-    /// The rows in a node of the block that the others are joined to, where it is
-    /// their size that ends a node (trim.rs).
-    node_rows: Option<u64>,
-    blocks: usize,
-    /// Where the first begins and the last ends.
-    positions: Range<u64>,
-    entries: u64,
-    raw_bytes: u64,
-    data_bytes: usize,
-}
-
-impl<'a> Joined<'a> {
-    fn new(block: &Block, shape: &'a Shape) -> Self {
-        Self {
-            shape,
-            node_rows: node_rows(block, shape),
-            blocks: 1,
-            positions: block.position..block.end_position(),
-            entries: block.live().into(),
-            raw_bytes: block.live_raw_bytes(),
-            data_bytes: block.data.len(),
-        }
-    }
-
-    /// Joins `block`, a neighbour, if it fits; whether it did.
-    fn takes(&mut self, block: &Block) -> bool {
-        let Self { shape, .. } = *self;
-        let entries = u64::from(block.live());
-        let with = Self {
-            blocks: self.blocks + 1,
-            positions: self.positions.start.min(block.position)
-                ..self.positions.end.max(block.end_position()),
-            entries: self.entries + entries,
-            raw_bytes: self.raw_bytes + block.live_raw_bytes(),
-            data_bytes: self.data_bytes + block.data.len(),
-            ..*self
-        };
-        // Of a block of rows much smaller or larger nodes would end elsewhere.
-        let is_alike = match (self.node_rows, node_rows(block, shape)) {
-            (None, None) => true,
-            (Some(a), Some(b)) => a <= 2 * b && b <= 2 * a,
-            (None, Some(_)) | (Some(_), None) => false,
-        };
-        let fits = !matches!(block.data, Data::Pending(_))
-            && is_alike
-            && entries <= JOINED_RATIO * self.entries
-            && with.blocks <= JOINED_BLOCKS_MAX
-            && u32::try_from(with.positions.end - with.positions.start).is_ok()
-            && with.entries <= u64::from(shape.block_entries)
-            && with.raw_bytes <= u64::from(shape.block_bytes)
-            && with.data_bytes <= JOINED_BYTES_MAX;
-        if fits {
-            *self = with;
-        }
-        fits
-    }
-}
-
-fn node_rows(block: &Block, shape: &Shape) -> Option<u64> {
-    shape.node_rows_by_bytes(block.kept().into(), block.raw_bytes.into())
 }
 
 impl Stream {
@@ -822,6 +480,7 @@ impl Stream {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::form::{BLOCK_BYTES_MAX, PACK_BYTES_MAX};
     use super::*;
     use crate::types::stream::{Shape, StreamScratch};
     use proptest::prelude::*;
@@ -843,7 +502,7 @@ pub(super) mod tests {
     }
 
     /// A number that looks like chance.
-    fn noise(seed: u64) -> u64 {
+    pub(in super::super) fn noise(seed: u64) -> u64 {
         let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state ^ (state >> 27)
@@ -858,130 +517,6 @@ pub(super) mod tests {
         assert_eq!((memory.packed_blocks, memory.packed, memory.packed_from), (0, 0, 0));
         assert_eq!(stream.pending_work(), 0);
         assert!(stream.pack_job(&Shape::default()).is_none());
-    }
-
-    /// A stream of entries that are alike, of those of `1..=20_000` that `has` says.
-    fn stream_of(has: impl Fn(u64) -> bool) -> Stream {
-        let mut stream = Stream::new();
-        for ms in (1..=20_000u64).filter(|&ms| has(ms)) {
-            append(&mut stream, ms);
-        }
-        stream
-    }
-
-    fn append(stream: &mut Stream, ms: u64) {
-        let values = [format!("sensor-{}", ms % 7), format!("{:08x}", noise(ms) as u32)];
-        let fields =
-            [(b"sensor".as_slice(), values[0].as_bytes()), (b"value", values[1].as_bytes())];
-        stream.append(StreamId::new(ms, 0), fields.into_iter(), &Shape::default()).unwrap();
-    }
-
-    fn pack_all(stream: &mut Stream) {
-        let mut ws = Workspace::new(WorkspaceConfig::default());
-        while stream.pending_work() > 0 {
-            stream.pack_some(&mut ws, &PackParams::default(), &Shape::default(), usize::MAX);
-        }
-    }
-
-    /// Checks that a stream of the entries of `stays` that others were deleted from
-    /// takes at most `percent` of one that never had others.
-    fn assert_small(mut stream: Stream, percent: usize, stays: impl Fn(u64) -> bool + Copy) {
-        stream.seal_tail();
-        pack_all(&mut stream);
-        let mut fresh = stream_of(stays);
-        fresh.seal_tail();
-        pack_all(&mut fresh);
-        assert_eq!(stream.len(), fresh.len());
-        let (thinned, fresh) = (stream.memory(), fresh.memory());
-        let (is, as_fresh) = (thinned.allocated, fresh.allocated);
-        assert!(is * 100 <= as_fresh * percent, "{thinned:?} {fresh:?}");
-        let mut ids = Vec::new();
-        let visit = |id: StreamId, _: Fields<'_>| {
-            ids.push(id.ms);
-            ControlFlow::Continue(())
-        };
-        let mut scratch = StreamScratch::new();
-        stream.range(StreamId::MIN, StreamId::MAX, false, &mut scratch, visit).unwrap();
-        assert!(ids.into_iter().eq((1..=20_000).filter(|&ms| stays(ms))));
-    }
-
-    #[test]
-    fn what_is_left_of_many_blocks_takes_what_a_fresh_stream_would() {
-        let shape = Shape::default();
-        let mut scratch = StreamScratch::new();
-        for one_in in [3, 10, 50] {
-            let stays = move |ms: u64| ms.is_multiple_of(one_in);
-            // Deleted once all is packed.
-            let mut stream = stream_of(|_| true);
-            pack_all(&mut stream);
-            for ms in (1..=20_000).filter(|&ms| !stays(ms)) {
-                assert!(stream.delete(StreamId::new(ms, 0), &shape, &mut scratch).unwrap());
-            }
-            assert_small(stream, 130, stays);
-            // Deleted while it is packed: in each block as many rows may be deleted
-            // ones as are entries.
-            let mut stream = stream_of(|_| true);
-            pack_all(&mut stream);
-            for ms in (1..=20_000).filter(|&ms| !stays(ms)) {
-                assert!(stream.delete(StreamId::new(ms, 0), &shape, &mut scratch).unwrap());
-                pack_all(&mut stream);
-            }
-            assert_small(stream, 200, stays);
-            // Deleted soon after they came, before they are sealed or packed.
-            let mut stream = Stream::new();
-            for ms in 1..=20_000 {
-                append(&mut stream, ms);
-                if ms > 100 && !stays(ms - 100) {
-                    stream.delete(StreamId::new(ms - 100, 0), &shape, &mut scratch).unwrap();
-                }
-                pack_all(&mut stream);
-            }
-            for ms in (19_901..=20_000).filter(|&ms| !stays(ms)) {
-                stream.delete(StreamId::new(ms, 0), &shape, &mut scratch).unwrap();
-            }
-            assert_small(stream, 200, stays);
-        }
-    }
-
-    #[test]
-    fn what_was_deleted_while_blocks_are_joined_stays_deleted() {
-        let mut scratch = StreamScratch::new();
-        let mut stream = stream_of(|_| true);
-        pack_all(&mut stream);
-        let mut delete = |stream: &mut Stream, ms| {
-            assert!(stream.delete(StreamId::new(ms, 0), &Shape::default(), &mut scratch).unwrap());
-        };
-        (1..=20_000).filter(|ms| ms % 10 > 0).for_each(|ms| delete(&mut stream, ms));
-        let mut ws = Workspace::new(WorkspaceConfig::default());
-        let mut run = |job: PackJob| job.run(&mut ws, &PackParams::default(), &mut Vec::new());
-        let job = stream.pack_job(&Shape::default()).unwrap();
-        assert!(job.parts.len() > 5, "{}", job.parts.len());
-        // An entry of some block goes: its neighbours are joined without it.
-        let gone = job.parts[2].first.ms / 10 * 10 + 100;
-        delete(&mut stream, gone);
-        let blocks = stream.memory().blocks;
-        let joined = job.parts.len() - 1;
-        assert!(stream.install(run(job)));
-        assert_eq!(stream.memory().blocks, blocks - joined);
-        // A whole block goes: the others stay, and are to be joined once more.
-        let job = stream.pack_job(&Shape::default()).unwrap();
-        let (first, end) = (job.parts[1].first.ms, job.parts[2].first.ms);
-        (first..end).filter(|ms| ms % 10 == 0).for_each(|ms| delete(&mut stream, ms));
-        let work = stream.pending_work();
-        assert!(!stream.install(run(job)));
-        assert!(stream.pending_work() > work);
-        let len = stream.len();
-        pack_all(&mut stream);
-        assert!(stream.memory().blocks < 6, "{:?}", stream.memory());
-        let mut ids = Vec::new();
-        let visit = |id: StreamId, _: Fields<'_>| {
-            ids.push(id.ms);
-            ControlFlow::Continue(())
-        };
-        stream.range(StreamId::MIN, StreamId::MAX, false, &mut scratch, visit).unwrap();
-        assert_eq!(ids.len() as u64, len);
-        assert!(!ids.contains(&gone));
-        assert!(ids.iter().all(|ms| ms % 10 == 0 && !(first..end).contains(ms)));
     }
 
     /// A clock that goes on by itself: each look at it takes a microsecond.

@@ -20,8 +20,8 @@ use snug_codec::columns::{self, RowRoom};
 use snug_codec::{DictionarySource, Workspace};
 
 use super::block::{Block, Data, PackedBytes};
+use super::form::{self, Form};
 use super::id::StreamId;
-use super::pack::{self, Form};
 use super::rows::{Fields, Malformed, Names, Row, Rows};
 use super::sealed::Sealed;
 use super::{Stream, StreamError};
@@ -157,15 +157,15 @@ impl Packed<'_> {
     /// Unpacks what is wanted.
     fn unpack(&self, ws: &mut Workspace, want: Want) -> Result<Body, StreamError> {
         let Self { bytes, block, dictionaries } = self;
-        match pack::form(bytes)? {
+        match form::form(bytes)? {
             Form::Rows(packed) => {
                 let mut rows = Vec::new();
                 let raw_bytes = block.raw_bytes as usize;
-                pack::unpack_rows(packed, raw_bytes, *dictionaries, ws, &mut rows)?;
+                form::unpack_rows(packed, raw_bytes, *dictionaries, ws, &mut rows)?;
                 Ok(Body::Rows(rows))
             }
             Form::Columns(packed) => {
-                let raw_len_max = pack::columns_raw_max(block.raw_bytes as usize, block.kept());
+                let raw_len_max = form::columns_raw_max(block.raw_bytes as usize, block.kept());
                 let reader = columns::Reader::open(ws, packed, *dictionaries, raw_len_max)
                     .map_err(|_| StreamError::Damaged)?;
                 self.check(reader.ids())?;
