@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 /// The least bytes in the tail of a cold stream that make a block of their own:
 /// less would hardly pack, and each block costs its place in the index.
-const TAIL_MIN: usize = 4096;
+pub(crate) const TAIL_MIN: usize = 4096;
 
 /// Of the passes that meet a value which was read, one in so many makes it colder.
 const READ_AGES_ONE_IN: u64 = 8;

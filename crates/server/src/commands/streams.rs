@@ -134,6 +134,7 @@ pub(crate) fn shape(server: &Server) -> Shape {
     Shape {
         node_entries: most(Param::StreamNodeMaxEntries),
         node_bytes: most(Param::StreamNodeMaxBytes),
+        packs: server.config.is_on(Param::Pack),
         ..Shape::default()
     }
 }

@@ -96,11 +96,20 @@ pub struct Shape {
     /// Redis's `stream-node-max-bytes`, for the same; 0 for no limit (see
     /// trim.rs).
     pub node_bytes: u32,
+    /// Whether sealed blocks will be packed: what trimming by size counts those
+    /// as that were not yet.
+    pub packs: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { block_entries: 640, block_bytes: 64 * 1024, node_entries: 100, node_bytes: 4096 }
+        Self {
+            block_entries: 640,
+            block_bytes: 64 * 1024,
+            node_entries: 100,
+            node_bytes: 4096,
+            packs: true,
+        }
     }
 }
 
@@ -315,8 +324,7 @@ impl Stream {
         }
     }
 
-    /// The bytes of all entries, packed where they are packed: what
-    /// [`Trim::MaxSize`] goes by. O(1).
+    /// The bytes of all entries, packed where they are packed. O(1).
     pub fn size(&self) -> u64 {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.size());
         sealed + self.tail.raw_bytes() as u64

@@ -331,6 +331,11 @@ impl Block {
         self.skip_to(self.kept_before(position))
     }
 
+    /// Whether packing was not tried on it yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.data, Data::Pending(_))
+    }
+
     /// What the rows that were not trimmed away take: their share of the data.
     pub(super) fn size_left(&self) -> u64 {
         self.share_left(self.data.len() as u64)

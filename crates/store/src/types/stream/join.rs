@@ -16,7 +16,7 @@ use std::ops::Range;
 use snug_codec::Workspace;
 use snug_codec::stream::{Pace, Pieces};
 
-use super::block::{Block, Data};
+use super::block::Block;
 use super::dictionary::Family;
 use super::form::Packer;
 use super::id::StreamId;
@@ -163,7 +163,7 @@ impl<'a> Joined<'a> {
             (Some(a), Some(b)) => a <= 2 * b && b <= 2 * a,
             (None, Some(_)) | (Some(_), None) => false,
         };
-        let fits = !matches!(block.data, Data::Pending(_))
+        let fits = !block.is_waiting()
             && is_alike
             && entries <= JOINED_RATIO * self.entries
             && with.blocks <= JOINED_BLOCKS_MAX

@@ -138,6 +138,10 @@ enum Step {
     /// Takes a job away, does the other step, and brings it back.
     PackAway(Box<Step>),
     Train,
+    /// Has packing made this of more than a test can add.
+    Ratio {
+        percent: u64,
+    },
     /// Packs otherwise from now on, and what was packed too.
     Reconsider {
         codec: Codec,
@@ -187,6 +191,7 @@ fn any_step_or_packing() -> impl Strategy<Value = Step> {
         1 => prop_oneof![4 => any_step(), 1 => any_reconsider()]
             .prop_map(|step| Step::PackAway(Box::new(step))),
         1 => Just(Step::Train),
+        1 => (1u64..=100).prop_map(|percent| Step::Ratio { percent }),
         1 => any_reconsider(),
     ]
 }
@@ -198,12 +203,14 @@ fn any_reconsider() -> impl Strategy<Value = Step> {
 
 fn any_shape() -> impl Strategy<Value = Shape> {
     let bytes = prop_oneof![30u32..300, Just(8192)];
-    (1u32..40, bytes, 1u32..12).prop_map(|(block_entries, block_bytes, node_entries)| Shape {
+    let shape = (1u32..40, bytes, 1u32..12, any::<bool>());
+    shape.prop_map(|(block_entries, block_bytes, node_entries, packs)| Shape {
         block_entries,
         block_bytes,
         node_entries,
         // Nodes that end by their bytes are another test's (trim.rs).
         node_bytes: 0,
+        packs,
     })
 }
 
@@ -272,18 +279,24 @@ impl Pair {
     /// The reference knows no sizes; what must hold is that the oldest go, and
     /// what is left.
     fn trim_size(&mut self, percent: u64, approximate: Option<u64>) {
-        let before = self.stream.size();
-        let size = before * percent / 100;
+        let size = self.stream.size() * percent / 100;
+        let held = |stream: &Stream, shape| stream.held(size, approximate.is_none(), shape).size();
+        let before = held(&self.stream, &self.shape);
+        if !self.shape.packs {
+            assert_eq!(before, self.stream.size());
+        }
         let trim = Trim::MaxSize(size);
-        let size = self.stream.size_for_now(size);
         let dropped = self.stream.trim(trim, approximate, &self.shape, &mut self.scratch).unwrap();
-        let after = self.stream.size();
+        let after = held(&self.stream, &self.shape);
         match approximate {
             None => assert!(after <= size, "{after} of {size}"),
             Some(limit) => {
                 assert!(after >= size.min(before), "{after} of {size}");
                 assert!(limit == 0 || dropped <= limit);
             }
+        }
+        if before <= size {
+            assert_eq!(dropped, 0);
         }
         self.reference.trim(Trim::MaxLen(self.reference.len() - dropped), None);
     }
@@ -402,6 +415,11 @@ impl Pair {
             Step::Reconsider { codec, level } => {
                 (self.params.codec, self.params.level) = (codec, level);
                 self.stream.reconsider();
+            }
+            Step::Ratio { percent } => {
+                if let Some(sealed) = &mut self.stream.sealed {
+                    sealed.pretend_packed(percent);
+                }
             }
             Step::Train => {
                 // A dictionary is adopted whether or not it is worth it here.

@@ -50,12 +50,39 @@ impl Totals {
     }
 }
 
+/// Of how many raw bytes packing is remembered: the newest half counts at least
+/// as much as all before.
+const REMEMBERED_BYTES: u64 = 1 << 20;
+
+/// The fewest that tell what the next will be packed to.
+const TELLING_BYTES: u64 = 32 * 1024;
+
+/// What packing has made of the blocks it was tried on, whether or not they are
+/// still there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcomes {
+    raw: u64,
+    packed: u64,
+}
+
+impl Outcomes {
+    /// Takes in what a block has become; `packed` is `raw` where it stayed raw.
+    fn note(&mut self, raw: u64, packed: u64) {
+        self.raw += raw;
+        self.packed += packed.min(raw);
+        while self.raw > REMEMBERED_BYTES {
+            (self.raw, self.packed) = (self.raw / 2, self.packed.div_ceil(2).min(self.raw / 2));
+        }
+    }
+}
+
 /// The sealed blocks of a stream. Allocated with the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sealed {
     /// Every block has entries left.
     index: Index,
     totals: Totals,
+    outcomes: Outcomes,
     family: Family,
     /// First IDs of the blocks that are worth rewriting, ascending. Some may be
     /// gone.
@@ -77,7 +104,8 @@ impl Sealed {
         &mut self.family
     }
 
-    /// Changes what the block that begins with `first` lies in.
+    /// Changes what the block that begins with `first` lies in to what packing
+    /// has made of it, and notes how much that is, if `change` says it did so.
     pub(super) fn change_block(
         &mut self,
         first: StreamId,
@@ -90,6 +118,9 @@ impl Sealed {
         self.totals.subtract(block);
         let changed = change(block);
         self.totals.add(block);
+        if changed {
+            self.outcomes.note(block.raw_bytes.into(), block.data.len() as u64);
+        }
         self.note_if_sparse(at);
         changed
     }
@@ -273,12 +304,19 @@ impl Sealed {
         self.totals.memory.raw as u64 - trimmed
     }
 
-    /// What packing is likely to save of the blocks not yet tried, going by those
-    /// that are packed.
-    pub(super) fn expected_saving(&self) -> u64 {
-        let Totals { memory, pending_bytes, .. } = self.totals;
-        let saved = memory.packed_from.saturating_sub(memory.packed) as u128;
-        (pending_bytes as u128 * saved / memory.packed_from.max(1) as u128) as u64
+    /// The bytes of the blocks that packing was not yet tried on, without rows
+    /// trimmed away.
+    pub(super) fn waiting(&self) -> u64 {
+        let front = self.index.front().filter(|block| block.is_waiting());
+        let trimmed = front.map_or(0, |block| block.data.len() as u64 - block.size_left());
+        self.totals.pending_bytes as u64 - trimmed
+    }
+
+    /// What packing has lately made of how many raw bytes: packed and raw. Nothing
+    /// where it was tried on too few to tell.
+    pub(super) fn packing_ratio(&self) -> Option<(u64, u64)> {
+        let Outcomes { raw, packed } = self.outcomes;
+        (raw >= TELLING_BYTES).then_some((packed, raw))
     }
 
     /// Blocks sealed and not yet tried.
@@ -310,6 +348,11 @@ impl Sealed {
 
 #[cfg(test)]
 impl Sealed {
+    /// Has packing made so much of what it was tried on.
+    pub(super) fn pretend_packed(&mut self, percent: u64) {
+        self.outcomes = Outcomes { raw: TELLING_BYTES, packed: TELLING_BYTES * percent / 100 };
+    }
+
     /// [`Self::memory`] summed anew.
     pub(super) fn memory_by_walking(&self) -> StreamMemory {
         let mut anew = Self { index: self.index.clone(), ..Self::default() };

@@ -20,11 +20,34 @@
 //! entries, and by the average of their block no more than twice `node_bytes`, or
 //! none where each entry is as large.
 //!
-//! Trimming by size goes by what the entries take, packed where they are packed:
-//! a block that was trimmed in part counts by the share of its rows that is left.
-//! What waits to be packed counts as what blocks before it were packed to, so that
-//! entries that come in a burst do not push out what would have fitted beside them;
-//! but never is twice the limit held.
+//! Trimming by size goes by what the entries will take once they are packed:
+//!
+//! ```text
+//!  block   block  block | block     block    tail
+//!  packed  raw    packed| waiting   waiting  rows
+//!  what they take       | what packing has made of as many bytes lately
+//! ```
+//!
+//! A block that was trimmed in part counts by the share of its rows that is left.
+//! So entries that come in a burst, faster than they are packed, do not push out
+//! what will fit beside them. What packing has made of the last megabyte or so is
+//! remembered, whatever became of those blocks; where it made nothing smaller, all
+//! counts raw.
+//!
+//! What waits takes its raw bytes meanwhile. Of these, [`WAITING_TIMES`] the limit,
+//! or [`WAITING_BYTES`] if that is more, count as packed, and what is above counts
+//! raw. That bounds what a stream holds while a client goes on writing faster than
+//! it is packed. Only then do entries go that would have fitted: the oldest go
+//! first, and those are packed and free little.
+//!
+//! Before it is known what packing makes of a stream, what waits counts nothing: of
+//! up to the limit, or [`UNTRIED_BYTES`] if that is more, but no more than
+//! [`UNTRIED_TIMES`] the limit. A new stream may hold that beyond its limit until
+//! its first blocks are packed. Where nothing is packed ([`Shape::packs`]) all
+//! counts raw at once.
+//!
+//! A tail of less than [`TAIL_MIN`] is not packed even when it is cold: to the exact
+//! form so many bytes of a tail count raw.
 //!
 //! Neither form unpacks to trim by length or size. Trimming by ID unpacks one block at
 //! most: the one the ID falls into.
@@ -32,7 +55,18 @@
 use super::block::Block;
 use super::id::StreamId;
 use super::range::{StreamScratch, Want};
+use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
+use crate::cooling::TAIL_MIN;
+
+/// How often the limit, in bytes that wait to be packed, counts as packed ...
+const WAITING_TIMES: u64 = 16;
+/// ... and how many do at least.
+const WAITING_BYTES: u64 = 16 << 20;
+/// How many count nothing while it is not known what they pack to ...
+const UNTRIED_BYTES: u64 = 1 << 20;
+/// ... and how often the limit at most.
+const UNTRIED_TIMES: u64 = 256;
 
 /// What trimming leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +75,90 @@ pub enum Trim {
     MaxLen(u64),
     /// Entries whose ID is not below this one.
     MinId(StreamId),
-    /// At most so many bytes, as [`Stream::size`] will count them once all blocks
-    /// are packed. The approximate form drops whole blocks only, and none without
-    /// which the stream would have less than that.
+    /// At most so many bytes, as [`Stream::size`] will count them once all is
+    /// packed, as far as that can be told (see the module's description). The
+    /// approximate form drops whole blocks only, and none without which the stream
+    /// would have less than that.
     MaxSize(u64),
+}
+
+/// What bytes that wait to be packed count as.
+#[derive(Clone, Copy, Debug)]
+struct Counting {
+    /// `packed` for each `raw` bytes ...
+    packed: u64,
+    raw: u64,
+    /// ... of at most so many.
+    most: u64,
+}
+
+impl Counting {
+    const RAW: Self = Self { packed: 1, raw: 1, most: u64::MAX };
+
+    fn of(ratio: Option<(u64, u64)>, limit: u64) -> Self {
+        match ratio {
+            Some((packed, raw)) => {
+                let most = limit.saturating_mul(WAITING_TIMES).max(WAITING_BYTES);
+                Self { packed, raw, most }
+            }
+            None => {
+                let most = limit.max(UNTRIED_BYTES).min(limit.saturating_mul(UNTRIED_TIMES));
+                Self { packed: 0, raw: 1, most }
+            }
+        }
+    }
+
+    /// What `waiting` bytes count as. Never falls as they rise.
+    fn count(self, waiting: u64) -> u64 {
+        let within = waiting.min(self.most);
+        let packed = u128::from(within) * u128::from(self.packed);
+        packed.div_ceil(self.raw.into()) as u64 + (waiting - within)
+    }
+
+    /// The most bytes that count as `count` or less.
+    fn most_within(self, count: u64) -> u64 {
+        match count.checked_sub(self.count(self.most)) {
+            Some(beyond) => self.most.saturating_add(beyond),
+            None => (u128::from(count) * u128::from(self.raw) / u128::from(self.packed)) as u64,
+        }
+    }
+}
+
+/// What a stream holds, as trimming by size counts it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// The bytes of blocks that packing was tried on.
+    settled: u64,
+    /// Those of the others and of the tail.
+    waiting: u64,
+    /// What the tail's count beyond that.
+    tail_beyond: u64,
+    counting: Counting,
+}
+
+impl Held {
+    pub(super) fn size(self) -> u64 {
+        self.settled + self.counting.count(self.waiting) + self.tail_beyond
+    }
+
+    fn without(self, block: &Block) -> Self {
+        let (bytes, waiting) = (block.size_left(), block.is_waiting());
+        Self {
+            settled: self.settled - if waiting { 0 } else { bytes },
+            waiting: self.waiting - if waiting { bytes } else { 0 },
+            ..self
+        }
+    }
+
+    /// The bytes of the first block, waiting or not, that have to go for the rest to
+    /// count as no more than `size`; less than all, if without it that is less.
+    fn excess(self, size: u64, waiting: bool) -> u64 {
+        if !waiting {
+            return self.size().saturating_sub(size);
+        }
+        let left = size.saturating_sub(self.settled + self.tail_beyond);
+        self.waiting.saturating_sub(self.counting.most_within(left))
+    }
 }
 
 impl Stream {
@@ -62,11 +176,11 @@ impl Stream {
         let before = self.len;
         let result = match (approximate, trim) {
             (Some(limit), Trim::MaxSize(size)) => {
-                self.trim_blocks_to_size(self.size_for_now(size), limit);
+                self.trim_blocks_to_size(size, limit, shape);
                 Ok(())
             }
             (None, Trim::MaxSize(size)) => {
-                self.trim_to_size(self.size_for_now(size));
+                self.trim_to_size(size, shape);
                 Ok(())
             }
             (Some(limit), _) => self.trim_nodes(trim, limit, shape, scratch),
@@ -105,53 +219,76 @@ impl Stream {
         });
     }
 
-    /// The bytes that may be held to have `size` once all is packed, at most twice
-    /// as many.
-    pub(super) fn size_for_now(&self, size: u64) -> u64 {
-        let saving = self.sealed.as_ref().map_or(0, |sealed| sealed.expected_saving());
-        size.saturating_add(saving.min(size))
+    /// What the stream holds, for trimming it to `size`, exactly or not.
+    pub(super) fn held(&self, size: u64, exactly: bool, shape: &Shape) -> Held {
+        let sealed = self.sealed.as_deref();
+        let waiting = sealed.map_or(0, Sealed::waiting);
+        let settled = sealed.map_or(0, Sealed::size) - waiting;
+        let counting = if shape.packs {
+            Counting::of(sealed.and_then(Sealed::packing_ratio), size)
+        } else {
+            Counting::RAW
+        };
+        let tail = self.tail.raw_bytes() as u64;
+        let tail_least = if exactly { tail.min(TAIL_MIN as u64) } else { 0 };
+        let tail_beyond = tail_least.saturating_sub(counting.count(tail));
+        Held { settled, waiting: waiting + tail, tail_beyond, counting }
+    }
+
+    fn front_block(&self) -> Option<&Block> {
+        self.sealed.as_ref()?.index().front()
     }
 
     /// Drops whole blocks for as long as what is left is not less than `size`
     /// bytes and no more than `limit` entries go.
-    fn trim_blocks_to_size(&mut self, size: u64, limit: u64) {
+    fn trim_blocks_to_size(&mut self, size: u64, limit: u64, shape: &Shape) {
+        let mut held = self.held(size, false, shape);
         let mut dropped = 0;
-        while let Some((bytes, live)) = self.front_block() {
-            if self.size() < size.saturating_add(bytes) || limit > 0 && dropped + live > limit {
+        while let Some(block) = self.front_block() {
+            let (left, live) = (held.without(block), u64::from(block.live()));
+            let holds = held.size() <= size || left.size() < size;
+            if holds || limit > 0 && dropped + live > limit {
                 return;
             }
             self.drop_front_block();
-            dropped += live;
+            (held, dropped) = (left, dropped + live);
         }
     }
 
     /// Drops entries until what is left is at most `size` bytes. Never unpacks.
-    fn trim_to_size(&mut self, size: u64) {
-        while let Some((bytes, _)) = self.front_block() {
-            let excess = self.size().saturating_sub(size);
-            if excess == 0 {
+    fn trim_to_size(&mut self, size: u64, shape: &Shape) {
+        let mut held = self.held(size, true, shape);
+        while let Some(block) = self.front_block() {
+            if held.size() <= size {
                 return;
             }
-            if excess < bytes {
+            let left = held.without(block);
+            if left.size() < size {
+                let excess = held.excess(size, block.is_waiting());
                 let change = |block: &mut Block| block.skip_bytes(excess);
                 let dropped = self.sealed.as_mut().and_then(|sealed| sealed.change_front(change));
                 self.len -= u64::from(dropped.unwrap_or(0));
                 return;
             }
             self.drop_front_block();
+            held = left;
         }
-        let mut excess = self.size().saturating_sub(size);
+        self.trim_tail_to_size(size, held);
+    }
+
+    /// Drops entries of the tail, where there is nothing else.
+    fn trim_tail_to_size(&mut self, size: u64, held: Held) {
+        if held.size() <= size {
+            return;
+        }
+        let most = held.counting.most_within(size);
+        let most = if size < TAIL_MIN as u64 { most.min(size) } else { most };
+        let mut excess = held.waiting.saturating_sub(most);
         self.len -= self.tail.drop_while(|row, _| {
             let more = excess > 0;
             excess = excess.saturating_sub((row.end - row.offset) as u64);
             more
         });
-    }
-
-    /// The bytes and the entries left in the first sealed block.
-    fn front_block(&self) -> Option<(u64, u64)> {
-        let block = self.sealed.as_ref()?.index().front()?;
-        Some((block.size_left(), u64::from(block.live())))
     }
 
     fn drop_front_block(&mut self) {
@@ -407,25 +544,152 @@ mod tests {
         assert!(trimmed.stream.size().abs_diff(packed / 4) <= 1);
     }
 
-    #[test]
-    fn a_burst_does_not_push_out_what_would_fit_beside_it() {
-        let value = |ms: u64| format!("the same in each of the entries {}", ms % 7).into_bytes();
-        let shape = Shape::default();
-        let mut stream = super::super::pack::tests::packed(&shape, value);
-        let (size, scratch) = (stream.size(), &mut StreamScratch::new());
-        let before = stream.len();
-        for ms in 2001..=8000 {
-            let value = value(ms);
-            let fields = [(b"field".as_slice(), value.as_slice())];
-            stream.append(StreamId::new(ms, 0), fields.into_iter(), &shape).unwrap();
+    /// Streams that each addition trims to a size.
+    struct Limited {
+        stream: Stream,
+        shape: Shape,
+        size: u64,
+        approximate: Option<u64>,
+        scratch: StreamScratch,
+        workspace: Workspace,
+        longest: u64,
+    }
+
+    impl Limited {
+        fn new(size: u64, approximate: Option<u64>) -> Self {
+            let workspace = Workspace::new(WorkspaceConfig::default());
+            Self {
+                stream: Stream::new(),
+                shape: Shape::default(),
+                size,
+                approximate,
+                scratch: StreamScratch::new(),
+                workspace,
+                longest: 0,
+            }
         }
-        let burst = stream.size() - size;
-        // Most of what waits is saved before long: all of it fits ...
-        assert_eq!(stream.trim(Trim::MaxSize(burst), Some(0), &shape, scratch), Ok(0));
-        // ... but what is held meanwhile is bounded.
-        let dropped = stream.trim(Trim::MaxSize(burst / 3), None, &shape, scratch);
-        assert!(dropped.is_ok_and(|dropped| dropped > before), "{dropped:?} of {before}");
-        assert!(stream.size() <= burst / 3 * 2);
+
+        fn trim(&mut self) {
+            let trim = Trim::MaxSize(self.size);
+            self.stream.trim(trim, self.approximate, &self.shape, &mut self.scratch).unwrap();
+            self.longest = self.longest.max(self.stream.size());
+        }
+
+        fn add(&mut self, count: u64, value: impl Fn(u64) -> Vec<u8>) {
+            for _ in 0..count {
+                let n = self.stream.entries_added() + 1;
+                let value = value(n);
+                let fields = [(&b"field"[..], value.as_slice())];
+                self.stream.append(StreamId::new(n, 0), fields.into_iter(), &self.shape).unwrap();
+                self.trim();
+            }
+        }
+
+        fn pack(&mut self) {
+            self.stream.pack_some(
+                &mut self.workspace,
+                &PackParams::default(),
+                &self.shape,
+                usize::MAX,
+            );
+        }
+
+        /// Additions that packing keeps up with.
+        fn add_slowly(&mut self, count: u64, value: impl Fn(u64) -> Vec<u8>) {
+            for _ in 0..count {
+                self.add(1, &value);
+                self.pack();
+            }
+        }
+
+        /// What the stream takes when all of it is packed.
+        fn settled(&mut self) -> u64 {
+            self.stream.seal_tail();
+            self.pack();
+            self.stream.size()
+        }
+    }
+
+    fn clicks(n: u64) -> Vec<u8> {
+        let step = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        format!("user{}@example.com clicked /some/page/{}", step % 1000, step / 1000 % 100).into()
+    }
+
+    #[test]
+    fn a_burst_leaves_what_fits_once_it_is_packed() {
+        for (approximate, burst) in [(Some(0), 6_000), (None, 6_000), (Some(0), 100_000)] {
+            let size = 30_000;
+            let (mut limited, mut slow) =
+                (Limited::new(size, approximate), Limited::new(size, approximate));
+            for limited in [&mut limited, &mut slow] {
+                limited.add_slowly(15_000, clicks);
+                assert!(limited.stream.len() < 14_000, "more than fits: {}", limited.stream.len());
+            }
+            limited.add(burst, clicks);
+            slow.add_slowly(burst, clicks);
+            let (settled, settled_slow) = (limited.settled(), slow.settled());
+            let (len, len_slow) = (limited.stream.len(), slow.stream.len());
+            assert!(len.abs_diff(len_slow) < len_slow / 10, "{len} entries, {len_slow} slowly");
+            assert!(settled.abs_diff(settled_slow) < size / 10, "{settled}, {settled_slow} slowly");
+            match approximate {
+                Some(_) => assert!(settled > size * 49 / 50, "{settled}"),
+                None => assert!(settled < size * 51 / 50, "{settled}"),
+            }
+            // What was expected wrongly is made good by the next trimming.
+            limited.trim();
+            assert!(approximate.is_some() || limited.stream.size() <= size);
+        }
+    }
+
+    #[test]
+    fn a_burst_into_a_new_stream_waits_for_its_first_blocks() {
+        let value = |n: u64| format!("value number {n}").into_bytes();
+        for approximate in [Some(0), None] {
+            let mut limited = Limited::new(20_000, approximate);
+            limited.add(20_000, value);
+            assert_eq!(limited.stream.len(), 20_000);
+            assert!(limited.settled() < 20_000);
+            // No more than is told.
+            let mut limited = Limited::new(20_000, approximate);
+            limited.add(50_000, |n| noise(n, 40));
+            let most = 20_000 + UNTRIED_BYTES + 64 * 1024;
+            assert!((UNTRIED_BYTES..most).contains(&limited.longest), "{}", limited.longest);
+            // These do not pack.
+            limited.pack();
+            limited.trim();
+            assert!(limited.stream.size() <= 20_000 + 2 * 64 * 1024, "{}", limited.stream.size());
+            assert!(approximate.is_some() || limited.stream.size() <= 20_000);
+        }
+        for size in [0, 100, 3_000] {
+            let mut limited = Limited::new(size, None);
+            limited.add(200, |n| noise(n, 40));
+            assert!(limited.stream.size() <= size);
+        }
+    }
+
+    #[test]
+    fn where_nothing_is_packed_raw_bytes_are_limited() {
+        for slowly in [0, 10_000] {
+            let mut limited = Limited::new(20_000, None);
+            limited.add_slowly(slowly, clicks);
+            (limited.shape.packs, limited.longest) = (false, 0);
+            limited.add(5_000, clicks);
+            assert!(limited.longest <= 20_000);
+            assert!(limited.stream.size() > 19_900);
+        }
+    }
+
+    #[test]
+    fn what_waits_is_bounded_however_much_fits_once_packed() {
+        let value = |n: u64| clicks(n % 50).repeat(1_000);
+        for size in [100_000, 2 << 20] {
+            let mut limited = Limited::new(size, Some(0));
+            limited.add_slowly(50, value);
+            limited.add((40 << 20) / 34_000, value);
+            let most = WAITING_BYTES.max(size * WAITING_TIMES);
+            let held = limited.stream.size();
+            assert!((most.min(40 << 20)..most + size + 128 * 1024).contains(&held), "{held}");
+        }
     }
 
     proptest! {
@@ -446,7 +710,13 @@ mod tests {
         ) {
             let block_entries = 64;
             let mut trimmed = Trimmed::new(
-                Shape { block_entries, block_bytes: 16_384, node_entries, node_bytes },
+                Shape {
+                    block_entries,
+                    block_bytes: 16_384,
+                    node_entries,
+                    node_bytes,
+                    ..Shape::default()
+                },
             );
             let mut deleted = std::collections::BTreeSet::new();
             let smallest = runs.iter().map(|run| run.0).min().unwrap_or(0);
