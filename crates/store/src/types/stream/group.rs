@@ -188,9 +188,11 @@ impl Group {
         before
     }
 
-    /// How many entries are still to be delivered, if that can be told.
+    /// How many entries are still to be delivered, if that can be told. Both
+    /// counts may be set to whatever a client says, and what is out of an `i64`
+    /// begins anew at its other end, as in Redis.
     pub fn lag(&self, course: &Course) -> Option<i64> {
-        let lag = |read: u64| course.entries_added as i64 - read as i64;
+        let lag = |read: u64| (course.entries_added as i64).wrapping_sub(read as i64);
         if course.entries_added == 0 {
             return Some(0);
         }
@@ -296,7 +298,7 @@ impl Group {
             return;
         }
         match &mut self.entries_read {
-            Some(read) if !course.has_gaps_from(id) => *read = read.saturating_add(1),
+            Some(read) if !course.has_gaps_from(id) => *read = read.wrapping_add(1),
             read if course.entries_added > 0 => *read = course.entries_until(id),
             _ => {}
         }
@@ -528,6 +530,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Shape;
     use super::*;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
@@ -643,6 +646,22 @@ mod tests {
             }
             check(&stream, &model);
         }
+    }
+
+    #[test]
+    fn counts_at_their_end_wrap() {
+        let mut stream = Stream::new();
+        let shape = Shape::default();
+        let fields = || [(&b"a"[..], &b"b"[..])].into_iter();
+        stream.append(StreamId::new(1, 1), fields(), &shape).unwrap();
+        stream.create_group(b"g", StreamId::new(1, 1), Some(i64::MAX as u64));
+        stream.append(StreamId::new(3, 1), fields(), &shape).unwrap();
+        let lag = stream.with_group(b"g", |stream, group| {
+            let course = stream.course(&mut StreamScratch::new()).unwrap();
+            group.advance(StreamId::new(3, 1), &course);
+            (group.entries_read().map(|read| read as i64), group.lag(&course))
+        });
+        assert_eq!(lag, Some((Some(i64::MIN), Some(i64::MIN + 2))));
     }
 
     #[test]
