@@ -238,10 +238,16 @@ def test_metrics_in_both_formats(admin):
     assert kind.startswith("application/openmetrics-text; version=1.0.0") and text.endswith("# EOF\n")
     names = lambda families: {sample.name for family in families for sample in family.samples}
     assert names(plain) == names(opened)
-    assert {f.name: (f.type, f.documentation) for f in opened} == {f.name.removesuffix("_total"): (f.type, f.documentation) for f in plain}
-    for family in opened:
+    told = {f.name: (f.type, f.documentation) for f in opened}
+    # OpenMetrics has no summary whose quantiles are percents.
+    for name in [name for name, (kind, _) in told.items() if kind == "unknown"]:
+        kind, text = told.pop(name)
+        if not name.endswith(("_sum", "_count")):
+            told[name] = ("summary", text)
+    assert told == {f.name.removesuffix("_total"): (f.type, f.documentation) for f in plain}
+    for family in plain:
         assert family.documentation and family.samples, family.name
-        assert family.type in ("gauge", "counter", "histogram"), family.name
+        assert family.type in ("gauge", "counter", "histogram", "summary"), family.name
 
 
 def test_metrics_say_what_info_says(admin):
@@ -257,7 +263,7 @@ def test_metrics_say_what_info_says(admin):
     info = admin.server.info()
     assert info["db0"].startswith("keys=50,expires=1,")
     samples = {(s.name, *sorted(s.labels.items())): s.value for f in admin.metrics()[0] for s in f.samples}
-    source = (DOCS.parent / "crates/server/src/metrics.rs").read_text()
+    source = (DOCS.parent / "crates/server/src/metrics/exporter.rs").read_text()
     rows = re.findall(r'^ +\(\s*"(\w+)",\s*"(redis_\w+)",\s*(\w+),\s*"', source, re.MULTILINE)
     assert len(rows) > 80
     moving = re.compile(r"memory|allocator|fragmentation|cpu|uptime|instantaneous|net_|rss|frag|commands_processed|connections_received|reads_|writes_|clients$|clients_normal|expire_cycle|max_.*put_buffer")
@@ -276,6 +282,18 @@ def test_metrics_say_what_info_says(admin):
     assert samples[("snug_command_seconds_bucket", ("cmd", "set"), ("le", "+Inf"))] == 51
     assert abs(samples[("redis_memory_used_bytes",)] - float(info["used_memory"])) < 4e6
     assert samples[("redis_up",)] == 1
+    with admin.server.connect() as c:
+        c.call("CONFIG", "SET", "latency-tracking-info-percentiles", "50 99.9")
+        stats = c.call("INFO", "latencystats", "commandstats")[1].decode()
+    for accept in ("text/plain", OPEN_METRICS):
+        samples = {(s.name, *sorted(s.labels.items())): s.value for f in admin.metrics(accept)[0] for s in f.samples}
+        told = re.search(r"latency_percentiles_usec_get:p50=([\d.]+),p99.9=([\d.]+)\r", stats)
+        for percent, usec in zip(("50", "99.9"), told.groups()):
+            assert samples[("redis_latency_percentiles_usec", ("cmd", "get"), ("quantile", percent))] == float(usec)
+        calls, usec = re.search(r"cmdstat_get:calls=(\d+),usec=(\d+)", stats).groups()
+        assert samples[("redis_latency_percentiles_usec_count", ("cmd", "get"))] == int(calls)
+        assert samples[("redis_latency_percentiles_usec_sum", ("cmd", "get"))] == int(usec)
+    assert abs(samples[("redis_start_time_seconds",)] + float(admin.server.info()["uptime_in_seconds"]) - time.time()) < 3
 
 
 # Without dictionaries, or "zstd" might have become "phrases" by the time one looks.
@@ -522,7 +540,7 @@ def test_every_metric_is_documented(admin):
         c.call("CONFIG", "SET", "slowlog-log-slower-than", "0")
         c.call("PING")
         until(lambda: about(c, "k")[b"codec"] == b"zstd")
-    found = {f.name + ("_total" if f.type == "counter" else ""): f.type for f in admin.metrics(OPEN_METRICS)[0]}
+    found = {f.name + ("_total" if f.type == "counter" else ""): f.type for f in admin.metrics("text/plain")[0]}
     assert metrics_of_the_page() == found
 
 

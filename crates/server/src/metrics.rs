@@ -1,21 +1,19 @@
 //! `/metrics`: what the server counts, for Prometheus.
 //!
-//! Two sets of names, each in one table. [`FROM_INFO`] are the fields of `INFO`
-//! under the names that redis_exporter gives them (`redis_*`), so that its
-//! dashboards and alerts work as they are; they are read from the text that
-//! `INFO` answers and cannot say anything else. The rest is Snug's own
-//! (`snug_*`), what packing does above all.
+//! Two sets of names. [`exporter`] has those that redis_exporter makes of `INFO`
+//! (`redis_*`); the rest, here, is Snug's own (`snug_*`), what packing does above
+//! all.
 //!
 //! Everything is gathered anew for each scrape and summed over the workers' own
 //! counters then; counting itself knows nothing of it. What has a label from
 //! outside is bounded: commands and error codes by their tables, families by
 //! [`FAMILIES_SHOWN`].
 
-use crate::commands::{self, info};
+use crate::commands;
 use crate::config::Param;
 use crate::latency::Times;
 use crate::passes::Backlog;
-use crate::server::{Server, unix_ms};
+use crate::server::Server;
 use crate::stats::Stat;
 use crate::timings::Sum;
 use prometheus_client::collector::Collector;
@@ -27,6 +25,8 @@ use snug_store::Type;
 use snug_store::families::FamilyInfo;
 use std::collections::BTreeMap;
 use std::fmt;
+
+mod exporter;
 
 /// Families with a label of their own; the others are added up.
 const FAMILIES_SHOWN: usize = 64;
@@ -45,6 +45,12 @@ enum Value {
     /// Seconds in all, how many, and how many in each bucket, not cumulative.
     Histogram(f64, u64, Vec<(f64, u64)>),
 }
+
+/// The encoder has no summaries, and OpenMetrics none whose quantiles are percents,
+/// as redis_exporter's are. So one is three metrics of this type, the second and
+/// third with `_sum` and `_count` behind their names: the same series, and
+/// [`as_prometheus`] says of the older format that they are one.
+const SUMMARY_PART: MetricType = MetricType::Unknown;
 
 #[derive(Debug)]
 struct Metric {
@@ -151,7 +157,7 @@ pub(crate) fn text(server: &Server, open_metrics: bool) -> Result<String, fmt::E
 }
 
 /// The same in the format before OpenMetrics: there a counter is named in full
-/// in its `TYPE` and `HELP` lines, and the text just ends.
+/// in its `TYPE` and `HELP` lines, a summary is one metric, and the text just ends.
 fn as_prometheus(text: &str) -> String {
     let mut old = String::with_capacity(text.len());
     // HELP comes before the TYPE that tells how to write it.
@@ -162,8 +168,14 @@ fn as_prometheus(text: &str) -> String {
         } else if let Some((name, kind)) =
             line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' '))
         {
-            let suffix = if kind == "counter" { "_total" } else { "" };
-            if let Some((_, help)) = help.take() {
+            let help = help.take();
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "unknown" if name.ends_with("_sum") || name.ends_with("_count") => continue,
+                "unknown" => ("", "summary"),
+                _ => ("", kind),
+            };
+            if let Some((_, help)) = help {
                 old += &format!("# HELP {name}{suffix} {help}\n");
             }
             old += &format!("# TYPE {name}{suffix} {kind}\n");
@@ -175,325 +187,9 @@ fn as_prometheus(text: &str) -> String {
     old
 }
 
-/// How a field of `INFO` becomes a number.
-#[derive(Clone, Copy, Debug)]
-enum Field {
-    Gauge,
-    Counter,
-    /// `ok` is 1, anything else 0.
-    Status,
-}
-use Field::{Counter, Gauge, Status};
-
-/// Fields of `INFO`, redis_exporter's names for them, and what they are. Names
-/// of counters stand without their `_total`.
-const FROM_INFO: &[(&str, &str, Field, &str)] = &[
-    ("uptime_in_seconds", "redis_uptime_in_seconds", Gauge, "Seconds since the start."),
-    ("process_id", "redis_process_id", Gauge, "The process's number."),
-    (
-        "io_threads_active",
-        "redis_io_threads_active",
-        Gauge,
-        "Whether there is more than one worker.",
-    ),
-    ("connected_clients", "redis_connected_clients", Gauge, "Clients connected."),
-    ("cluster_connections", "redis_cluster_connections", Gauge, "Connections of the cluster bus."),
-    ("maxclients", "redis_max_clients", Gauge, "Most clients at once."),
-    ("blocked_clients", "redis_blocked_clients", Gauge, "Clients that wait for a key."),
-    ("tracking_clients", "redis_tracking_clients", Gauge, "Clients with server-assisted caching."),
-    ("pubsub_clients", "redis_pubsub_clients", Gauge, "Clients that subscribe."),
-    (
-        "clients_in_timeout_table",
-        "redis_clients_in_timeout_table",
-        Gauge,
-        "Clients that wait with a timeout.",
-    ),
-    ("total_blocking_keys", "redis_blocking_keys", Gauge, "Keys that clients wait for."),
-    (
-        "total_blocking_keys_on_nokey",
-        "redis_blocking_keys_on_nokey",
-        Gauge,
-        "Of these, keys whose removal ends the wait.",
-    ),
-    (
-        "client_recent_max_output_buffer",
-        "redis_client_recent_max_output_buffer_bytes",
-        Gauge,
-        "The largest queue of replies.",
-    ),
-    (
-        "client_recent_max_input_buffer",
-        "redis_client_recent_max_input_buffer_bytes",
-        Gauge,
-        "The largest unfinished request.",
-    ),
-    ("used_memory", "redis_memory_used_bytes", Gauge, "Bytes allocated."),
-    ("used_memory_rss", "redis_memory_used_rss_bytes", Gauge, "Bytes resident."),
-    ("used_memory_peak", "redis_memory_used_peak_bytes", Gauge, "The most bytes ever allocated."),
-    (
-        "used_memory_overhead",
-        "redis_memory_used_overhead_bytes",
-        Gauge,
-        "Bytes allocated for other than keys and values.",
-    ),
-    (
-        "used_memory_startup",
-        "redis_memory_used_startup_bytes",
-        Gauge,
-        "Bytes allocated at the start.",
-    ),
-    (
-        "used_memory_dataset",
-        "redis_memory_used_dataset_bytes",
-        Gauge,
-        "Bytes allocated for keys and values.",
-    ),
-    ("used_memory_lua", "redis_memory_used_lua_bytes", Gauge, "Bytes of the script engine."),
-    ("used_memory_scripts", "redis_memory_used_scripts_bytes", Gauge, "Bytes of scripts."),
-    ("total_system_memory", "redis_total_system_memory_bytes", Gauge, "Memory of the machine."),
-    ("maxmemory", "redis_memory_max_bytes", Gauge, "The limit on memory; 0 for none."),
-    ("allocator_active", "redis_allocator_active_bytes", Gauge, "Bytes in the allocator's pages."),
-    ("allocator_allocated", "redis_allocator_allocated_bytes", Gauge, "Bytes allocated."),
-    ("allocator_resident", "redis_allocator_resident_bytes", Gauge, "Bytes resident."),
-    ("allocator_frag_ratio", "redis_allocator_frag_ratio", Gauge, "Active to allocated bytes."),
-    ("allocator_frag_bytes", "redis_allocator_frag_bytes", Gauge, "Active less allocated bytes."),
-    ("allocator_rss_ratio", "redis_allocator_rss_ratio", Gauge, "Resident to active bytes."),
-    ("allocator_rss_bytes", "redis_allocator_rss_bytes", Gauge, "Resident less active bytes."),
-    (
-        "mem_fragmentation_ratio",
-        "redis_mem_fragmentation_ratio",
-        Gauge,
-        "Resident to allocated bytes.",
-    ),
-    (
-        "mem_fragmentation_bytes",
-        "redis_mem_fragmentation_bytes",
-        Gauge,
-        "Resident less allocated bytes.",
-    ),
-    ("mem_clients_slaves", "redis_mem_clients_slaves", Gauge, "Bytes of replicas' buffers."),
-    ("mem_clients_normal", "redis_mem_clients_normal", Gauge, "Bytes of clients' buffers."),
-    (
-        "mem_not_counted_for_evict",
-        "redis_mem_not_counted_for_eviction_bytes",
-        Gauge,
-        "Bytes that eviction does not count.",
-    ),
-    (
-        "lazyfree_pending_objects",
-        "redis_lazyfree_pending_objects",
-        Gauge,
-        "Values that wait to be freed.",
-    ),
-    (
-        "active_defrag_running",
-        "redis_active_defrag_running",
-        Gauge,
-        "Whether memory is being defragmented.",
-    ),
-    ("loading", "redis_loading_dump_file", Gauge, "Whether data is being loaded."),
-    (
-        "rdb_changes_since_last_save",
-        "redis_rdb_changes_since_last_save",
-        Gauge,
-        "Changes since the last save.",
-    ),
-    (
-        "rdb_bgsave_in_progress",
-        "redis_rdb_bgsave_in_progress",
-        Gauge,
-        "Whether a snapshot is being written.",
-    ),
-    (
-        "rdb_last_save_time",
-        "redis_rdb_last_save_timestamp_seconds",
-        Gauge,
-        "When the last snapshot was written.",
-    ),
-    (
-        "rdb_last_bgsave_status",
-        "redis_rdb_last_bgsave_status",
-        Status,
-        "Whether the last snapshot was a success.",
-    ),
-    (
-        "rdb_last_bgsave_time_sec",
-        "redis_rdb_last_bgsave_duration_sec",
-        Gauge,
-        "Seconds that the last snapshot took.",
-    ),
-    (
-        "rdb_current_bgsave_time_sec",
-        "redis_rdb_current_bgsave_duration_sec",
-        Gauge,
-        "Seconds that the snapshot has taken so far.",
-    ),
-    ("aof_enabled", "redis_aof_enabled", Gauge, "Whether there is an append-only file."),
-    (
-        "aof_rewrite_in_progress",
-        "redis_aof_rewrite_in_progress",
-        Gauge,
-        "Whether it is being rewritten.",
-    ),
-    (
-        "aof_rewrite_scheduled",
-        "redis_aof_rewrite_scheduled",
-        Gauge,
-        "Whether it is to be rewritten.",
-    ),
-    (
-        "aof_last_rewrite_time_sec",
-        "redis_aof_last_rewrite_duration_sec",
-        Gauge,
-        "Seconds that its last rewrite took.",
-    ),
-    (
-        "aof_current_rewrite_time_sec",
-        "redis_aof_current_rewrite_duration_sec",
-        Gauge,
-        "Seconds that its rewrite has taken so far.",
-    ),
-    (
-        "aof_last_bgrewrite_status",
-        "redis_aof_last_bgrewrite_status",
-        Status,
-        "Whether its last rewrite was a success.",
-    ),
-    (
-        "aof_last_write_status",
-        "redis_aof_last_write_status",
-        Status,
-        "Whether its last write was a success.",
-    ),
-    ("total_connections_received", "redis_connections_received", Counter, "Connections accepted."),
-    ("total_commands_processed", "redis_commands_processed", Counter, "Commands executed."),
-    (
-        "instantaneous_ops_per_sec",
-        "redis_instantaneous_ops_per_sec",
-        Gauge,
-        "Commands a second just now.",
-    ),
-    ("total_net_input_bytes", "redis_net_input_bytes", Counter, "Bytes read."),
-    ("total_net_output_bytes", "redis_net_output_bytes", Counter, "Bytes written."),
-    (
-        "instantaneous_input_kbps",
-        "redis_instantaneous_input_kbps",
-        Gauge,
-        "KiB read a second just now.",
-    ),
-    (
-        "instantaneous_output_kbps",
-        "redis_instantaneous_output_kbps",
-        Gauge,
-        "KiB written a second just now.",
-    ),
-    ("rejected_connections", "redis_rejected_connections", Counter, "Connections refused."),
-    ("sync_full", "redis_replica_resyncs_full", Gauge, "Full resynchronisations of replicas."),
-    ("sync_partial_ok", "redis_replica_partial_resync_accepted", Gauge, "Partial ones."),
-    (
-        "sync_partial_err",
-        "redis_replica_partial_resync_denied",
-        Gauge,
-        "Partial ones that had to be full.",
-    ),
-    ("expired_keys", "redis_expired_keys", Counter, "Keys removed because their time had come."),
-    (
-        "expired_stale_perc",
-        "redis_expired_stale_percentage",
-        Gauge,
-        "Percent of keys that are expired and still there.",
-    ),
-    (
-        "expired_time_cap_reached_count",
-        "redis_expired_time_cap_reached",
-        Counter,
-        "Turns of the sweeper that ended before all expired keys were removed.",
-    ),
-    (
-        "expire_cycle_cpu_milliseconds",
-        "redis_expire_cycle_cpu_time_ms",
-        Counter,
-        "Milliseconds of the sweeper's work.",
-    ),
-    ("evicted_keys", "redis_evicted_keys", Counter, "Keys evicted at the limit on memory."),
-    ("evicted_clients", "redis_evicted_clients", Counter, "Clients ended at the limit on memory."),
-    ("keyspace_hits", "redis_keyspace_hits", Counter, "Reads that found their key."),
-    ("keyspace_misses", "redis_keyspace_misses", Counter, "Reads that did not."),
-    ("pubsub_channels", "redis_pubsub_channels", Gauge, "Channels with subscribers."),
-    ("pubsub_patterns", "redis_pubsub_patterns", Gauge, "Patterns with subscribers."),
-    (
-        "pubsubshard_channels",
-        "redis_pubsubshard_channels",
-        Gauge,
-        "Shard channels with subscribers.",
-    ),
-    (
-        "latest_fork_usec",
-        "redis_latest_fork_usec",
-        Gauge,
-        "Microseconds of the last fork; there are none.",
-    ),
-    (
-        "unexpected_error_replies",
-        "redis_unexpected_error_replies",
-        Counter,
-        "Errors to replicas and primaries.",
-    ),
-    ("total_error_replies", "redis_error_replies", Counter, "Errors sent."),
-    ("total_reads_processed", "redis_reads_processed", Counter, "Reads from sockets."),
-    ("total_writes_processed", "redis_writes_processed", Counter, "Writes to sockets."),
-    ("acl_access_denied_auth", "redis_acl_access_denied_auth", Counter, "Wrong passwords."),
-    ("connected_slaves", "redis_connected_slaves", Gauge, "Replicas connected."),
-    (
-        "repl_backlog_size",
-        "redis_replication_backlog_bytes",
-        Gauge,
-        "Size of the replication backlog.",
-    ),
-    ("repl_backlog_active", "redis_repl_backlog_is_active", Gauge, "Whether there is one."),
-    (
-        "repl_backlog_first_byte_offset",
-        "redis_repl_backlog_first_byte_offset",
-        Gauge,
-        "Where it begins.",
-    ),
-    ("repl_backlog_histlen", "redis_repl_backlog_history_bytes", Gauge, "Bytes in it."),
-    ("master_repl_offset", "redis_master_repl_offset", Gauge, "Offset of replication."),
-    (
-        "second_repl_offset",
-        "redis_second_repl_offset",
-        Gauge,
-        "Offset up to which the second replication ID is accepted.",
-    ),
-    ("used_cpu_sys", "redis_cpu_sys_seconds", Counter, "CPU seconds in the kernel."),
-    ("used_cpu_user", "redis_cpu_user_seconds", Counter, "CPU seconds out of it."),
-    (
-        "used_cpu_sys_children",
-        "redis_cpu_sys_children_seconds",
-        Counter,
-        "The same of child processes.",
-    ),
-    (
-        "used_cpu_user_children",
-        "redis_cpu_user_children_seconds",
-        Counter,
-        "The same of child processes.",
-    ),
-    ("cluster_enabled", "redis_cluster_enabled", Gauge, "Whether it is a node of a cluster."),
-];
-
 fn gather(server: &Server) -> Scrape {
-    let mut session = server.store.session();
-    let text = {
-        let batch = session.enter(unix_ms());
-        info::text(&info::View { server, store: &batch })
-    };
-    let fields: BTreeMap<&str, &str> =
-        text.lines().filter_map(|line| line.split_once(':')).collect();
     let mut scrape = Scrape::default();
-    scrape.gauge("redis_up", "Whether the server answers.", 1.0);
-    from_info(&mut scrape, &fields);
-    of_databases(&mut scrape, &fields);
+    exporter::gather(&mut scrape, server);
     of_commands(&mut scrape, server);
     of_values(&mut scrape, server);
     of_families(&mut scrape, server);
@@ -503,109 +199,16 @@ fn gather(server: &Server) -> Scrape {
     scrape
 }
 
-fn from_info(scrape: &mut Scrape, fields: &BTreeMap<&str, &str>) {
-    for &(field, name, kind, help) in FROM_INFO {
-        let Some(text) = fields.get(field) else { continue };
-        let value = match kind {
-            Status => f64::from(u8::from(*text == "ok")),
-            Gauge | Counter => match text.parse() {
-                Ok(value) => value,
-                Err(_) => continue,
-            },
-        };
-        match kind {
-            Counter => scrape.counter(name, help, value),
-            Gauge | Status => scrape.gauge(name, help, value),
-        }
-    }
-    let fact = |field: &'static str| (field, fields.get(field).copied().unwrap_or("").to_owned());
-    let facts = [
-        "role",
-        "redis_version",
-        "snug_version",
-        "redis_build_id",
-        "redis_mode",
-        "os",
-        "maxmemory_policy",
-        "tcp_port",
-        "run_id",
-        "process_id",
-    ];
-    let facts = facts.map(fact).to_vec();
-    scrape.gauges("redis_instance_info", "Facts about the server, in its labels.", [(facts, 1.0)]);
-}
-
-/// From lines such as `db0:keys=1,expires=0,avg_ttl=0`.
-fn of_databases(scrape: &mut Scrape, fields: &BTreeMap<&str, &str>) {
-    let part = |text: &str, name: &str| -> Option<f64> {
-        let mut parts = text.split(',').filter_map(|part| part.split_once('='));
-        parts.find(|(found, _)| *found == name)?.1.parse().ok()
-    };
-    let databases: Vec<(String, &str)> = fields
-        .iter()
-        .filter(|(name, text)| name.starts_with("db") && text.starts_with("keys="))
-        .map(|(name, text)| ((*name).to_owned(), *text))
-        .collect();
-    let all = |of: &str, scale: f64| -> Vec<(Labels, f64)> {
-        let one = |(name, text): &(String, &str)| {
-            Some((label("db", name.clone()), part(text, of)? * scale))
-        };
-        databases.iter().filter_map(one).collect()
-    };
-    scrape.gauges("redis_db_keys", "Keys by database.", all("keys", 1.0));
-    scrape.gauges("redis_db_keys_expiring", "Keys that expire, by database.", all("expires", 1.0));
-    scrape.gauges("redis_db_avg_ttl_seconds", "Their mean time to live.", all("avg_ttl", 1e-3));
-}
-
+/// How long calls took.
 fn of_commands(scrape: &mut Scrape, server: &Server) {
-    let used: Vec<_> = commands::all()
-        .iter()
-        .map(|command| {
-            (label("cmd", command.full_name()), server.monitor.figures(command), command)
-        })
-        .filter(|(_, figures, _)| figures.calls + figures.rejected > 0)
-        .collect();
-    let each = |of: fn(&crate::monitor::CommandFigures) -> f64| -> Vec<(Labels, f64)> {
-        used.iter().map(|(labels, figures, _)| (labels.clone(), of(figures))).collect()
-    };
-    scrape.counters("redis_commands", "Calls by command.", each(|f| f.calls as f64));
-    scrape.counters(
-        "redis_commands_duration_seconds",
-        "Time by command.",
-        each(|f| f.microseconds as f64 / 1e6),
-    );
-    scrape.counters(
-        "redis_commands_rejected_calls",
-        "Refused calls by command.",
-        each(|f| f.rejected as f64),
-    );
-    scrape.counters(
-        "redis_commands_failed_calls",
-        "Failed calls by command.",
-        each(|f| f.failed as f64),
-    );
-    let times = used.iter().filter_map(|(labels, figures, command)| {
+    let times = commands::all().iter().filter_map(|command| {
         let times = server.monitor.times(command);
-        let seconds = figures.microseconds as f64 / 1e6;
-        (times.calls() > 0).then(|| (labels.clone(), histogram(&times, seconds)))
+        let seconds = server.monitor.figures(command).microseconds as f64 / 1e6;
+        let labels = label("cmd", command.full_name());
+        (times.calls() > 0).then(|| (labels, histogram(&times, seconds)))
     });
     let (name, help) = ("snug_command_seconds", "How long calls took, by command.");
     scrape.add(MetricType::Histogram, name, help, times.collect());
-    let errors = server.monitor.errors();
-    let errors = errors.into_iter().map(|(code, count)| (label("err", code), count as f64));
-    scrape.counters("redis_errors", "Errors sent, by code.", errors);
-    let slow = server.monitor.slow(1);
-    scrape.gauge(
-        "redis_slowlog_length",
-        "Entries in the slow log.",
-        server.monitor.slow_len() as f64,
-    );
-    if let Some(last) = slow.first() {
-        scrape.gauge("redis_slowlog_last_id", "Number of its last entry.", last.id as f64);
-        let took = last.microseconds as f64 / 1e6;
-        let help = "How long that command took.";
-        scrape.gauge("redis_last_slow_execution_duration_seconds", help, took);
-    }
 }
 
 fn of_values(scrape: &mut Scrape, server: &Server) {
@@ -931,18 +534,25 @@ mod tests {
         let (name, buckets) = ("c", vec![(0.5, 1), (f64::INFINITY, 2)]);
         let value = Value::Histogram(1.5, 3, buckets);
         scrape.add(MetricType::Histogram, name, "What c is.", vec![(Vec::new(), value)]);
+        for (name, n) in [("d", 4.0), ("d_sum", 9.0), ("d_count", 2.0)] {
+            scrape.add(SUMMARY_PART, name, "What d is.", vec![(Vec::new(), Value::Number(n))]);
+        }
         let mut registry = Registry::default();
         registry.register_collector(Box::new(scrape));
         let mut open = String::new();
         text::encode(&mut open, &registry).unwrap();
         assert!(open.contains("# TYPE a counter\na_total{l=\"x\\\"\\\\\\n\"} 2"), "{open}");
         assert!(open.ends_with("# EOF\n"));
+        assert!(open.contains("# TYPE d unknown\nd{} 4.0\n"), "{open}");
         let old = as_prometheus(&open);
         let expected =
             "# HELP a_total What a is.\n# TYPE a_total counter\na_total{l=\"x\\\"\\\\\\n\"} 2";
         assert!(old.starts_with(expected), "{old}");
         assert!(old.contains("# TYPE b gauge\nb{} 0.5\n") && !old.contains("EOF"));
         assert!(old.contains("c_bucket{le=\"0.5\"} 1\nc_bucket{le=\"+Inf\"} 3\n"), "{old}");
+        let expected =
+            "# HELP d What d is.\n# TYPE d summary\nd{} 4.0\nd_sum{} 9.0\nd_count{} 2.0\n";
+        assert!(old.ends_with(expected), "{old}");
     }
 
     #[test]
@@ -981,15 +591,5 @@ mod tests {
         assert_eq!(of(&all), (65, None, Some(21), Some(10)));
         all.pop();
         assert_eq!(of(&all), (65, None, Some(21), Some(10)));
-    }
-
-    #[test]
-    fn names_are_told_once_and_are_of_the_form_that_is_asked() {
-        let mut names: Vec<&str> = FROM_INFO.iter().map(|row| row.1).collect();
-        assert!(names.iter().all(|name| name.starts_with("redis_") && !name.ends_with("_total")));
-        names.sort_unstable();
-        let before = names.len();
-        names.dedup();
-        assert_eq!(names.len(), before);
     }
 }

@@ -8,6 +8,7 @@ use crate::commands::memory::Usage;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
+use crate::latency::Times;
 use crate::out::Out;
 use crate::passes::Backlog;
 use crate::server::Server;
@@ -412,19 +413,28 @@ fn error_stats(cx: &View<'_>, text: &mut String) {
     }
 }
 
+/// The percentiles of `latency-tracking-info-percentiles`, in microseconds.
+pub(crate) fn percentiles<'p>(
+    times: &Times,
+    percents: &'p str,
+) -> impl Iterator<Item = (&'p str, f64)> {
+    percents.split_ascii_whitespace().map(|percent| {
+        let number: f64 = percent.parse().unwrap_or(0.0);
+        (percent, times.percentile(number))
+    })
+}
+
 /// Percentiles by command, over the buckets of its histogram.
 fn latency_stats(cx: &View<'_>, text: &mut String) {
-    let percentiles = cx.server.config.text(Param::LatencyTrackingInfoPercentiles);
+    let percents = cx.server.config.text(Param::LatencyTrackingInfoPercentiles);
     for command in commands::all() {
         let times = cx.server.monitor.times(command);
         if times.calls() == 0 {
             continue;
         }
-        let one = |percent: &str| {
-            let number: f64 = percent.parse().unwrap_or(0.0);
-            format!("p{percent}={:.3}", times.percentile(number))
-        };
-        let shown: Vec<String> = percentiles.split_ascii_whitespace().map(one).collect();
+        let shown = percentiles(&times, &percents)
+            .map(|(percent, microseconds)| format!("p{percent}={microseconds:.3}"));
+        let shown: Vec<String> = shown.collect();
         let name = command.full_name();
         line(text, format_args!("latency_percentiles_usec_{name}:{}", shown.join(",")));
     }
