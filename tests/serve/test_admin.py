@@ -275,6 +275,10 @@ def test_metrics_say_what_info_says(admin):
     assert samples[("redis_keyspace_hits_total",)] == 50 and samples[("redis_keyspace_misses_total",)] == 1
     assert samples[("redis_db_keys", ("db", "db0"))] == 50 and samples[("redis_db_keys", ("db", "db3"))] == 1
     assert samples[("redis_db_keys_expiring", ("db", "db0"))] == 1
+    for db in range(16):
+        assert samples[("redis_db_keys", ("db", f"db{db}"))] == {0: 50, 3: 1}.get(db, 0)
+        assert samples[("redis_db_keys_expiring", ("db", f"db{db}"))] == {0: 1}.get(db, 0)
+        assert (("redis_db_avg_ttl_seconds", ("db", f"db{db}")) in samples) == (db in (0, 3))
     assert samples[("redis_commands_total", ("cmd", "get"))] == 51
     assert samples[("redis_commands_rejected_calls_total", ("cmd", "incr"))] == 1
     assert samples[("redis_errors_total", ("err", "ERR"))] == 1

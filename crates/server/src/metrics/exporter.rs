@@ -10,6 +10,7 @@ use crate::commands::{self, info};
 use crate::config::Param;
 use crate::monitor::CommandFigures;
 use crate::server::{Server, unix_ms};
+use snug_store::DATABASES;
 use std::collections::BTreeMap;
 
 /// How a field of `INFO` becomes a number.
@@ -402,26 +403,30 @@ fn from_info(scrape: &mut Scrape, fields: &BTreeMap<&str, &str>) {
     scrape.gauges("redis_instance_info", "Facts about the server, in its labels.", [(facts, 1.0)]);
 }
 
-/// From lines such as `db0:keys=1,expires=0,avg_ttl=0`.
+/// From lines such as `db0:keys=1,expires=0,avg_ttl=0`. `INFO` has none for an empty
+/// database: it has no keys here, and no time to live.
 fn of_databases(scrape: &mut Scrape, fields: &BTreeMap<&str, &str>) {
     let part = |text: &str, name: &str| -> Option<f64> {
         let mut parts = text.split(',').filter_map(|part| part.split_once('='));
         parts.find(|(found, _)| *found == name)?.1.parse().ok()
     };
-    let databases: Vec<(String, &str)> = fields
-        .iter()
-        .filter(|(name, text)| name.starts_with("db") && text.starts_with("keys="))
-        .map(|(name, text)| ((*name).to_owned(), *text))
-        .collect();
-    let all = |of: &str, scale: f64| -> Vec<(Labels, f64)> {
-        let one = |(name, text): &(String, &str)| {
-            Some((label("db", name.clone()), part(text, of)? * scale))
+    let all = |of: &str, scale: f64, empty: Option<f64>| -> Vec<(Labels, f64)> {
+        let one = |db| {
+            let name = format!("db{db}");
+            let value = match fields.get(&name[..]) {
+                Some(text) => part(text, of).map(|value| value * scale),
+                None => empty,
+            };
+            Some((label("db", name), value?))
         };
-        databases.iter().filter_map(one).collect()
+        (0..DATABASES).filter_map(one).collect()
     };
-    scrape.gauges("redis_db_keys", "Keys by database.", all("keys", 1.0));
-    scrape.gauges("redis_db_keys_expiring", "Keys that expire, by database.", all("expires", 1.0));
-    scrape.gauges("redis_db_avg_ttl_seconds", "Their mean time to live.", all("avg_ttl", 1e-3));
+    let none = Some(0.0);
+    scrape.gauges("redis_db_keys", "Keys by database.", all("keys", 1.0, none));
+    let help = "Keys that expire, by database.";
+    scrape.gauges("redis_db_keys_expiring", help, all("expires", 1.0, none));
+    let help = "Their mean time to live.";
+    scrape.gauges("redis_db_avg_ttl_seconds", help, all("avg_ttl", 1e-3, None));
 }
 
 /// A command that was called, or would have been.
