@@ -204,6 +204,15 @@ def test_slow_peers_are_cut_off_and_keep_nobody_out(admin):
         assert c.call("PING") == ("+", b"PONG")
 
 
+def test_a_body_that_is_announced_too_long_is_refused_at_once(admin):
+    begun = time.monotonic()
+    head = f"PUT /content/config HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 99999999999\r\n\r\n"
+    said = admin.raw(head.encode() + b"{}")
+    assert said.startswith(b"HTTP/1.1 413 ") and b"longer than 262144 bytes" in said, said
+    assert time.monotonic() - begun < 4
+    assert policy_over_http(admin) == "{}\n"
+
+
 def policy_over_http(admin):
     status, text, headers = admin.ask("/content/config")
     assert status == 200 and headers["Content-Type"] == "application/json"

@@ -18,14 +18,16 @@ use crate::config::{Config, POLICY_BYTES_MAX, Param};
 use crate::metrics;
 use crate::server::{Server, random_hex};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,6 +42,8 @@ const CONNECTIONS_MAX: usize = 32;
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 /// For the request's head to arrive.
 const HEAD_TIME: Duration = Duration::from_secs(5);
+/// For the peer to close, once it has its answer.
+const LINGER_TIME: Duration = Duration::from_secs(1);
 /// The request's line and headers.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
@@ -133,16 +137,36 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Semaphore>
 async fn converse(server: Arc<Server>, stream: TcpStream) -> hyper::Result<()> {
     let service = service_fn(move |request| {
         let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(answer(&server, request).await) }
+        Box::pin(async move { Ok::<_, Infallible>(answer(&server, request).await) })
     });
-    hyper::server::conn::http1::Builder::new()
+    let mut served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
+        .serve_connection(TokioIo::new(stream), service);
+    poll_fn(|cx| served.poll_without_shutdown(cx)).await?;
+    linger(&served.into_parts().io.into_inner()).await;
+    Ok(())
+}
+
+/// Waits until the peer closes, and forgets what it still sends: to close before
+/// that would reset the connection, and might take the answer with it.
+async fn linger(stream: &TcpStream) {
+    let read = async {
+        let mut bytes = [0; 4096];
+        while stream.readable().await.is_ok() {
+            match stream.try_read(&mut bytes) {
+                Ok(0) => break,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => break,
+                _ => {}
+            }
+        }
+    };
+    if SockRef::from(stream).shutdown(Shutdown::Write).is_ok() {
+        let _ = tokio::time::timeout(LINGER_TIME, read).await;
+    }
 }
 
 type Answer = Response<Full<Bytes>>;
@@ -253,12 +277,18 @@ fn wants_open_metrics(accept: &str) -> bool {
 }
 
 async fn put_policy(server: &Server, request: Request<Incoming>) -> Answer {
-    let body = match Limited::new(request.into_body(), POLICY_BYTES_MAX).collect().await {
+    let too_long = || {
+        let why = format!("the policy is longer than {POLICY_BYTES_MAX} bytes");
+        refuse(StatusCode::PAYLOAD_TOO_LARGE, &why)
+    };
+    let body = request.into_body();
+    // What the head says is enough to refuse it.
+    if body.size_hint().lower() > POLICY_BYTES_MAX as u64 {
+        return too_long();
+    }
+    let body = match Limited::new(body, POLICY_BYTES_MAX).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let why = format!("the policy is longer than {POLICY_BYTES_MAX} bytes");
-            return refuse(StatusCode::PAYLOAD_TOO_LARGE, &why);
-        }
+        Err(error) if error.is::<LengthLimitError>() => return too_long(),
         Err(error) => return refuse(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let Ok(json) = std::str::from_utf8(&body) else {
