@@ -204,6 +204,26 @@ def test_slow_peers_are_cut_off_and_keep_nobody_out(admin):
         assert c.call("PING") == ("+", b"PONG")
 
 
+def test_half_sent_heads_keep_nobody_out(admin):
+    halves = []
+    for _ in range(60):
+        halves.append(socket.create_connection(("127.0.0.1", admin.port)))
+        halves[-1].sendall(b"GET /heal")
+    time.sleep(0.2)
+    for _ in range(10):
+        begun = time.monotonic()
+        assert admin.ask("/healthz", token=None)[0] == 200
+        assert time.monotonic() - begun < 2
+    # The first gave their places up, the last have theirs still.
+    halves[0].settimeout(1)
+    with contextlib.suppress(ConnectionResetError):
+        assert halves[0].recv(100) == b""
+    halves[-1].sendall(b"thz HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert halves[-1].recv(1000).startswith(b"HTTP/1.1 200 ")
+    for peer in halves:
+        peer.close()
+
+
 def test_a_body_that_is_announced_too_long_is_refused_at_once(admin):
     begun = time.monotonic()
     head = f"PUT /content/config HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 99999999999\r\n\r\n"

@@ -12,7 +12,8 @@
 //!
 //! Whatever a peer does costs a bounded amount: at most [`CONNECTIONS_MAX`] at
 //! once, each for one request, [`CONNECTION_TIME`], [`HEAD_BYTES_MAX`] of head
-//! and a policy's length of body.
+//! and a policy's length of body. Who has not asked for anything yet keeps nobody
+//! out: if all places are taken, the first of those gives its own up.
 
 use crate::config::{Config, POLICY_BYTES_MAX, Param};
 use crate::metrics;
@@ -23,7 +24,9 @@ use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use socket2::{SockRef, Socket};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, Read, Write};
@@ -34,9 +37,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Connections served at once; others wait to be accepted.
+/// Connections served at once.
 const CONNECTIONS_MAX: usize = 32;
 /// From the first byte to the last, both ways.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
@@ -94,8 +97,43 @@ pub(crate) fn start(server: &Arc<Server>, sockets: Vec<Socket>) -> io::Result<()
     std::thread::Builder::new().name("admin".into()).spawn(run).map(drop)
 }
 
+/// Places for connections.
+struct Room {
+    places: Arc<Semaphore>,
+    /// Connections that are not being answered, in the order in which they came.
+    idle: Mutex<VecDeque<Arc<Notify>>>,
+}
+
+impl Room {
+    fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), idle: Mutex::default() }
+    }
+
+    /// A place; if there is none, that of the first idle connection, which is told
+    /// to give it up. `None` if the server ends.
+    async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let places = || Arc::clone(&self.places);
+        if let Ok(place) = places().try_acquire_owned() {
+            return Some(place);
+        }
+        let first = self.idle.lock().pop_front();
+        if let Some(first) = first {
+            first.notify_one();
+        }
+        places().acquire_owned().await.ok()
+    }
+
+    fn is_idle(&self, connection: &Arc<Notify>) {
+        self.idle.lock().push_back(Arc::clone(connection));
+    }
+
+    fn is_busy(&self, connection: &Arc<Notify>) {
+        self.idle.lock().retain(|idle| !Arc::ptr_eq(idle, connection));
+    }
+}
+
 async fn serve(server: &Arc<Server>, sockets: Vec<Socket>) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Room::new());
     for socket in sockets {
         let listener = TcpListener::from_std(socket.into())?;
         tokio::spawn(accept(Arc::clone(server), listener, Arc::clone(&room)));
@@ -109,21 +147,31 @@ async fn serve(server: &Arc<Server>, sockets: Vec<Socket>) -> io::Result<()> {
     Ok(())
 }
 
-async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Semaphore>) {
+async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Room>) {
     loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let server = Arc::clone(&server);
+                let Some(place) = room.place().await else { return };
+                let (server, room) = (Arc::clone(&server), Arc::clone(&room));
+                let given_up = Arc::new(Notify::new());
+                room.is_idle(&given_up);
                 tokio::spawn(async move {
-                    let served = tokio::time::timeout(CONNECTION_TIME, converse(server, stream));
-                    match served.await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(error)) => tracing::debug!(%peer, %error, "admin connection lost"),
-                        Err(_) => tracing::debug!(%peer, "admin connection took too long"),
+                    let conversation = converse(&server, stream, &room, &given_up);
+                    tokio::select! {
+                        served = tokio::time::timeout(CONNECTION_TIME, conversation) => match served {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => tracing::debug!(%peer, %error, "admin connection lost"),
+                            Err(_) => tracing::debug!(%peer, "admin connection took too long"),
+                        },
+                        () = given_up.notified() => {
+                            tracing::debug!(%peer, "admin connection gave its place to another");
+                        }
                     }
+                    room.is_busy(&given_up);
                     drop(place);
                 });
+                // It reads what has come already before another may take its place.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept an admin connection");
@@ -134,9 +182,15 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Semaphore>
 }
 
 /// One request and its answer.
-async fn converse(server: Arc<Server>, stream: TcpStream) -> hyper::Result<()> {
-    let service = service_fn(move |request| {
-        let server = Arc::clone(&server);
+async fn converse(
+    server: &Arc<Server>,
+    stream: TcpStream,
+    room: &Arc<Room>,
+    connection: &Arc<Notify>,
+) -> hyper::Result<()> {
+    let service = service_fn(|request| {
+        room.is_busy(connection);
+        let server = Arc::clone(server);
         Box::pin(async move { Ok::<_, Infallible>(answer(&server, request).await) })
     });
     let mut served = hyper::server::conn::http1::Builder::new()
@@ -147,6 +201,7 @@ async fn converse(server: Arc<Server>, stream: TcpStream) -> hyper::Result<()> {
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     poll_fn(|cx| served.poll_without_shutdown(cx)).await?;
+    room.is_idle(connection);
     linger(&served.into_parts().io.into_inner()).await;
     Ok(())
 }
