@@ -194,10 +194,26 @@ def stream_full(a, b):
     return list(map(full_group, left[b"groups"][1])) == list(map(full_group, right[b"groups"][1]))
 
 
+def usages(reply):
+    """The lines of a container's help that name a subcommand and its arguments."""
+    lines = [text.decode() for _, text in reply[1]]
+    return [line for line in lines[1:] if not line.startswith(" ")]
+
+
 def own_help(a, b):
-    """A container's help: Redis's first line, then Snug's own words."""
-    lists = isinstance(a[1], list) and isinstance(b[1], list)
-    return a[0] == b[0] and lists and a[1][0] == b[1][0] and {kind for kind, _ in a[1]} == {kind for kind, _ in b[1]}
+    """A container's help: Redis's first line and last subcommand, then for each
+    subcommand that both have Redis's usage, in its order, each described by one
+    line in Snug's own words."""
+    if a[0] != b[0] or not isinstance(a[1], list) or not isinstance(b[1], list):
+        return a == b
+    if a[1][0] != b[1][0] or {kind for kind, _ in a[1]} != {kind for kind, _ in b[1]}:
+        return False
+    # Whichever of the two is Snug: it may know more, and it may know less.
+    left, right = usages(a), usages(b)
+    first = lambda lines: {line.split(" ")[0] for line in lines}
+    both = first(left) & first(right)
+    shared = lambda lines: [line for line in lines if line.split(" ")[0] in both]
+    return shared(left) == shared(right) and left[-1] == right[-1] == "HELP" and len(both) > 2
 
 
 RULES = [

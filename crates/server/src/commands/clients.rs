@@ -484,16 +484,19 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
             "KILL <option> <value> [<option> <value> [...]]",
             "End the connections that fit all of ID, TYPE, USER, ADDR, LADDR, MAXAGE; SKIPME.",
         ),
-        ("LIST [TYPE <type> | ID <id> [<id> ...]]", "Describe connections."),
-        ("NO-EVICT (ON|OFF)", "Protect this connection from client eviction."),
-        ("NO-TOUCH (ON|OFF)", "Have this connection's reads not count as accesses."),
+        (
+            "LIST [options ...]",
+            "Describe connections: those of TYPE <type>, or ID <id> [<id> ...]; else all.",
+        ),
+        ("UNPAUSE", "End a pause."),
         ("PAUSE <timeout> [WRITE|ALL]", "Leave requests waiting for <timeout> milliseconds."),
         ("REPLY (ON|OFF|SKIP)", "Choose whether commands are answered."),
-        ("SETINFO (LIB-NAME|LIB-VER) <value>", "Tell the client library's name or version."),
         ("SETNAME <name>", "Name this connection."),
-        ("TRACKINGINFO", "Describe this connection's tracking."),
         ("UNBLOCK <clientid> [TIMEOUT|ERROR]", "End the waiting of a blocked connection."),
-        ("UNPAUSE", "End a pause."),
+        ("TRACKINGINFO", "Describe this connection's tracking."),
+        ("NO-EVICT (ON|OFF)", "Protect this connection from client eviction."),
+        ("NO-TOUCH (ON|OFF)", "Have this connection's reads not count as accesses."),
+        ("SETINFO (LIB-NAME|LIB-VER) <value>", "Tell the client library's name or version."),
     ];
     commands::help(out, "CLIENT", &lines);
     Ok(())

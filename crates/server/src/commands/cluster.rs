@@ -530,18 +530,18 @@ fn help(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
             "DELSLOTSRANGE <start slot> <end slot> [<start slot> <end slot> ...]",
             "End serving ranges of slots.",
         ),
-        ("FLUSHSLOTS", "End serving any slot."),
         ("GETKEYSINSLOT <slot> <count>", "List keys of a slot."),
+        ("FLUSHSLOTS", "End serving any slot."),
         ("INFO", "Tell the state of the cluster."),
         ("KEYSLOT <key>", "Tell the slot of a key."),
-        ("LINKS", "List the links to other nodes."),
         ("MYID", "Tell this node's ID."),
         ("NODES", "Describe the nodes and their slots."),
-        ("REPLICAS <node-id>", "List the replicas of a node."),
         ("RESET [HARD|SOFT]", "Make this node a new one; HARD gives it another ID."),
+        ("REPLICAS <node-id>", "List the replicas of a node."),
         ("SAVECONFIG", "Write the cluster configuration file."),
-        ("SHARDS", "List the shards with their slots and nodes."),
         ("SLOTS", "List ranges of slots with the nodes that serve them."),
+        ("SHARDS", "List the shards with their slots and nodes."),
+        ("LINKS", "List the links to other nodes."),
     ];
     super::help(out, "CLUSTER", &subcommands);
     Ok(())

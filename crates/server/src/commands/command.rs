@@ -346,7 +346,7 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let lines = [
         ("(no subcommand)", "Describe all commands."),
         ("COUNT", "Return how many commands there are."),
-        ("LIST [FILTERBY (MODULE|ACLCAT|PATTERN) <value>]", "Return the names of commands."),
+        ("LIST", "Return the names of commands; FILTERBY (MODULE|ACLCAT|PATTERN) <value> chooses."),
         ("INFO [<command-name> ...]", "Describe commands; all if none is named."),
         ("DOCS [<command-name> ...]", "Say what commands do; all if none is named."),
         ("GETKEYS <full-command>", "Return the keys among the arguments of a command."),

@@ -191,12 +191,12 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         "CONFIG",
         &[
             (
-                "GET <pattern> [<pattern> ...]",
-                "Return parameters that match the patterns and their values.",
+                "GET <pattern>",
+                "Return parameters that match <pattern>, or one of several, and their values.",
             ),
             (
-                "SET <parameter> <value> [<parameter> <value> ...]",
-                "Set parameters, all of them or none.",
+                "SET <directive> <value>",
+                "Set a parameter; of several, each with its value, all or none.",
             ),
             ("RESETSTAT", "Set the counters reported by INFO back to zero."),
             ("REWRITE", "Write the configuration in force into the configuration file."),

@@ -225,7 +225,7 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         ("LATEST", "Return the latest sample of each event."),
         ("RESET [<event> ...]", "Forget the samples of events; of all if none is named."),
         (
-            "HISTOGRAM [<command> ...]",
+            "HISTOGRAM [COMMAND ...]",
             "Return how many calls took less than 1, 2, 4 ... microseconds; of all commands if none is named.",
         ),
     ];

@@ -183,8 +183,8 @@ pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Resul
     Err(Error::wrong_arity(&cx.command.full_name()))
 }
 
-/// The reply of a container's `HELP`: each subcommand and what it does, in
-/// Redis's form.
+/// The reply of a container's `HELP`: each subcommand with its arguments, as Redis
+/// writes them and in its order, and what it does, in our words.
 pub(crate) fn help(out: &mut Out, container: &str, subcommands: &[(&str, &str)]) {
     let mut lines =
         vec![format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];

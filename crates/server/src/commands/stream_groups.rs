@@ -268,14 +268,17 @@ fn delete_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Resul
 fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let lines = [
         (
-            "CREATE <key> <group> (<id>|$) [MKSTREAM] [ENTRIESREAD <entries-read>]",
-            "Make a group that is given what comes after <id>.",
+            "CREATE <key> <groupname> <id|$> [option]",
+            "Make a group that is given what comes after <id>; MKSTREAM makes the stream, ENTRIESREAD <count> says how much was read.",
         ),
-        ("CREATECONSUMER <key> <group> <consumer>", "Make a consumer."),
-        ("DELCONSUMER <key> <group> <consumer>", "Remove a consumer and what is pending for it."),
-        ("DESTROY <key> <group>", "Remove a group."),
+        ("CREATECONSUMER <key> <groupname> <consumer>", "Make a consumer."),
         (
-            "SETID <key> <group> (<id>|$) [ENTRIESREAD <entries-read>]",
+            "DELCONSUMER <key> <groupname> <consumer>",
+            "Remove a consumer and what is pending for it.",
+        ),
+        ("DESTROY <key> <groupname>", "Remove a group."),
+        (
+            "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
             "Set the last ID that a group was given.",
         ),
     ];

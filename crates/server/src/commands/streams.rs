@@ -552,20 +552,12 @@ fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
 
 fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let lines = [
-        "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "CONSUMERS <key> <groupname>",
-        "    Show consumers of <groupname>.",
-        "GROUPS <key>",
-        "    Show the stream consumer groups.",
-        "STREAM <key> [FULL [COUNT <count>]",
-        "    Show information about the stream.",
-        "HELP",
-        "    Prints this help.",
+        ("CONSUMERS <key> <groupname>", "Describe the consumers of a group."),
+        ("GROUPS <key>", "Describe the groups of a stream."),
+        // The bracket that is missing is missing in Redis.
+        ("STREAM <key> [FULL [COUNT <count>]", "Describe a stream; with FULL its groups too."),
     ];
-    out.w().array(lines.len());
-    for line in lines {
-        out.w().simple(line);
-    }
+    super::help(out, "XINFO", &lines);
     Ok(())
 }
 
