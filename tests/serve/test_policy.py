@@ -160,6 +160,22 @@ def test_a_file_and_what_comes_before_it(target):
         server.stop()
 
 
+def test_what_the_file_says_is_not_kept_beside_it(target):
+    server = target.server(*NEVER, "--pack-policy-file", "policy.json", config_lines=["hz 10", 'pack-policy "{\\"level\\": 9}"', "maxclients 50"])
+    (server.directory / "policy.json").write_text('{"level": 11}\n')
+    server.start()
+    try:
+        with server.connect() as c:
+            for level, kept in ((9, True), (11, False), (7, True), (11, False)):
+                assert c.call("SNUG", "POLICY", "SET", json.dumps({"level": level})) == ("+", b"OK")
+                assert c.call("CONFIG", "REWRITE") == ("+", b"OK")
+                lines = (server.directory / "server.conf").read_text().splitlines()
+                assert any(line.startswith("pack-policy ") for line in lines) == kept, (level, lines)
+                assert "hz 10" in lines and "maxclients 50" in lines
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("text, why", BAD + [(None, "No such file"), (b"\xff\xfe", "UTF-8")], ids=lambda v: v if isinstance(v, str) and len(v) < 60 else None)
 def test_a_bad_file_refuses_to_start(target, text, why):
     server = target.server("--pack-policy-file", "policy.json")

@@ -674,15 +674,17 @@ impl Config {
         Ok(())
     }
 
+    /// Whether the policy in force is what `pack-policy-file` says.
+    fn policy_is_of_file(&self) -> bool {
+        self.policy_of_file.read().as_ref() == Some(&self.text(Param::PackPolicy))
+    }
+
     /// Whether a parameter need not stand in the configuration file: it has its
     /// default, or what another file says.
     fn goes_without_saying(&self, id: Param) -> bool {
         let text = self.text(id);
         match id {
-            Param::PackPolicy => match &*self.policy_of_file.read() {
-                Some(of_file) => text == *of_file,
-                None => text == id.declaration().default,
-            },
+            Param::PackPolicy if self.policy_of_file.read().is_some() => self.policy_is_of_file(),
             _ => text == Self::default().text(id),
         }
     }
@@ -747,6 +749,8 @@ impl Config {
             let name = line.split_ascii_whitespace().next().unwrap_or_default();
             match find(name.as_bytes()) {
                 Some(id) if written.contains(&id) => continue,
+                // Another file says it, and may say something else by and by.
+                Some(Param::PackPolicy) if self.policy_is_of_file() => continue,
                 Some(id) => {
                     written.push(id);
                     new += &self.line(id);
