@@ -135,6 +135,14 @@ def test_a_port_that_is_taken_refuses_to_start(target, admin):
     assert done.returncode == 1 and len(said) == 1 and "admin-port" in said[0], said
 
 
+def test_no_token_is_made_for_a_port_that_is_taken(target, admin):
+    server = target.server("--admin-port", str(admin.port))
+    done = subprocess.run(server.command, cwd=server.directory, capture_output=True, text=True, timeout=30)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    assert done.returncode == 1 and len(said) == 1 and "admin-port" in said[0], said
+    assert not (server.directory / "snug-admin.token").exists()
+
+
 def test_who_is_let_in(admin):
     for path in ("/healthz", "/readyz"):
         status, text, _ = admin.ask(path, token=None)

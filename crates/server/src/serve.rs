@@ -109,18 +109,20 @@ fn start(flags: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The admin port's addresses and the sockets there, none unless it is wanted, and its token.
+/// The admin port's addresses and the sockets there, none unless it is wanted, and
+/// its token. That is read, or made, once they are bound: a start that fails leaves
+/// no file behind.
 fn listen_for_admin(server: &Server) -> Result<(Vec<SocketAddr>, Vec<Socket>), String> {
     let config = &server.config;
     let addresses = listening::addresses(config, Param::AdminBind, Param::AdminPort)?;
-    if !addresses.is_empty() && config.text(Param::AdminToken).is_empty() {
-        let _ = server.admin_token.set(crate::admin::token(config)?);
-    }
-    let sockets = addresses.iter().map(|&address| {
+    let bound = addresses.iter().map(|&address| {
         let socket = listening::listen(address, 128, false);
         socket.map_err(|e| format!("admin-port: can't bind to {address}: {e}"))
     });
-    let sockets = sockets.collect::<Result<_, _>>()?;
+    let sockets: Vec<Socket> = bound.collect::<Result<_, _>>()?;
+    if !sockets.is_empty() && config.text(Param::AdminToken).is_empty() {
+        let _ = server.admin_token.set(crate::admin::token(config)?);
+    }
     Ok((addresses, sockets))
 }
 
