@@ -632,5 +632,17 @@ def test_the_doctor_speaks_of_packing(admin):
         said = doctor(c)
         assert said.startswith(("Hi Sam, I can't find any memory issue", "Sam, I detected a few issues in this Redis instance"))
         assert "About packing:" in said and "Family doc:#" not in said
+        # Were there no more than a little, nothing would be said of packing.
+        noise = rng.randbytes(8_000_000)
+        c.call("FLUSHALL")
+        c.call("XADD", "s", "*", "f", noise)
+        assert "About packing:" in doctor(c) and "Family" not in doctor(c)
+        for n in range(300):
+            c.call("SET", f"noise:{n}", rng.randbytes(20_000))
+        until(lambda: "Family noise:#" in doctor(c))
+        assert "Family left:#" not in doctor(c)
+        c.call("FLUSHALL")
+        assert "0 of 0" not in doctor(c)
         c.call("CONFIG", "SET", "pack", "no")
+        c.call("XADD", "s", "*", "f", noise)
         assert "Packing is off" in doctor(c)

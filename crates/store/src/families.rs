@@ -150,6 +150,9 @@ pub struct FamilyInfo {
     pub not_worth: u64,
     /// Values left raw, without a look, because they were soon to expire.
     pub expiring: u64,
+    /// Whether its values are gone: none has been met since families were last
+    /// tidied or the store was emptied, nor for as long before.
+    pub is_gone: bool,
 }
 
 /// How a value of a family is to be packed.
@@ -192,6 +195,13 @@ struct State {
     /// turns of tidying that has been the same.
     met: u64,
     idle: u32,
+}
+
+impl State {
+    /// How many values it has met, in all.
+    fn values_met(&self) -> u64 {
+        self.family.stats().judged + self.expiring
+    }
 }
 
 impl StringFamily {
@@ -349,6 +359,7 @@ impl StringFamily {
         let state = self.state.lock();
         let stats = state.family.stats();
         let never_judged = stats.judged == 0 && state.expiring > 0;
+        let is_met = self.is_met.load(Ordering::Relaxed) || state.values_met() != state.met;
         FamilyInfo {
             shape: self.shape.to_vec(),
             verdict: if never_judged { Verdict::Raw } else { state.family.verdict() },
@@ -360,6 +371,7 @@ impl StringFamily {
             skipped: state.skipped,
             not_worth: state.not_worth,
             expiring: state.expiring,
+            is_gone: state.idle > 0 && !is_met,
         }
     }
 }
@@ -552,13 +564,23 @@ impl Families {
         }
     }
 
+    /// There are no values any more: no family has one until it is met.
+    pub fn emptied(&self) {
+        for family in self.by_shape.read().values() {
+            let mut state = family.state.lock();
+            family.is_met.store(false, Ordering::Relaxed);
+            state.met = state.values_met();
+            state.idle = state.idle.max(1);
+        }
+    }
+
     /// Lets go of families of which no value was met for `turns` calls, and to whose
     /// dictionary none refers any more. Between two calls every walk must have
     /// met each string: [`MEET_ONE_IN`](crate::MEET_ONE_IN) whole passes.
     pub fn tidy(&self, turns: u32) {
         self.by_shape.write().retain(|_, family| {
             let mut state = family.state.lock();
-            let met = state.family.stats().judged + state.expiring;
+            let met = state.values_met();
             let is_met = family.is_met.swap(false, Ordering::Relaxed) || met != state.met;
             state.idle = if is_met { 0 } else { state.idle + 1 };
             state.met = met;
@@ -718,6 +740,24 @@ mod tests {
         assert_eq!(families.of(b"beyond all:1").shape(), b"*");
         families.tidy(1);
         assert!(families.is_empty());
+    }
+
+    #[test]
+    fn a_family_is_gone_until_a_value_is_met() {
+        let families = Families::default();
+        let is_gone = || families.all()[0].is_gone;
+        families.of(b"doc:1").left_expiring();
+        assert!(!is_gone());
+        families.tidy(9);
+        assert!(!is_gone(), "met since the turn before");
+        families.tidy(9);
+        assert!(is_gone());
+        families.meet(b"doc:2");
+        assert!(!is_gone());
+        families.emptied();
+        assert!(is_gone());
+        families.of(b"doc:1").left_expiring();
+        assert!(!is_gone());
     }
 
     #[test]

@@ -301,10 +301,14 @@ fn about_packing(server: &Server, text: &mut String) {
     };
     let saved = from.saturating_sub(into);
     let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
-    say(format!(
-        "{from} of {all} bytes of values are packed, into {into}: {:.0} % of all is saved.",
-        percent(saved, all)
-    ));
+    if all == 0 {
+        say("There are no values to be packed.".into());
+    } else {
+        say(format!(
+            "{from} of {all} bytes of values are packed, into {into}: {:.0} % of all is saved.",
+            percent(saved, all)
+        ));
+    }
     let damaged = server.stats.get(Stat::values_damaged);
     if damaged > 0 {
         say(format!(
@@ -340,7 +344,9 @@ fn about_packing(server: &Server, text: &mut String) {
         ));
     }
     let families = store.families();
-    let mut idle: Vec<(u64, String)> = families.all().iter().filter_map(why_raw).collect();
+    // Families outlive their keys for a while.
+    let there = families.all().into_iter().filter(|family| !family.is_gone);
+    let mut idle: Vec<(u64, String)> = there.filter_map(|family| why_raw(&family)).collect();
     idle.sort_by(|a, b| b.cmp(a));
     let more = idle.len().saturating_sub(FAMILIES_NAMED);
     for (_, why) in idle.into_iter().take(FAMILIES_NAMED) {

@@ -147,6 +147,10 @@ fn flush(
         cx.server.watches.observe_again(cx.store, &[db]);
         cx.server.blocked.replaced(cx.store, &[db], false);
     }
+    let store = cx.store.store();
+    if (0..snug_store::DATABASES).all(|db| store.keys(db) == 0) {
+        store.families().emptied();
+    }
     drop(alone);
     if background {
         free_elsewhere(flushed);
