@@ -3,16 +3,18 @@
 //! Strings and stream blocks draw on one allowance: `pack-cpu-percent` of the time
 //! while clients keep the worker busy, and more as they leave it idle. Half a
 //! worker's time spent on clients is already busy: what is packed in the other half
-//! makes them wait. How large the share is is decided with each tick of the clock;
-//! it is granted as time passes, so that few clients meet a slice and none a series
-//! of them.
+//! makes them wait. Where they take all of it, they get more than half of that too:
+//! what waits to be packed takes what it would without packing, and a storm passes.
+//! How large the share is is decided with each tick of the clock; it is granted as
+//! time passes, so that few clients meet a slice and none a series of them.
 //!
 //! ```text
 //!  share granted
 //!  100 % |\
-//!        | \            100 - 2 * busy
+//!        | \              100 - 2 * busy
 //!        |  \
-//!        |   \_________ pack-cpu-percent, more the shorter memory is
+//!        |   \______      pack-cpu-percent, more the shorter memory is
+//!        |          \__   from 80 on falling to a third, at 100
 //!        +---------------> busy: percent of the time spent on clients
 //! ```
 //!
@@ -30,6 +32,21 @@ const HARDEST_PERCENT: f64 = 50.0;
 
 /// No more is granted at once than this time calls for, however long nothing was.
 const GRANTED_FOR_MAX: Duration = Duration::from_millis(2);
+
+/// Clients that take more of a worker's time than this keep it more than busy.
+const SATURATED_FROM: f64 = 0.8;
+
+/// What is left of `pack-cpu-percent` where clients take all of the time.
+const SATURATED_PART: f64 = 1.0 / 3.0;
+
+/// The part of the time that packing is granted: `percent` is `pack-cpu-percent`,
+/// the others are from 0 to 1.
+fn share(busy: f64, percent: f64, pressure: f64) -> f64 {
+    let saturated = ((busy - SATURATED_FROM) / (1.0 - SATURATED_FROM)).clamp(0.0, 1.0);
+    let while_busy = percent * (1.0 - saturated * (1.0 - SATURATED_PART));
+    let least = while_busy.max(pressure * HARDEST_PERCENT);
+    (100.0 - 200.0 * busy).clamp(least, 100.0) / 100.0
+}
 
 /// What is left of one worker's allowance.
 #[derive(Debug)]
@@ -71,10 +88,9 @@ impl Allowance {
         let for_clients = ran.saturating_sub(self.ran).saturating_sub(self.swept);
         (self.ticked, self.ran, self.swept) = (Instant::now(), ran, Duration::ZERO);
         self.pressure = server.pressure();
-        let least = (server.config.number(Param::PackCpuPercent) as f64)
-            .max(self.pressure * HARDEST_PERCENT);
         let busy = for_clients.as_secs_f64() / since.as_secs_f64().max(f64::MIN_POSITIVE);
-        self.share = (100.0 - 200.0 * busy).clamp(least, 100.0) / 100.0;
+        let percent = server.config.number(Param::PackCpuPercent) as f64;
+        self.share = share(busy, percent, self.pressure);
         since
     }
 
@@ -102,5 +118,27 @@ impl Allowance {
     /// How short memory was when the clock last ticked, 0 to 1.
     pub(crate) fn pressure(&self) -> f64 {
         self.pressure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn clients_and_memory_say_what_packing_gets() {
+        let percent = |busy, pressure| (100.0 * share(busy, 10.0, pressure)).round() as i32;
+        assert_eq!(percent(0.0, 0.0), 100);
+        assert_eq!(percent(0.3, 0.0), 40);
+        assert_eq!(percent(0.5, 0.0), 10);
+        assert_eq!(percent(0.8, 0.0), 10);
+        assert_eq!(percent(0.9, 0.0), 7);
+        assert_eq!(percent(1.0, 0.0), 3);
+        // A clock that ran ahead.
+        assert_eq!(percent(1.2, 0.0), 3);
+        assert_eq!(percent(1.0, 0.5), 25);
+        assert_eq!(percent(1.0, 1.0), 50);
+        // All of the time may have been asked for.
+        assert_eq!((100.0 * share(0.6, 100.0, 1.0)).round() as i32, 100);
     }
 }
