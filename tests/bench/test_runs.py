@@ -57,7 +57,7 @@ def test_the_same_seed_sends_the_same(bench, redis):
     assert digests[0] == digests[1] != digests[2]
 
 
-@pytest.mark.parametrize("workload", ["stream-events", "stream-identical", "stream-mixed", "json-zipf", "populate"])
+@pytest.mark.parametrize("workload", ["stream-events", "stream-identical", "stream-lookup", "stream-mixed", "json-zipf", "populate"])
 def test_workloads_by_name(bench, workload):
     from harness import servers
 

@@ -103,6 +103,7 @@ pub const SCENARIOS: &[Scenario] = &[
             part("stream-flights", 1.0, 2),
             part("stream-celery", 1.0, 1),
             part("list-celery", 1.0, 1),
+            part("stream-lookup", 0.3, 2),
             part("stream-mixed", 0.3, 2),
             part("json-zipf", 0.2, 2),
             part("large-values", 0.4, 2),

@@ -93,7 +93,7 @@ fn write_set(seed: u64, number: u64, version: u64, out: &mut Vec<u8>) {
 }
 
 /// A document whose fields are words, numbers and sentences.
-fn document(number: u64, rng: &mut impl Rng) -> Vec<u8> {
+pub(super) fn document(number: u64, rng: &mut impl Rng) -> Vec<u8> {
     let sizes = LogNormal::new(SIZE_LN, SIZE_SIGMA).expect("a constant, positive sigma");
     let size = sizes.sample(rng).clamp(SIZE_MIN, SIZE_MAX) as usize;
     let mut json =

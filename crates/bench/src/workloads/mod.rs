@@ -14,6 +14,7 @@ use crate::run::Step;
 mod capture;
 mod json_zipf;
 mod large_values;
+mod lookup;
 mod mixed;
 mod populate;
 mod real;
@@ -131,6 +132,11 @@ pub const WORKLOADS: &[Workload] = &[
         name: "stream-flights",
         summary: "336,776 real flights, one entry each (needs Python)",
         plan: real::plan_flights,
+    },
+    Workload {
+        name: "stream-lookup",
+        summary: "XRANGE of single entries at random, of 1 M events and of 100,000 documents",
+        plan: lookup::plan,
     },
     Workload {
         name: "stream-mixed",

@@ -105,12 +105,12 @@ pub(super) fn numbered_step(
 pub(super) fn plan_events(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     let seed = options.seed;
     let count = options.requests.unwrap_or_else(|| options.scaled(EVENTS));
-    let write = move |number, out: &mut Vec<u8>| write_event(seed, number, out);
+    let write = move |number, out: &mut Vec<u8>| write_event(seed, number, "*", out);
     Ok(vec![numbered_step(options, "stream-events", "xadd", count, 1, 100, write)])
 }
 
 /// One event: the seven fields of WORKLOADS.
-fn write_event(seed: u64, number: u64, out: &mut Vec<u8>) {
+pub(super) fn write_event(seed: u64, number: u64, id: &str, out: &mut Vec<u8>) {
     let mut rng = random(seed, number);
     let jitter = rng.random_range(0..EVENT_INTERVAL);
     let at = EPOCH + number * EVENT_INTERVAL + jitter;
@@ -126,7 +126,7 @@ fn write_event(seed: u64, number: u64, out: &mut Vec<u8>) {
         &[
             b"XADD",
             b"events",
-            b"*",
+            id.as_bytes(),
             b"seq",
             sequence.as_bytes(),
             b"ts",
@@ -183,7 +183,7 @@ mod tests {
         let count = 20_000;
         for number in 0..count {
             let mut out = Vec::new();
-            write_event(7, number, &mut out);
+            write_event(7, number, "*", &mut out);
             let words = arguments(&out);
             assert_eq!(words.len(), 17);
             assert_eq!(words[4], number.to_string());
@@ -204,7 +204,7 @@ mod tests {
     fn the_same_seed_gives_the_same_events() {
         let one = |seed| {
             let mut out = Vec::new();
-            write_event(seed, 3, &mut out);
+            write_event(seed, 3, "*", &mut out);
             out
         };
         assert_eq!(one(1), one(1));
