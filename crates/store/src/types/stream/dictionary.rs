@@ -31,7 +31,7 @@ const SAMPLE_BLOCKS: usize = 20;
 const HELD_BACK_ONE_IN: usize = 5;
 /// What of the packed bytes may be paid for reading one entry of long texts
 /// several times quicker.
-const QUICK_READS_ONE_IN: usize = 12;
+const QUICK_READS_ONE_IN: usize = 16;
 /// Training looks at pieces of blocks, so that a dictionary gathers what recurs
 /// throughout a block and not only what is at its start.
 const SAMPLE_BYTES: usize = 2048;
@@ -101,7 +101,7 @@ impl DictionarySamples {
     /// Trains a dictionary and keeps it if it is worth its memory: over all the
     /// stream's blocks, going by those held back, it must save more than it
     /// takes itself. Where it lets long texts be read in parts, it may cost a
-    /// twelfth. Tens of milliseconds for each megabyte of samples.
+    /// sixteenth. Tens of milliseconds for each megabyte of samples.
     pub fn train(&self, ws: &mut Workspace, params: &PackParams) -> Option<Dictionary> {
         let blocks = self.samples(ws).ok()?;
         let (held_back, train): (Vec<_>, Vec<_>) = blocks
