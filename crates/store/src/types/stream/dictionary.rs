@@ -29,6 +29,8 @@ const DICTIONARY_RETRY: usize = 8;
 const SAMPLE_BLOCKS: usize = 20;
 /// ... of which one in so many is held back, to judge the dictionary by.
 const HELD_BACK_ONE_IN: usize = 5;
+/// Long texts have so many times the bytes in their dictionary: their words are many.
+const LONG_TEXTS_TIMES: usize = 4;
 /// What of the packed bytes may be paid for reading one entry of long texts
 /// several times quicker.
 const QUICK_READS_ONE_IN: usize = 16;
@@ -113,15 +115,15 @@ impl DictionarySamples {
             .flat_map(|(_, block)| &block.texts)
             .flat_map(|text| text.chunks(SAMPLE_BYTES))
             .collect();
-        let dictionary =
-            Dictionary::train(&pieces, params.dictionary_bytes, params.level).ok()?.with_id(1);
+        let has_long_texts = held_back.iter().any(|(_, block)| block.has_long_texts());
+        let bytes_max = params.dictionary_bytes * if has_long_texts { LONG_TEXTS_TIMES } else { 1 };
+        let dictionary = Dictionary::train(&pieces, bytes_max, params.level).ok()?.with_id(1);
         let (mut with, mut without) = (0, 0);
         for (_, block) in &held_back {
             with += block.packed_len(ws, params.level, Some(&dictionary))?;
             without += block.packed_len(ws, params.level, None)?;
         }
         let of_all = |held: usize| held / held_back.len().max(1) * self.of;
-        let has_long_texts = held_back.iter().any(|(_, block)| block.has_long_texts());
         let price = if has_long_texts { of_all(without) / QUICK_READS_ONE_IN } else { 0 };
         (of_all(with) + dictionary.memory_bytes() < of_all(without) + price).then_some(dictionary)
     }
