@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use snug_codec::columns::{Reader, RowBlock, TextReader, pack_rows, pack_texts};
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 
-const RAW_LEN_MAX: usize = 1 << 18;
+const RAW_LEN_MAX: usize = 1 << 20;
 
 thread_local! {
     static WS: RefCell<Workspace> = RefCell::new(Workspace::new(WorkspaceConfig::default()));
