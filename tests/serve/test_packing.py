@@ -163,7 +163,7 @@ def test_idle_time_grows_until_the_key_is_read(server):
         assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)
 
 
-@pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
+@pytest.mark.parametrize("server", [[*AT_ONCE, "--pack-min-saving", "-100"]], indirect=True)
 def test_what_waits_and_how_long_it_takes_is_told(server):
     with server.connect() as c:
         for n in range(300):

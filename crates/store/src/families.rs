@@ -170,7 +170,8 @@ pub struct StringFamily {
     state: Mutex<State>,
     /// A dictionary is being trained or made ready for another level, or waits to be.
     asked: AtomicBool,
-    /// The generation of dictionaries at which it last got one.
+    /// The generation of dictionaries at which it last got one; the greatest there
+    /// is while that is about to begin.
     changed_at: AtomicU64,
     /// Whether a walk has met a value of it since families were last tidied.
     is_met: AtomicBool,
@@ -513,7 +514,7 @@ impl Families {
             None => state.family.rejected(),
         }
         if std::mem::take(&mut state.awaited) && state.family.dictionary().is_none() {
-            family.changed_at.store(self.dictionaries.advance(), Ordering::Release);
+            self.has_changed(family);
         }
         self.count_samples(before, state.family.memory_bytes());
         family.asked.store(false, Ordering::Release);
@@ -543,7 +544,15 @@ impl Families {
         if let Some(old) = take(self.dictionaries.add(dictionary)) {
             self.dictionaries.registry.supersede(old.id());
         }
-        family.changed_at.store(self.dictionaries.generation(), Ordering::Release);
+        self.has_changed(family);
+    }
+
+    /// Has each worker's next pass look at a family's values once more. A generation
+    /// of its own begins for it, which no pass may see before the family says that
+    /// it has changed: it would pass its values by, and none after it would look.
+    fn has_changed(&self, family: &StringFamily) {
+        family.changed_at.store(u64::MAX, Ordering::Release);
+        family.changed_at.store(self.dictionaries.advance(), Ordering::Release);
     }
 
     fn count_samples(&self, before: usize, after: usize) {
