@@ -21,9 +21,9 @@
 //! byte is 0. What comes before the phrase a lane begins with is not known there:
 //! it has its common code.
 
-use super::code::{BITS_MAX, Code};
+use super::code::{BITS_MAX, Book, Code};
 use super::parse::WORTH_BITS;
-use super::search::PHRASE_LEN_MAX;
+use super::search::{COPY, PHRASE_LEN_MAX, Phrase};
 use super::{PhraseTable, Scratch};
 use crate::varint;
 
@@ -113,34 +113,45 @@ impl PhraseTable {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn unpack_at_once(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
-        self.unpack_any(body, raw_len, out)
+        self.unpack_by(|book, bits| book.find_at_once(bits), body, raw_len, out)
+    }
+
+    pub(super) fn unpack_any(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
+        self.unpack_by(Book::find, body, raw_len, out)
     }
 
     #[inline(always)]
-    pub(super) fn unpack_any(&self, body: &[u8], raw_len: usize, out: &mut Vec<u8>) -> Option<()> {
+    fn unpack_by(
+        &self,
+        find: impl Find,
+        body: &[u8],
+        raw_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
         let before = out.len();
         out.resize(before + raw_len, 0);
         let to = &mut out[before..];
         match lanes_of(raw_len) {
-            1 => self.unpack_lanes([body], &[], to),
+            1 => self.unpack_lanes(find, [body], &[], to),
             2 => {
                 let (over, rest) = body.split_first_chunk::<1>()?;
-                self.unpack_lanes([rest; 2], over, to)
+                self.unpack_lanes(find, [rest; 2], over, to)
             }
             _ => {
                 let (over, mut rest) = body.split_first_chunk::<3>()?;
                 let len = varint::take_len(&mut rest)?;
                 let (first, second) = rest.split_at_checked(len)?;
-                self.unpack_lanes([first, first, second, second], over, to)
+                self.unpack_lanes(find, [first, first, second, second], over, to)
             }
         }
     }
 
-    /// Unpacks lanes, a few phrases of each in turn. Each has the bytes that it
-    /// shares with its neighbour.
+    /// Unpacks lanes side by side. Each has the bytes that it shares with its
+    /// neighbour.
     #[inline(always)]
     fn unpack_lanes<const N: usize>(
         &self,
+        find: impl Find,
         bytes: [&[u8]; N],
         over: &[u8],
         to: &mut [u8],
@@ -156,15 +167,49 @@ impl PhraseTable {
         }
         let mut lanes = lanes.map(|lane| lane.expect("each was begun"));
         while lanes.iter().any(|lane| !lane.to.is_empty()) {
+            lanes = self.unpack_while_easy(find, lanes);
             for (n, lane) in lanes.iter_mut().enumerate() {
-                lane.advance(self, n % 2 == 1)?;
+                lane.advance(self, find, n % 2 == 1)?;
             }
         }
         let taken = |lane: &Lane<'_>| lane.at.div_ceil(8);
         let all = |two: &[Lane<'_>]| two.iter().map(taken).sum::<usize>() == two[0].bytes.len();
         lanes.chunks(2).all(all).then_some(())
     }
+
+    /// The code at the front of `bits`, how long it is and what it stands for.
+    #[inline(always)]
+    fn first(&self, context: usize, find: impl Find, bits: u64) -> Option<(u32, Phrase)> {
+        let (len, place) = find(self.books.get(context)?, bits);
+        Some((len, *self.symbols.get(place)?))
+    }
+
+    /// Unpacks a phrase of each lane in turn, until one of them needs a closer look:
+    /// its phrase is long, or it is near its end. Most of a value is unpacked here.
+    /// The lanes are the function's own, so that they are kept in registers.
+    #[inline(always)]
+    fn unpack_while_easy<'a, const N: usize>(
+        &self,
+        find: impl Find,
+        mut lanes: [Lane<'a>; N],
+    ) -> [Lane<'a>; N] {
+        while lanes.iter().all(Lane::has_room) {
+            if lanes[0].copy_next(self, find, false).is_none()
+                || N > 1 && lanes[1].copy_next(self, find, true).is_none()
+                || N > 2 && lanes[2].copy_next(self, find, false).is_none()
+                || N > 3 && lanes[3].copy_next(self, find, true).is_none()
+            {
+                break;
+            }
+        }
+        lanes
+    }
 }
+
+/// How the length and the place of the code at the front of some bits is found.
+trait Find: Fn(&Book, u64) -> (u32, usize) + Copy {}
+
+impl<T: Fn(&Book, u64) -> (u32, usize) + Copy> Find for T {}
 
 /// A lane that is being unpacked.
 struct Lane<'a> {
@@ -179,10 +224,36 @@ struct Lane<'a> {
 const AT_ONCE: usize = (64 - 7) / BITS_MAX as usize;
 
 impl Lane<'_> {
+    /// Whether there are eight bytes to read from, and [`COPY`] to write to.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.to.len() >= COPY && self.at / 8 + 8 <= self.bytes.len()
+    }
+
+    /// Unpacks a phrase, or the announcement of a common one, where there is
+    /// [room](Self::has_room); `None` and nothing, if it is longer than [`COPY`] or
+    /// there is none.
+    #[inline(always)]
+    fn copy_next(&mut self, table: &PhraseTable, find: impl Find, from_back: bool) -> Option<()> {
+        let byte = self.at / 8;
+        let eight = if from_back {
+            let end = self.bytes.len() - byte;
+            u64::from_le_bytes(*self.bytes.get(end.wrapping_sub(8)..end)?.first_chunk()?)
+        } else {
+            u64::from_be_bytes(*self.bytes.get(byte..byte + 8)?.first_chunk()?)
+        };
+        let (len, phrase) = table.first(self.context, find, eight << (self.at % 8))?;
+        if phrase.len() > COPY {
+            return None;
+        }
+        *self.to.first_chunk_mut()? = *table.phrases.padded(phrase)?;
+        self.go_on(len, phrase)
+    }
+
     /// Unpacks some phrases, or announcements of common ones, unless all are;
     /// `None` if there are none, or no room for them.
     #[inline(always)]
-    fn advance(&mut self, table: &PhraseTable, from_back: bool) -> Option<()> {
+    fn advance(&mut self, table: &PhraseTable, find: impl Find, from_back: bool) -> Option<()> {
         let mut bits = if from_back {
             eight_from_back(self.bytes, self.at)
         } else {
@@ -192,21 +263,20 @@ impl Lane<'_> {
             if self.to.is_empty() {
                 break;
             }
-            self.step(table, &mut bits)?;
+            let (len, phrase) = table.first(self.context, find, bits)?;
+            table.phrases.copy(phrase, self.to)?;
+            self.go_on(len, phrase)?;
+            bits <<= len;
         }
         Some(())
     }
 
-    /// Unpacks the phrase whose code is at the front of `bits`.
+    /// Goes on behind a code of `len` bits, and behind its phrase.
     #[inline(always)]
-    fn step(&mut self, table: &PhraseTable, bits: &mut u64) -> Option<()> {
-        let (len, place) = table.books[self.context].find((*bits >> (64 - BITS_MAX)) as u32);
-        let phrase = *table.symbols.get(place)?;
-        *bits <<= len;
+    fn go_on(&mut self, len: u32, phrase: Phrase) -> Option<()> {
+        self.to = std::mem::take(&mut self.to).split_at_mut_checked(phrase.len())?.1;
         self.at += len as usize;
         self.context = usize::from(phrase.context);
-        table.phrases.copy(phrase, self.to)?;
-        self.to = std::mem::take(&mut self.to).split_at_mut_checked(phrase.len())?.1;
         Some(())
     }
 }

@@ -48,16 +48,45 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// The length and the place of the code at the front of `bits` (15 of
-    /// them); a place where nothing is if there is no such code.
+    /// The length and the place of the code at the front of `bits`; a place where
+    /// nothing is if there is no such code.
     #[inline(always)]
-    pub(super) fn find(&self, bits: u32) -> (u32, usize) {
-        let front = bits as i16;
-        let behind: u16 = self.lasts.iter().map(|&last| u16::from(front > last)).sum();
-        let longer = u32::from(behind) % self.places.len() as u32;
-        let code = bits >> ((BITS_MAX - 1).wrapping_sub(longer) % 32);
+    pub(super) fn find(&self, bits: u64) -> (u32, usize) {
+        let front = front(bits);
+        self.of_length(self.lasts.iter().map(|&last| u32::from(front > last)).sum(), bits)
+    }
+
+    /// The same, by comparing with all bounds in one instruction.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,popcnt")]
+    #[inline]
+    pub(super) fn find_at_once(&self, bits: u64) -> (u32, usize) {
+        use std::arch::x86_64::{
+            _mm256_cmpgt_epi16, _mm256_movemask_epi8, _mm256_set1_epi16, _mm256_setr_epi16,
+        };
+        let all = &self.lasts;
+        let lasts = _mm256_setr_epi16(
+            all[0], all[1], all[2], all[3], all[4], all[5], all[6], all[7], //
+            all[8], all[9], all[10], all[11], all[12], all[13], all[14], all[15],
+        );
+        let behind = _mm256_cmpgt_epi16(_mm256_set1_epi16(front(bits)), lasts);
+        // Two bits for each.
+        self.of_length(_mm256_movemask_epi8(behind).count_ones() / 2, bits)
+    }
+
+    /// What is found if the code is longer than `longer` of the lengths.
+    #[inline(always)]
+    fn of_length(&self, longer: u32, bits: u64) -> (u32, usize) {
+        let longer = longer % self.places.len() as u32;
+        let code = bits.wrapping_shr(!longer) as u32;
         (longer + 1, code.wrapping_add(self.places[longer as usize]) as usize)
     }
+}
+
+/// As many bits as the longest code has, from the front.
+#[inline(always)]
+fn front(bits: u64) -> i16 {
+    (bits >> (64 - BITS_MAX)) as i16
 }
 
 /// The canonical codes for these lengths.
@@ -179,7 +208,7 @@ mod tests {
             let codes = Canonical::new(&lengths, first).unwrap();
             for (symbol, code) in codes.codes.iter().enumerate() {
                 let free = BITS_MAX - code.len();
-                let bits = code.bits() << free | behind & ((1 << free) - 1);
+                let bits = u64::from(code.bits() << free | behind & ((1 << free) - 1)) << (64 - BITS_MAX);
                 let (len, place) = codes.book.find(bits);
                 prop_assert_eq!(len, code.len());
                 prop_assert_eq!(usize::from(codes.order[place - first]), symbol);

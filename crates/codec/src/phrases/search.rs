@@ -139,23 +139,33 @@ impl Phrases {
 
     #[inline]
     pub(super) fn bytes_of(&self, id: u16) -> &[u8] {
-        let phrase = self.get(id);
-        &self.bytes[phrase.start as usize..][..phrase.len()]
+        self.bytes(self.get(id))
+    }
+
+    /// The bytes of a phrase of at most [`COPY`], and what comes behind them.
+    #[inline(always)]
+    pub(super) fn padded(&self, phrase: Phrase) -> Option<&[u8; COPY]> {
+        let start = phrase.start as usize;
+        self.bytes.get(start..start + COPY)?.first_chunk()
     }
 
     /// Writes a phrase at the front of `to`, and perhaps some bytes behind it;
     /// `None` if there is no room for it.
     #[inline(always)]
     pub(super) fn copy(&self, phrase: Phrase, to: &mut [u8]) -> Option<()> {
-        let (start, len) = (phrase.start as usize, phrase.len());
-        if len <= COPY
-            && let Some(to) = to.first_chunk_mut::<COPY>()
+        if phrase.len() <= COPY
+            && let Some(to) = to.first_chunk_mut()
         {
-            *to = *self.bytes.get(start..start + COPY)?.first_chunk()?;
+            *to = *self.padded(phrase)?;
             return Some(());
         }
-        to.get_mut(..len)?.copy_from_slice(&self.bytes[start..start + len]);
+        to.get_mut(..phrase.len())?.copy_from_slice(self.bytes(phrase));
         Some(())
+    }
+
+    #[inline]
+    fn bytes(&self, phrase: Phrase) -> &[u8] {
+        &self.bytes[phrase.start as usize..][..phrase.len()]
     }
 
     /// The longest phrase that `text`, which is not empty, begins with.
