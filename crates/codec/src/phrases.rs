@@ -22,7 +22,7 @@
 //! can be packed with every table.
 //!
 //! Costs: packing looks for the cheapest way through the value, some tens of
-//! nanoseconds a byte; unpacking copies a phrase for each code, some ten
+//! nanoseconds a byte; unpacking copies a phrase for each code, some five
 //! nanoseconds, of which a value of some length needs several at once. Neither
 //! allocates. A table weighs some 80 to 100 bytes a phrase; `format.rs` says what
 //! it is as bytes, `body.rs` what a packed value is.
