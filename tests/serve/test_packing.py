@@ -45,6 +45,23 @@ def test_a_string_is_packed_and_unpacked_on_demand(server):
         assert c.call("SNUG", "DICTIONARIES") == ("*", [])
 
 
+@pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
+def test_keys_of_a_kind_are_a_family_whatever_came_before_them(server):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    with server.connect() as c:
+        for a in letters:
+            for b in letters:
+                for d in "abc":
+                    c.call("SET", f"{a}{b}{d}:x", os.urandom(40))
+        until(lambda: len(families(c)) >= 1000, "every place was to be taken")
+        for n in range(2000):
+            c.call("SET", f"user:{n}:profile", VALUE + b"%d" % n)
+        until(lambda: b"user:#:profile" in families(c))
+        for n in range(0, 2000, 100):
+            until(lambda: about(c, f"user:{n}:profile")[b"codec"] != b"none", f"{n} stayed raw")
+            assert about(c, f"user:{n}:profile")[b"family"] == b"user:#:profile"
+
+
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
 def test_its_digest_is_that_of_what_was_packed_and_no_read(server, large):

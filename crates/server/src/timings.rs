@@ -121,8 +121,7 @@ impl Timings {
 
     /// A string was packed inside its entry.
     pub(crate) fn packed_string(&self, raw: &[u8], ready: &Ready) {
-        let (choice, group) = (ready.choice(), mime_group((raw, raw)));
-        let (codec, level) = (choice.codec, choice.level);
+        let (codec, level, group) = (ready.codec(), ready.choice().level, mime_group((raw, raw)));
         self.packed(Type::String, codec, level, group, raw.len(), ready.packed_len());
     }
 

@@ -5,8 +5,11 @@
 //!  user:123:profile ─┐
 //!  user:9:profile   ─┴─> user:#:profile ─> family ─> dictionary 7
 //!  session:6f1d…    ───> session:#      ─> family ─> none yet
-//!  (beyond 1,024 shapes) ───────────────> one family for the rest
+//!  (beyond 1,024 shapes) ───────────────> one family for the rest, `*`
 //! ```
+//!
+//! When all places are taken, families of few values that have no dictionary give
+//! theirs to shapes that keep coming ([`Families::of`]).
 //!
 //! A shape is a key with its numbers, hexadecimal runs, UUIDs and other ids as
 //! `#`. It is worked out by the sweeper alone, never by a write. A family learns
@@ -34,8 +37,18 @@ pub const FAMILIES_MAX: usize = 1024;
 /// Bytes of samples that all families together keep at most.
 const SAMPLES_MAX: usize = 16 << 20;
 
+/// When all places are taken, one in so many values of other shapes has places
+/// cleared, of families that have met at most so many values: fewer first, until
+/// so many are free.
+const CLEAR_ONE_IN: usize = 64;
+const CLEAR_UP_TO: [u64; 3] = [1, 4, 16];
+const CLEAR_ENOUGH: usize = FAMILIES_MAX / 8;
+
 /// A family is worth a dictionary when it has so many times its size in values.
 const DICTIONARY_WORTH: u64 = 16;
+
+/// What the family of the rest is called.
+const REST: &[u8] = b"*";
 
 /// The longest shape; what is behind it does not tell families apart.
 const SHAPE_MAX: usize = 64;
@@ -167,6 +180,8 @@ pub(crate) struct Plan {
 #[derive(Debug)]
 pub struct StringFamily {
     shape: Box<[u8]>,
+    /// Whether it takes the values of all shapes that have no family.
+    takes_rest: bool,
     state: Mutex<State>,
     /// A dictionary is being trained or made ready for another level, or waits to be.
     asked: AtomicBool,
@@ -222,6 +237,7 @@ impl StringFamily {
         };
         Self {
             shape: shape.into(),
+            takes_rest: false,
             state: Mutex::new(state),
             asked: AtomicBool::new(false),
             changed_at: AtomicU64::new(0),
@@ -276,7 +292,8 @@ impl StringFamily {
             if verdict == Verdict::Raw && !choice.told {
                 return None;
             }
-            if state.patience.passes_by() {
+            // What one value of the rest was worth says nothing of the next.
+            if !self.takes_rest && state.patience.passes_by() {
                 return None;
             }
         }
@@ -437,6 +454,8 @@ pub struct Families {
     pub(crate) dictionaries: Arc<Dictionaries>,
     by_shape: RwLock<HashMap<Box<[u8]>, Arc<StringFamily>>>,
     rest: Arc<StringFamily>,
+    /// How many values were left to the rest.
+    left_to_rest: AtomicUsize,
     sample_bytes: AtomicUsize,
     policy: InForce,
     pub(crate) unpack_times: UnpackTimes,
@@ -448,7 +467,8 @@ impl Default for Families {
         Self {
             dictionaries: Arc::default(),
             by_shape: RwLock::default(),
-            rest: Arc::new(StringFamily::new(b"*", 0)),
+            rest: Arc::new(StringFamily { takes_rest: true, ..StringFamily::new(REST, 0) }),
+            left_to_rest: AtomicUsize::new(0),
             sample_bytes: AtomicUsize::new(0),
             policy: InForce::default(),
             unpack_times: UnpackTimes::default(),
@@ -480,7 +500,9 @@ impl Families {
         self.policy.replace(policy);
     }
 
-    /// The family of a key, new if its shape is.
+    /// The family of a key, new if its shape is. Where all places are taken, one in
+    /// some calls clears those of families that have come to little, and others get
+    /// the family of the rest. O(key), when places are cleared O(families).
     pub fn of(&self, key: &[u8]) -> Arc<StringFamily> {
         let mut room = [0; SHAPE_MAX];
         let shape = shape(key, &mut room);
@@ -488,17 +510,54 @@ impl Families {
             return Arc::clone(family);
         }
         let mut families = self.by_shape.write();
-        let seed = families.len() as u64 + 1;
-        if seed as usize > FAMILIES_MAX && !families.contains_key(shape) {
-            return Arc::clone(&self.rest);
+        if families.len() >= FAMILIES_MAX && !families.contains_key(shape) {
+            let left = self.left_to_rest.fetch_add(1, Ordering::Relaxed);
+            if left % CLEAR_ONE_IN + 1 < CLEAR_ONE_IN || !self.clear_places(&mut families) {
+                return Arc::clone(&self.rest);
+            }
         }
+        let seed = families.len() as u64 + 1;
         let family = families.entry(shape.into());
         Arc::clone(family.or_insert_with(|| Arc::new(StringFamily::new(shape, seed))))
     }
 
-    /// The shape of a key, as families are told apart by.
-    pub fn shape_of(&self, key: &[u8]) -> Vec<u8> {
-        shape(key, &mut [0; SHAPE_MAX]).to_vec()
+    /// Lets go of families that have met few values and have no dictionary; whether
+    /// there was one. Their values are as they are, and new ones found families anew.
+    fn clear_places(&self, families: &mut HashMap<Box<[u8]>, Arc<StringFamily>>) -> bool {
+        for few in CLEAR_UP_TO {
+            families.retain(|_, family| {
+                let mut state = family.state.lock();
+                let kept = state.values_met() > few
+                    || state.family.dictionary().is_some()
+                    || family.asked.load(Ordering::Acquire);
+                if !kept {
+                    self.forget_samples(&mut state);
+                }
+                kept
+            });
+            if families.len() + CLEAR_ENOUGH <= FAMILIES_MAX {
+                break;
+            }
+        }
+        families.len() < FAMILIES_MAX
+    }
+
+    /// Empties a family that is let go of: whoever still holds it would sample into
+    /// nothing.
+    fn forget_samples(&self, state: &mut State) {
+        let before = state.family.memory_bytes();
+        state.family = Family::new(FamilyConfig::default(), 0);
+        self.count_samples(before, state.family.memory_bytes());
+    }
+
+    /// What the family is called that the values of a key belong to, or will when one
+    /// has cooled.
+    pub fn name_of(&self, key: &[u8]) -> Vec<u8> {
+        let mut room = [0; SHAPE_MAX];
+        let shape = shape(key, &mut room);
+        let families = self.by_shape.read();
+        let has_place = families.len() < FAMILIES_MAX || families.contains_key(shape);
+        if has_place { shape.to_vec() } else { REST.to_vec() }
     }
 
     /// Gives a family the outcome of its training: a dictionary, or none that
@@ -597,10 +656,7 @@ impl Families {
             let used = id.is_some_and(|id| self.dictionaries.registry.references(id) > 0);
             let kept = state.idle < turns || used || family.asked.load(Ordering::Acquire);
             if !kept {
-                // Whoever still holds the family would sample into nothing.
-                let before = state.family.memory_bytes();
-                state.family = Family::new(FamilyConfig::default(), 0);
-                self.count_samples(before, state.family.memory_bytes());
+                self.forget_samples(&mut state);
                 id.into_iter().for_each(|id| self.dictionaries.registry.supersede(id));
             }
             kept
@@ -736,19 +792,55 @@ mod tests {
         assert_eq!(shape_of(&"x-".repeat(100)).len(), SHAPE_MAX);
     }
 
+    /// Keys of shapes of their own.
+    fn shapes(count: usize) -> impl Iterator<Item = String> {
+        let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
+        (0..count).map(move |n| format!("{}{}{}:1", letter(n), letter(n / 26), letter(n / 676)))
+    }
+
     #[test]
     fn the_number_of_families_is_bounded() {
         let families = Families::default();
-        for n in 0..2 * FAMILIES_MAX {
-            let (a, b) =
-                (char::from(b'a' + (n % 26) as u8), char::from(b'a' + (n / 26 % 26) as u8));
-            let c = char::from(b'a' + (n / 676) as u8);
-            families.of(format!("{a}{b}{c}:1").as_bytes());
+        for key in shapes(FAMILIES_MAX) {
+            let family = families.of(key.as_bytes());
+            (0..=CLEAR_UP_TO[2]).for_each(|_| family.left_expiring());
+        }
+        for _ in 0..2 * CLEAR_ONE_IN {
+            assert_eq!(families.of(b"beyond all:1").shape(), b"*");
+            assert_eq!(families.name_of(b"beyond all:1"), b"*");
         }
         assert_eq!(families.len(), FAMILIES_MAX);
-        assert_eq!(families.of(b"beyond all:1").shape(), b"*");
+        families.tidy(1);
         families.tidy(1);
         assert!(families.is_empty());
+    }
+
+    #[test]
+    fn shapes_of_one_value_make_room_for_those_of_many() {
+        let families = Families::default();
+        let user = |n: u64| format!("user:{n}:profile").into_bytes();
+        for key in shapes(3 * FAMILIES_MAX) {
+            families.of(key.as_bytes()).left_expiring();
+            assert!(families.len() <= FAMILIES_MAX);
+        }
+        (0..100).for_each(|n| families.of(&user(n)).left_expiring());
+        assert_eq!(families.of(&user(1)).shape(), b"user:#:profile");
+        assert_eq!(families.name_of(&user(2)), b"user:#:profile");
+        // And it stays, whatever else comes.
+        for key in shapes(9 * FAMILIES_MAX).skip(3 * FAMILIES_MAX) {
+            families.of(key.as_bytes()).left_expiring();
+        }
+        assert_eq!(families.name_of(&user(3)), b"user:#:profile");
+    }
+
+    #[test]
+    fn the_rest_is_judged_value_by_value() {
+        let families = Families::default();
+        (0..4 * PASSED_BY_MAX).for_each(|_| families.rest.tried(100, 99, false));
+        let text = b"a text like any other, as it were".repeat(9);
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let plan = families.rest.plan(&families, &text, false, 0, zstd);
+        assert!(plan.is_some());
     }
 
     #[test]

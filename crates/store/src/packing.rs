@@ -239,7 +239,12 @@ impl Ready {
         self.is_raw
     }
 
-    /// What it was packed with.
+    /// The codec of the packed form: where zstd was chosen, phrases perhaps.
+    pub fn codec(&self) -> Codec {
+        packed::codec(&self.form).unwrap_or(self.choice.codec)
+    }
+
+    /// What was chosen to pack it with.
     pub fn choice(&self) -> Choice {
         self.choice
     }

@@ -484,7 +484,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
         "raw_bytes": raw,
         "packed_from_bytes": from,
         "packed_bytes": into,
-        "packed_ratio": format_args!("{:.2}", from as f64 / into.max(1) as f64),
+        "packed_ratio": format_args!("{:.2}", if into == 0 { 1.0 } else { from as f64 / into as f64 }),
         "saved_bytes": from.saturating_sub(into),
         "blocks_pending": cx.store.store().pending_blocks(),
         "blocks_packed": stats.get(Stat::packed_blocks),

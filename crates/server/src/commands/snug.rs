@@ -65,7 +65,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let kind = slot.type_of(found);
     drop(slot);
     let families = cx.store.store().families();
-    let family = if kind == Type::String { families.shape_of(key.bytes) } else { Vec::new() };
+    let family = if kind == Type::String { families.name_of(key.bytes) } else { Vec::new() };
     let packed = anatomy.packed.unwrap_or_default();
     let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
