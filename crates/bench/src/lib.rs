@@ -21,6 +21,7 @@ pub mod cli;
 pub mod cluster;
 pub mod codec;
 pub mod compare;
+pub mod death_signal;
 pub mod endpoint;
 pub mod interrupt;
 pub mod keys;

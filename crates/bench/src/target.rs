@@ -1,5 +1,9 @@
 //! What a comparison compares: a running server, or a program that it starts on
 //! named cores and a free port, and stops again.
+//!
+//! A program ends when its [`Server`] is dropped, on the second Ctrl-C
+//! ([`kill_programs`]), and when this program dies otherwise ([`die_with_this`]); but
+//! for that last case, its folder goes with it.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,13 +11,17 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::affinity::Cores;
 use crate::cluster;
+use crate::death_signal::die_with_this;
 use crate::endpoint::Endpoint;
+use crate::interrupt;
 
 /// The longest a program may take to listen, and to end.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -107,6 +115,23 @@ impl Target {
         matches!(self.kind, TargetKind::Program(_))
     }
 
+    /// Whether there is such a program, before anything is measured.
+    pub fn check(&self) -> Result<(), TargetError> {
+        let TargetKind::Program(words) = &self.kind else { return Ok(()) };
+        let program = words[0].as_str();
+        let found = match program {
+            "snug" => Ok(()),
+            path if path.contains('/') => executable(Path::new(path)),
+            name => {
+                let folders = std::env::var_os("PATH").unwrap_or_default();
+                let mut places = std::env::split_paths(&folders).map(|folder| folder.join(name));
+                let any = places.any(|path| executable(&path).is_ok());
+                if any { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+            }
+        };
+        found.map_err(|cause| TargetError::Start { program: program.to_owned(), cause })
+    }
+
     /// Makes it ready: a program is started on `server_cores`, while the calling
     /// thread stays on `load_cores`. With `nodes`, that many are started and made
     /// into a cluster. `access` says how to enter a server that runs already.
@@ -142,6 +167,12 @@ impl Target {
     }
 }
 
+/// Whether a file can be run.
+fn executable(path: &Path) -> io::Result<()> {
+    access(path, Access::EXEC_OK)?;
+    if path.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(()) }
+}
+
 fn program_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -154,11 +185,39 @@ pub struct Server {
     _programs: Vec<RunningProgram>,
 }
 
+/// A program of [`RUNNING`], until it is dropped.
 #[derive(Debug)]
-struct RunningProgram {
-    child: Child,
-    /// Its working directory, with its log.
-    directory: PathBuf,
+struct RunningProgram(Arc<Program>);
+
+#[derive(Debug)]
+struct Program {
+    child: Mutex<Child>,
+    directory: Scratch,
+}
+
+/// A program's working directory, with its log; gone when this is dropped.
+#[derive(Debug)]
+struct Scratch(PathBuf);
+
+/// Every program that runs, for [`kill_programs`]. Locked from before a program's
+/// folder is made until the program is in it: nothing can be missed.
+static RUNNING: Mutex<Vec<Arc<Program>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills every program that runs and removes their folders; none is started after
+/// it. Returns whether there was one.
+pub fn kill_programs() -> bool {
+    let running = lock(&RUNNING);
+    for program in running.iter() {
+        let mut child = lock(&program.child);
+        let _ = child.kill();
+        let _ = child.wait();
+        program.directory.remove();
+    }
+    !running.is_empty()
 }
 
 /// The program and the arguments that make it listen there and keep nothing.
@@ -170,6 +229,10 @@ fn command_line(
 ) -> io::Result<Vec<String>> {
     let mut line = words.to_vec();
     let program = program_name(&words[0]).to_owned();
+    // It is started in a folder of its own.
+    if words[0].contains('/') {
+        line[0] = std::path::absolute(&words[0])?.display().to_string();
+    }
     let port = port.to_string();
     let directory = directory.display().to_string();
     let mut push = |words: &[&str]| line.extend(words.iter().map(|&word| word.to_owned()));
@@ -203,33 +266,15 @@ fn start_program(
 ) -> Result<(Endpoint, RunningProgram), TargetError> {
     let program = words[0].clone();
     let start_error = |cause| TargetError::Start { program: program.clone(), cause };
-    let directory = fresh_directory().map_err(start_error)?;
     let port = free_port().map_err(start_error)?;
-    let line = command_line(words, port, &directory, clustered).map_err(start_error)?;
-    let log_path = directory.join("log");
-    let log = File::create(&log_path).map_err(start_error)?;
-    let errors = log.try_clone().map_err(start_error)?;
-    // A child inherits the affinity of the thread that starts it.
-    server.confine().map_err(start_error)?;
-    let spawned = Command::new(&line[0])
-        .args(&line[1..])
-        .current_dir(&directory)
-        .stdin(Stdio::null())
-        .stdout(log)
-        .stderr(errors)
-        .spawn();
-    load.confine().map_err(start_error)?;
-    let child = match spawned {
-        Ok(child) => child,
-        Err(cause) => {
-            let _ = fs::remove_dir_all(&directory);
-            return Err(start_error(cause));
-        }
-    };
-    let mut running = RunningProgram { child, directory };
+    let running = spawn(words, port, server, load, clustered).map_err(start_error)?;
+    let log_path = running.0.directory.0.join("log");
     let endpoint = Endpoint::local(port);
     let started = Instant::now();
     while endpoint.open().is_err() {
+        if interrupt::requested() {
+            return Err(start_error(io::ErrorKind::Interrupted.into()));
+        }
         if running.has_ended() || started.elapsed() > START_MAX {
             let last_line = last_line(&log_path);
             return Err(TargetError::Silent { program, last_line });
@@ -239,19 +284,62 @@ fn start_program(
     Ok((endpoint, running))
 }
 
+/// Starts a program in a folder of its own, where its log is.
+fn spawn(
+    words: &[String],
+    port: u16,
+    server: &Cores,
+    load: &Cores,
+    clustered: bool,
+) -> io::Result<RunningProgram> {
+    let mut all = lock(&RUNNING);
+    if interrupt::requested() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
+    let directory = Scratch::new()?;
+    let line = command_line(words, port, &directory.0, clustered)?;
+    let log = File::create(directory.0.join("log"))?;
+    let errors = log.try_clone()?;
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]).current_dir(&directory.0);
+    command.stdin(Stdio::null()).stdout(log).stderr(errors);
+    die_with_this(&mut command);
+    // A child inherits the affinity of the thread that starts it.
+    server.confine()?;
+    let spawned = command.spawn();
+    let confined = load.confine();
+    let program = Arc::new(Program { child: Mutex::new(spawned?), directory });
+    all.push(Arc::clone(&program));
+    drop(all);
+    let running = RunningProgram(program);
+    confined.map(|()| running)
+}
+
 fn last_line(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let line = text.lines().rev().find(|line| !line.trim().is_empty());
     line.unwrap_or("it wrote nothing").trim().to_owned()
 }
 
-fn fresh_directory() -> io::Result<PathBuf> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    let directory =
-        std::env::temp_dir().join(format!("snug-compare-{}-{next}", std::process::id()));
-    fs::create_dir_all(&directory)?;
-    Ok(directory)
+impl Scratch {
+    fn new() -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            std::env::temp_dir().join(format!("snug-compare-{}-{next}", std::process::id()));
+        fs::create_dir_all(&directory)?;
+        Ok(Self(directory))
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 /// A port that is free now, and the port 10,000 above it: a cluster's node talks to
@@ -270,27 +358,32 @@ fn free_port() -> io::Result<u16> {
 
 impl RunningProgram {
     /// Whether it has ended by itself.
-    fn has_ended(&mut self) -> bool {
-        !matches!(self.child.try_wait(), Ok(None))
+    fn has_ended(&self) -> bool {
+        !matches!(lock(&self.0.child).try_wait(), Ok(None))
     }
 }
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
         // Asked first, so that a profiler or sanitizer around it can finish.
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        let mut child = lock(&self.0.child);
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+            && matches!(child.try_wait(), Ok(None))
+        {
             let _ = kill_process(pid, Signal::TERM);
         }
+        drop(child);
         let asked = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while !self.has_ended() {
             if asked.elapsed() > STOP_MAX {
-                let _ = self.child.kill();
-                let _ = self.child.wait();
+                let mut child = lock(&self.0.child);
+                let _ = child.kill();
+                let _ = child.wait();
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let _ = fs::remove_dir_all(&self.directory);
+        lock(&RUNNING).retain(|program| !Arc::ptr_eq(program, &self.0));
     }
 }
 
@@ -337,6 +430,13 @@ mod tests {
             started.map(|_| ()).unwrap_err().to_string()
         };
         assert!(fail("/nonexistent/redis-server").starts_with("cannot start /nonexistent/"));
+        let check = |text| Target::parse(text).unwrap().check().map_err(|error| error.to_string());
+        assert_eq!(check("snug --workers 2"), Ok(()));
+        assert_eq!(check("sh -c exit"), Ok(()));
+        assert_eq!(check("x=db:6379"), Ok(()), "what runs already is met when its turn comes");
+        for missing in ["/nonexistent/redis-server", "no-such-program", "/etc/passwd", "/tmp"] {
+            assert!(check(missing).unwrap_err().starts_with("cannot start "), "{missing}");
+        }
         let ended = fail("x=sh -c 'echo bad option; exit 1'");
         assert_eq!(ended, "sh did not come up: bad option");
     }
