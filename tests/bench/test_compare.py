@@ -5,7 +5,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
@@ -56,10 +60,35 @@ def test_bounds_set_the_exit_code(bench):
     compare(bench, *two, "--fail-if", "set.throughput<0.0001", "--fail-if", "set-get.cpu>10000")
     _, done = compare(bench, *two, "--fail-if", "set.throughput<10000", code=3)
     assert re.fullmatch(r"snug: set.throughput<10000: set ops/s a/b is [0-9.]+\n", done.stderr)
-    _, done = compare(bench, *two, "--fail-if", "xadd.throughput<0.1", code=3)
-    assert done.stderr == "snug: xadd.throughput<0.1: nothing was measured that this could be said of\n"
-    for bad in ("set.throughput", "set.nonsense<1", "<1"):
+    two[two.index("-t") + 1] = "get"
+    _, done = compare(bench, *two, "--fail-if", "get.bytes<0.1", code=3)
+    assert done.stderr == "snug: get.bytes<0.1: nothing was measured that this could be said of\n"
+    for bad in ("set.throughput", "set.nonsense<1", "<1", "get.throughput<nan", "get.cpu>inf"):
         assert bench.run("compare", *two, "--fail-if", bad, code=2).stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (["{none}.json"], "'{none}.json' is a report, which is compared with one other: OLD.json NEW.json"),
+        (["a.json", "b.json", "c.json"], "'a.json' is a report, which is compared with one other: OLD.json NEW.json"),
+        (["{report}"], "'{report}' is a report, which is compared with one other: OLD.json NEW.json"),
+        (["snug", "x={none}"], "cannot start {none}: No such file or directory (os error 2)"),
+        (["snug", "--server-cores", "1000"], "core 1000 cannot be had: there are "),
+        (["snug", "--fail-if", "nonsense.cpu>1"], "--fail-if: nothing here is called 'nonsense'; the steps are set"),
+        (["snug", "--workload", "nonsense"], "no workload is called 'nonsense'; `snug bench list` names them"),
+        (["a=redis-server", "a=redis-server"], "two targets are called 'a'"),
+    ],
+)
+def test_wrong_arguments_are_said_before_anything_runs(bench, words, line):
+    report = bench.folder / "new.report"
+    report.write_text('{"results": []}')
+    places = {"none": bench.folder / "none", "report": report}
+    path = bench.folder / "out.json"
+    given = [word.format(**places) for word in words]
+    done = bench.run("compare", *given, *SHORT, "--json", path, code=2)
+    assert done.stderr.startswith("snug: " + line.format(**places)) and len(done.stderr.splitlines()) == 1
+    assert done.stdout == "" and not path.exists()
 
 
 def altered(report, factor):
@@ -90,17 +119,122 @@ def test_two_reports_differ_beyond_noise_or_not(bench):
     assert "set ops/s new/old is 0.800" in done.stderr
     bench.run("compare", old, fast, "--fail-if", "set.throughput<0.95")
     assert bench.run("compare", old, bench.folder / "none.json", code=1).stderr.startswith("snug: cannot read ")
+    slow.write_text(json.dumps(report | {"results": []}))
+    assert bench.run("compare", old, slow, code=1).stderr == "snug: the new report has no results\n"
     slow.write_text("{}")
     assert bench.run("compare", old, slow, code=1).stderr.startswith("snug: cannot read ")
 
 
+def test_two_reports_of_several_targets(bench):
+    report, _ = compare(bench, "a=redis-server", "b=redis-server", *SHORT, "--rounds", 1)
+    old, new = bench.folder / "old.json", bench.folder / "new.json"
+    old.write_text(json.dumps(report))
+    new.write_text(json.dumps(altered(report, 1.5)))
+    done = bench.run("compare", old, new, "--fail-if", "set.throughput<0.95")
+    assert "a: set" in done.stdout and "b: set" in done.stdout and done.stderr == ""
+    done = bench.run("compare", old, new, "--fail-if", "set.throughput<2", code=3)
+    assert "set.throughput<2: b: set ops/s new/old is 1.500\n" in done.stderr
+
+
+def test_reports_of_other_settings(bench, redis):
+    def report(name, *words):
+        path = bench.folder / f"{name}.json"
+        bench.bench("-q", *address(redis), "-n", 1000, "--json", path, *words)
+        return path
+
+    one = report("one", "--command", "get a", "-d", 3)
+    (result,) = json.loads(one.read_text())["results"]
+    assert result["settings"]["data-size"] == "3" and result["settings"]["command"] == "get a"
+    other = report("other", "--command", "get __key__", "-d", 2000, "-P", 50)
+    lines = bench.run("compare", one, other).stderr.splitlines()
+    assert lines == [
+        "snug: get: command is get __key__ in the new report, get a in the old",
+        "snug: get: data-size is 2000 in the new report, 3 in the old",
+        "snug: get: pipeline is 50 in the new report, 1 in the old",
+    ]
+    assert bench.run("compare", one, one).stderr == ""
+    done = bench.run("compare", one, report("set", "-t", "set"), code=1)
+    assert done.stderr == "snug: no step was measured in both reports: old has get; new has set\n"
+
+
 def test_what_does_not_start_is_one_line_and_the_others_run(bench):
-    report, done = compare(bench, "redis=redis-server", "none=/nonexistent/server", "bad=redis-server --nonsense 1", *SHORT, "--rounds", 1, code=1)
+    report, done = compare(bench, "redis=redis-server", "bad=redis-server --nonsense 1", "false=false", *SHORT, "--rounds", 1, code=1)
     assert [r["operations"] for r in report["results"]] == [4000, 0, 0]
     lines = done.stderr.splitlines()
-    assert lines[0].startswith("snug: none set-get: cannot start /nonexistent/server: No such file")
-    assert lines[1].startswith("snug: bad set-get: redis-server did not come up: ") and len(lines) == 2
-    assert bench.run("compare", "a=redis-server", "a=redis-server", code=1).stderr == "snug: two targets are called 'a'\n"
+    assert lines[0].startswith("snug: bad set-get: redis-server did not come up: ")
+    assert lines[1] == "snug: false set-get: false did not come up: it wrote nothing" and len(lines) == 2
+
+
+class Interrupted:
+    """A comparison to be ended while it is busy with a server of its own."""
+
+    def __init__(self, bench):
+        self.server = bench.folder / "redis-marked"
+        self.server.symlink_to("/usr/bin/redis-server")
+        self.json = bench.folder / "interrupted.json"
+        words = ["compare", f"marked={self.server}", "--workload", "set-get", "-t", "set", "--duration", "100", "--json", self.json]
+        self.compare = subprocess.Popen([bench.path, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def servers(self):
+        found = subprocess.run(["pgrep", "-f", f"^{self.server} "], capture_output=True, text=True).stdout
+        # One that is dead and not yet waited for has no command line.
+        return [int(pid) for pid in found.split() if Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def info(self):
+        # redis-server writes its address there once it listens.
+        port = re.search(r" 127\.0\.0\.1:(\d+)", Path(f"/proc/{self.servers()[0]}/cmdline").read_text())
+        if port is None:
+            return ""
+        return subprocess.run(["redis-cli", "-p", port[1], "info", "commandstats"], capture_output=True, text=True).stdout
+
+    def folders(self):
+        return list(Path(tempfile.gettempdir()).glob(f"snug-compare-{self.compare.pid}-*"))
+
+
+@pytest.fixture
+def run(bench):
+    run = Interrupted(bench)
+    try:
+        until(lambda: run.servers() and "cmdstat_set" in run.info())
+        yield run
+    finally:
+        run.compare.kill()
+        run.compare.communicate()
+        for folder in run.folders():
+            shutil.rmtree(folder)
+
+
+def until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_the_run_and_its_server(run, name):
+    run.compare.send_signal(signal.Signals[name])
+    _, stderr = run.compare.communicate(timeout=60)
+    assert run.compare.returncode == 130 and stderr == "snug: interrupted: the report has what was measured until then\n"
+    assert json.loads(run.json.read_text())["results"][0]["operations"] > 0
+    assert run.servers() == [] and run.folders() == []
+
+
+def test_a_second_signal_does_not_wait_for_the_server(run):
+    (server,) = run.servers()
+    os.kill(server, signal.SIGSTOP)
+    # Two of one kind, while the first is not yet taken, would be one.
+    run.compare.send_signal(signal.SIGTERM)
+    run.compare.send_signal(signal.SIGINT)
+    run.compare.communicate(timeout=60)
+    assert run.compare.returncode == 130
+    assert json.loads(run.json.read_text())["results"][0]["operations"] > 0
+    assert run.servers() == [] and run.folders() == []
+
+
+def test_a_server_does_not_outlive_a_killed_comparison(run):
+    run.compare.kill()
+    until(lambda: run.servers() == [])
 
 
 def test_running_servers_with_a_password(bench):

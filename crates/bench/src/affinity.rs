@@ -42,6 +42,11 @@ impl Cores {
         }
     }
 
+    /// The first core that is not among `others`.
+    pub fn first_outside(&self, others: &Self) -> Option<usize> {
+        self.0.iter().copied().find(|core| !others.0.contains(core))
+    }
+
     /// Whether a core is in both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.0.iter().any(|core| other.0.contains(core))
@@ -82,6 +87,8 @@ mod tests {
         let (server, load) = Cores(vec![1, 4, 5]).share();
         assert_eq!((server.to_string().as_str(), load.to_string().as_str()), ("1", "4,5"));
         assert!(!server.overlaps(&load));
+        assert_eq!(server.first_outside(&load), Some(1));
+        assert_eq!(Cores(vec![5]).first_outside(&load), None);
         let (server, load) = Cores(vec![3]).share();
         assert!(server.overlaps(&load));
     }

@@ -9,9 +9,10 @@ use std::fmt;
 use crate::report::sections;
 use crate::report::table::number;
 use crate::report::{Report, StepResult};
+use crate::run::{Step, StepSettings, Work};
 
 /// Differences below this share are noise however small the spread.
-const NOISE_MIN: f64 = 0.02;
+pub const NOISE_MIN: f64 = 0.02;
 /// The noise to assume of what was measured only once.
 const NOISE_OF_ONE: f64 = 0.10;
 
@@ -176,6 +177,8 @@ pub struct Row {
     pub workload: String,
     /// Step.
     pub step: String,
+    /// The target within two reports of several.
+    pub source: Option<String>,
     /// Kind of request, where a step has several and the metric tells them apart.
     pub kind: Option<String>,
     /// Which metric.
@@ -185,12 +188,16 @@ pub struct Row {
 }
 
 impl Row {
-    /// The step, and the kind if there are several.
+    /// The step, with its source and its kind if there are several.
     pub fn label(&self) -> String {
-        match &self.kind {
-            Some(kind) => format!("{} {kind}", self.step),
-            None => self.step.clone(),
+        let mut label = self.step.clone();
+        if let Some(source) = &self.source {
+            label = format!("{source}: {label}");
         }
+        if let Some(kind) = &self.kind {
+            label = format!("{label} {kind}");
+        }
+        label
     }
 
     /// First target's median over that of target `other`.
@@ -257,7 +264,7 @@ impl Comparison {
             if !comparison.targets.contains(&result.target) {
                 comparison.targets.push(result.target.clone());
             }
-            if !steps.iter().any(|known| same_step(known, result)) {
+            if !steps.iter().any(|known| known.is_same_step(result)) {
                 steps.push(result);
             }
         }
@@ -286,7 +293,7 @@ impl Comparison {
                 let samples: Vec<f64> = report
                     .results
                     .iter()
-                    .filter(|result| result.target == *target && same_step(result, step))
+                    .filter(|result| result.target == *target && result.is_same_step(step))
                     .filter(|result| result.failure.is_none())
                     .filter_map(|result| (metric.read)(result, kind))
                     .collect();
@@ -300,6 +307,7 @@ impl Comparison {
         self.rows.push(Row {
             workload: step.workload.clone(),
             step: step.step.clone(),
+            source: step.source.clone(),
             kind: several.then(|| step.kinds[kind].name.clone()),
             metric,
             cells,
@@ -324,13 +332,15 @@ impl fmt::Display for Samples {
     }
 }
 
-fn same_step(one: &StepResult, other: &StepResult) -> bool {
-    one.workload == other.workload && one.step == other.step
-}
-
-/// Two reports as one, so that `new` is compared with `old` like two targets.
-/// Reports of several targets are told apart in the steps' names.
-pub fn merge_for_comparison(old: &Report, new: &Report) -> Report {
+/// Two reports as one, so that `new` is compared with `old` like two targets. Where
+/// one has several targets, each is compared with its own. An error if no step is
+/// in both.
+pub fn merge_for_comparison(old: &Report, new: &Report) -> Result<Report, String> {
+    for (report, which) in [(old, "old"), (new, "new")] {
+        if report.results.is_empty() {
+            return Err(format!("the {which} report has no results"));
+        }
+    }
     let several = |report: &Report| {
         report.results.iter().any(|result| result.target != report.results[0].target)
     };
@@ -338,16 +348,90 @@ pub fn merge_for_comparison(old: &Report, new: &Report) -> Report {
     let renamed = |report: &Report, target: &str| {
         let mut results = report.results.clone();
         for result in &mut results {
-            if several {
-                result.step = format!("{}: {}", result.target, result.step);
-            }
-            target.clone_into(&mut result.target);
+            let source = std::mem::replace(&mut result.target, target.to_owned());
+            result.source = several.then_some(source);
         }
         results
     };
     let mut results = renamed(new, "new");
-    results.extend(renamed(old, "old"));
-    Report { results, ..new.clone() }
+    let old_results = renamed(old, "old");
+    let in_both =
+        |old: &StepResult| results.iter().any(|new| new.is_same_step(old) && is_measured(new));
+    if !old_results.iter().any(|old| is_measured(old) && in_both(old)) {
+        let (old, new) = (labels(&old_results), labels(&results));
+        return Err(format!("no step was measured in both reports: old has {old}; new has {new}"));
+    }
+    results.extend(old_results);
+    Ok(Report { results, ..new.clone() })
+}
+
+fn is_measured(result: &StepResult) -> bool {
+    result.failure.is_none()
+}
+
+/// The first few steps, for an error's line.
+fn labels(results: &[StepResult]) -> String {
+    const SHOWN_MAX: usize = 5;
+    let mut labels: Vec<String> = Vec::new();
+    for result in results {
+        let label = result.label();
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    let more = labels.len().saturating_sub(SHOWN_MAX);
+    labels.truncate(SHOWN_MAX);
+    if more > 0 {
+        labels.push(format!("{more} more"));
+    }
+    labels.join(", ")
+}
+
+/// What steps of the same name were asked for differently in two reports that were
+/// merged: a line for each difference, with all the steps that have it. A ratio of
+/// such figures says little of the servers.
+pub fn differing_settings(merged: &Report) -> Vec<String> {
+    let mut differences: Vec<(String, Vec<String>)> = Vec::new();
+    let mut seen: Vec<&StepResult> = Vec::new();
+    for new in merged.results.iter().filter(|result| result.target == "new") {
+        let known = seen.iter().any(|known| known.is_same_step(new));
+        let same = |old: &&StepResult| old.target == "old" && old.is_same_step(new);
+        let Some(old) = merged.results.iter().find(same).filter(|_| !known) else { continue };
+        seen.push(new);
+        let (asked_new, asked_old) = (settings_of(new), settings_of(old));
+        for (name, new_value) in &asked_new {
+            let Some(old_value) = asked_old.get(name).filter(|&old| old != new_value) else {
+                continue;
+            };
+            let text = format!("{name} is {new_value} in the new report, {old_value} in the old");
+            match differences.iter_mut().find(|(known, _)| *known == text) {
+                Some((_, steps)) => steps.push(new.label()),
+                None => differences.push((text, vec![new.label()])),
+            }
+        }
+    }
+    let line = |(text, steps): (String, Vec<String>)| format!("{}: {text}", steps.join(", "));
+    differences.into_iter().map(line).collect()
+}
+
+/// All that a step was asked for. What a report of an earlier version does not say
+/// is not there.
+fn settings_of(result: &StepResult) -> StepSettings {
+    let mut settings = result.settings.clone();
+    if settings.contains_key("requests") || settings.contains_key("duration") {
+        // Which of the two ends a step is a setting too.
+        for name in ["requests", "duration"] {
+            settings.entry(name.into()).or_insert_with(|| "not given".into());
+        }
+    }
+    let rate = result.rate.map_or("not given".into(), |rate| rate.to_string());
+    settings.extend([
+        ("clients".into(), result.connections.to_string()),
+        ("pipeline".into(), result.pipeline.to_string()),
+        ("threads".into(), result.threads.to_string()),
+        ("rate".into(), rate),
+    ]);
+    settings
 }
 
 /// A bound on a ratio, such as `xadd.throughput<0.95`.
@@ -378,7 +462,9 @@ impl FailIf {
             let names: Vec<&str> = METRICS.iter().map(|known| known.name).collect();
             return Err(format!("no metric is called '{metric}'; there are {}", names.join(", ")));
         }
-        let bound = digits.trim().parse().map_err(|_| format!("'{digits}' is no number"))?;
+        let digits = digits.trim();
+        let bound = digits.parse().ok().filter(|bound: &f64| bound.is_finite());
+        let bound = bound.ok_or_else(|| format!("'{digits}' is no number"))?;
         Ok(Self {
             selector: selector.to_owned(),
             metric: metric.to_owned(),
@@ -390,11 +476,29 @@ impl FailIf {
     }
 
     fn selects(&self, row: &Row) -> bool {
-        let first_word = row.step.split('/').next().unwrap_or("");
-        let names = [row.workload.as_str(), row.step.as_str(), first_word];
         row.metric.name == self.metric
-            && (names.contains(&self.selector.as_str())
+            && (self.names_step(&row.workload, &row.step)
                 || row.kind.as_deref() == Some(self.selector.as_str()))
+    }
+
+    fn names_step(&self, workload: &str, step: &str) -> bool {
+        let first_word = step.split('/').next().unwrap_or("");
+        [workload, step, first_word].contains(&self.selector.as_str())
+    }
+
+    /// Whether a row for this bound can come of a step that is still to be run.
+    pub fn may_select(&self, workload: &str, step: &Step) -> bool {
+        // A kind has rows of its own only where a step has several.
+        let is_kind = match &step.work {
+            Work::Load { kinds, .. } => kinds.len() > 1 && kinds.contains(&self.selector),
+            Work::Call { .. } => false,
+        };
+        is_kind || self.names_step(workload, &step.name)
+    }
+
+    /// The name before the dot.
+    pub fn selector(&self) -> &str {
+        &self.selector
     }
 
     /// One line for each row that breaks the bound. A bound that no row answers
@@ -506,7 +610,9 @@ mod tests {
         assert_eq!(breaches("set/P1.throughput>=1.375"), 1);
         assert_eq!(breaches("set-get.cpu > 0.9"), 1);
         assert_eq!(breaches("xadd.throughput<0.95"), 1, "a bound on nothing is broken");
-        for bad in ["", "set.throughput", "throughput<1", "set.nonsense<1", "set.cpu<x"] {
+        let no_bounds = ["set.cpu<x", "set.cpu<nan", "set.cpu>inf", "set.cpu<", "set.cpu<-inf"];
+        let no_names = ["", "set.throughput", "throughput<1", "set.nonsense<1"];
+        for bad in no_bounds.into_iter().chain(no_names) {
             assert!(FailIf::parse(bad).is_err(), "{bad}");
         }
     }
@@ -515,12 +621,65 @@ mod tests {
     fn old_and_new_reports_compare_as_targets() {
         let old = report(vec![result("server", "set", 100.0, 2.0)]);
         let new = report(vec![result("server", "set", 150.0, 2.0)]);
-        let comparison = Comparison::of(&merge_for_comparison(&old, &new));
+        let comparison = Comparison::of(&merge_for_comparison(&old, &new).unwrap());
         assert_eq!(comparison.targets, ["new", "old"]);
         assert_eq!(row(&comparison, "throughput").verdict(1), Verdict::Better);
-        let comparison = Comparison::of(&merge_for_comparison(&two(), &two()));
-        let steps: Vec<&str> = comparison.rows.iter().map(|row| row.step.as_str()).collect();
-        assert!(steps.contains(&"a: set/P1") && steps.contains(&"b: set/P1"));
+        let comparison = Comparison::of(&merge_for_comparison(&two(), &two()).unwrap());
+        let steps: Vec<String> = comparison.rows.iter().map(Row::label).collect();
+        assert!(steps.contains(&"a: set/P1".into()) && steps.contains(&"b: set/P1".into()));
+    }
+
+    #[test]
+    fn a_bound_finds_its_step_in_reports_of_several_targets() {
+        let slower =
+            report(vec![result("a", "set/P1", 55.0, 2.0), result("b", "set/P1", 80.0, 2.0)]);
+        let comparison = Comparison::of(&merge_for_comparison(&two(), &slower).unwrap());
+        let breaches = |text: &str| FailIf::parse(text).unwrap().breaches(&comparison);
+        assert_eq!(breaches("set.throughput<0.3"), [""; 0]);
+        let line = "set.throughput<0.9: a: set/P1 ops/s new/old is 0.500";
+        for selector in ["set", "set/P1", "set-get"] {
+            let line = line.replacen("set", selector, 1);
+            assert_eq!(breaches(&format!("{selector}.throughput<0.9")), [line]);
+        }
+    }
+
+    #[test]
+    fn reports_without_a_step_in_common_are_refused() {
+        let of = |step: &str| report(vec![result("server", step, 100.0, 2.0)]);
+        let refusal = |old: &Report, new: &Report| merge_for_comparison(old, new).unwrap_err();
+        let line = "no step was measured in both reports: old has get; new has set";
+        assert_eq!(refusal(&of("get"), &of("set")), line);
+        assert_eq!(refusal(&report(Vec::new()), &of("set")), "the old report has no results");
+        assert_eq!(refusal(&of("set"), &report(Vec::new())), "the new report has no results");
+        let mut failed = of("set");
+        failed.results[0].failure = Some("died".into());
+        assert!(merge_for_comparison(&failed, &of("set")).is_err());
+    }
+
+    #[test]
+    fn differing_settings_are_told_once_for_all_steps() {
+        let with = |data: &str, pipeline| {
+            let settings = StepSettings::from([("data-size".into(), data.to_owned())]);
+            let step = |name| StepResult {
+                settings: settings.clone(),
+                pipeline,
+                ..result("server", name, 100.0, 2.0)
+            };
+            report(vec![step("set"), step("get"), step("set")])
+        };
+        let lines = |old: &Report, new: &Report| {
+            differing_settings(&merge_for_comparison(old, new).unwrap())
+        };
+        assert_eq!(lines(&with("3", 1), &with("3", 1)), [""; 0]);
+        assert_eq!(
+            lines(&with("3", 1), &with("2000", 50)),
+            [
+                "set, get: data-size is 2000 in the new report, 3 in the old",
+                "set, get: pipeline is 50 in the new report, 1 in the old",
+            ]
+        );
+        let unsaid = report(vec![StepResult { pipeline: 1, ..result("server", "set", 1.0, 1.0) }]);
+        assert_eq!(lines(&unsaid, &with("3", 1)), [""; 0], "an earlier version's report");
     }
 
     #[test]

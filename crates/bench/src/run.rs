@@ -76,11 +76,16 @@ pub enum Work {
     },
 }
 
+/// What a step was asked for, by the names of the flags, beside what [`Work`] has.
+pub type StepSettings = BTreeMap<String, String>;
+
 /// One step of a workload.
 #[derive(Clone)]
 pub struct Step {
     /// `set/P16`: what is done, then what tells it from its siblings.
     pub name: String,
+    /// For the report: steps of one name that differ in these are not the same.
+    pub settings: StepSettings,
     /// What to do.
     pub work: Work,
     /// What memory is divided by.
@@ -222,6 +227,7 @@ pub fn run_step(
         round: subject.round,
         workload: workload.to_owned(),
         step: step.name.clone(),
+        settings: step.settings.clone(),
         threads: settings.threads,
         ..StepResult::default()
     };
@@ -255,6 +261,7 @@ fn perform(
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             control.call(&words)?;
             result.seconds = started.elapsed().as_secs_f64();
+            result.settings.insert("command".into(), words.join(" "));
             result.operations = *items;
             result.connections = 1;
             result.pipeline = 1;
@@ -278,6 +285,12 @@ fn perform(
             result.connections = *connections;
             result.pipeline = *pipeline;
             result.rate = *rate;
+            let asked = [
+                ("requests", requests.map(|requests| requests.to_string())),
+                ("duration", duration.map(|duration| duration.as_secs_f64().to_string())),
+            ];
+            let asked = asked.into_iter().filter_map(|(name, value)| Some((name.into(), value?)));
+            result.settings.extend(asked);
             let label = format!("{} {}", subject.name, step.name);
             let progress = Progress::new(settings.progress, label, *requests, *duration);
             let (outcome, series) = observe(&load, server, &progress)?;

@@ -2,7 +2,13 @@
 //!
 //! Every round of a workload starts each program afresh, so that none inherits
 //! another's memory or heat: round 1 of A, round 1 of B, round 2 of A, ...
+//!
+//! Whatever can be found wrong with the arguments is found before the first round:
+//! names of programs, cores, workloads, reports and of what bounds are on.
 
+use std::fmt::Display;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,19 +18,24 @@ use crate::affinity::Cores;
 use crate::agreement;
 use crate::cli::{AccessArgs, LoadArgs, OutputArgs, command_line, flush, refuse};
 use crate::codec;
-use crate::compare::{Comparison, FailIf, merge_for_comparison};
+use crate::compare::{Comparison, FailIf, differing_settings, merge_for_comparison};
 use crate::endpoint::Endpoint;
 use crate::interrupt;
 use crate::report::{self, Report, StepResult};
 use crate::run::{Settings, Subject, run_step};
-use crate::suite::{Planned, checks_agreement, codec_parts, plan};
+use crate::suite::{Planned, SCENARIOS, checks_agreement, codec_parts, plan};
 use crate::target::Target;
+use crate::workloads::{self, WorkloadError};
 
+/// Exit code when something failed.
+const FAILED: u8 = 1;
+/// Exit code of wrong arguments, which is clap's.
+const WRONG: u8 = 2;
 /// Exit code when a `--fail-if` holds.
 const BROKEN: u8 = 3;
 /// Requests of a run beside redis-benchmark, and how often.
-const AGREEMENT_REQUESTS: u64 = 100_000;
-const AGREEMENT_ROUNDS: u32 = 5;
+const AGREEMENT_REQUESTS: u64 = 40_000;
+const AGREEMENT_ROUNDS: u32 = 15;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,15 +100,36 @@ pub struct CompareArgs {
     help: Option<bool>,
 }
 
+/// Why nothing is compared, in one line.
+#[derive(Debug)]
+struct Refusal {
+    code: u8,
+    line: String,
+}
+
+/// The arguments are to blame.
+fn wrong(error: impl Display) -> Refusal {
+    Refusal { code: WRONG, line: error.to_string() }
+}
+
+/// The arguments are not to blame.
+fn failed(error: impl Display) -> Refusal {
+    Refusal { code: FAILED, line: error.to_string() }
+}
+
 /// `snug compare`.
 pub fn compare(args: &CompareArgs) -> ExitCode {
     let report = match reports(&args.targets) {
-        Some(Ok(report)) => report,
-        Some(Err(error)) => return refuse(&error),
-        None => match run(args) {
-            Ok(report) => report,
-            Err(error) => return refuse(&*error),
-        },
+        Ok(Some((old, new))) => merge_reports(old, new),
+        Ok(None) => run(args),
+        Err(refusal) => Err(refusal),
+    };
+    let report = match report {
+        Ok(report) => report,
+        Err(refusal) => {
+            refuse(&refusal.line);
+            return ExitCode::from(refusal.code);
+        }
     };
     let comparison = Comparison::of(&report);
     let mut shown = comparison.render();
@@ -124,20 +156,61 @@ pub fn compare(args: &CompareArgs) -> ExitCode {
     for line in &breaches {
         eprintln!("snug: {line}");
     }
+    if interrupt::requested() {
+        eprintln!("snug: interrupted: the report has what was measured until then");
+        return ExitCode::from(interrupt::INTERRUPTED);
+    }
     if breaches.is_empty() { code } else { ExitCode::from(BROKEN) }
 }
 
 /// Two files in place of targets: old and new.
-fn reports(targets: &[String]) -> Option<Result<Report, String>> {
-    let [old, new] = targets else { return None };
-    let is_report = |path: &str| Path::new(path).extension().is_some_and(|ext| ext == "json");
-    if !is_report(old) || !is_report(new) {
-        return None;
+fn reports(targets: &[String]) -> Result<Option<(&Path, &Path)>, Refusal> {
+    match targets {
+        [old, new] if is_report(old) && is_report(new) => {
+            Ok(Some((Path::new(old), Path::new(new))))
+        }
+        _ => match targets.iter().find(|word| is_report(word)) {
+            Some(report) => Err(wrong(format!(
+                "'{report}' is a report, which is compared with one other: OLD.json NEW.json"
+            ))),
+            None => Ok(None),
+        },
     }
-    let read = |path: &str| {
-        Report::read(Path::new(path)).map_err(|error| format!("cannot read {path}: {error}"))
+}
+
+/// Whether a word means a report rather than a target: by its name, or by how the
+/// file begins.
+fn is_report(word: &str) -> bool {
+    let path = Path::new(word);
+    let named = path.extension().is_some_and(|extension| extension == "json");
+    let mut first = [0];
+    match path.is_file() {
+        true => {
+            let begins = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+            named || (begins.is_ok() && first == *b"{")
+        }
+        // `NAME=PROGRAM settings.json` is a program with an argument.
+        false => named && !word.contains(['=', ' ']),
+    }
+}
+
+/// Two reports as one. What makes them hard to compare is said at once.
+fn merge_reports(old: &Path, new: &Path) -> Result<Report, Refusal> {
+    let read = |path: &Path| {
+        let named = |error| failed(format!("cannot read {}: {error}", path.display()));
+        Report::read(path).map_err(named)
     };
-    Some(read(old).and_then(|old| Ok(merge_for_comparison(&old, &read(new)?))))
+    let (old, new) = (read(old)?, read(new)?);
+    let merged = merge_for_comparison(&old, &new).map_err(failed)?;
+    for line in differing_settings(&merged) {
+        eprintln!("snug: {line}");
+    }
+    if (&old.machine.cpu, old.machine.cores) != (&new.machine.cpu, new.machine.cores) {
+        let place =
+            |report: &Report| format!("{}, {} cores", report.machine.cpu, report.machine.cores);
+        eprintln!("snug: the new report is of {}; the old of {}", place(&new), place(&old));
+    }
+    Ok(merged)
 }
 
 struct Placed {
@@ -161,8 +234,10 @@ fn split_cores(text: &str) -> Result<(String, Option<Cores>), String> {
     }
 }
 
-fn layout(args: &CompareArgs) -> Result<Layout, Box<dyn std::error::Error>> {
-    let (first, others) = Cores::allowed()?.share();
+/// Reads the targets and looks whether their programs and all cores are there.
+fn layout(args: &CompareArgs) -> Result<Layout, Refusal> {
+    let allowed = Cores::allowed().map_err(failed)?;
+    let (first, others) = allowed.share();
     let server = args.server_cores.clone().unwrap_or(first);
     let load = args.load_cores.clone().unwrap_or(others);
     let texts = match args.targets.as_slice() {
@@ -171,43 +246,98 @@ fn layout(args: &CompareArgs) -> Result<Layout, Box<dyn std::error::Error>> {
     };
     let mut targets: Vec<Placed> = Vec::new();
     for text in &texts {
-        let (text, cores) = split_cores(text)?;
-        let target = Target::parse(&text)?;
+        let (text, cores) = split_cores(text).map_err(wrong)?;
+        let target = Target::parse(&text).map_err(wrong)?;
+        target.check().map_err(wrong)?;
         if targets.iter().any(|known| known.target.name == target.name) {
-            return Err(format!("two targets are called '{}'", target.name).into());
+            return Err(wrong(format!("two targets are called '{}'", target.name)));
         }
         targets.push(Placed { target, cores: cores.unwrap_or_else(|| server.clone()) });
+    }
+    for cores in targets.iter().map(|placed| &placed.cores).chain([&server, &load]) {
+        if let Some(core) = cores.first_outside(&allowed) {
+            return Err(wrong(format!("core {core} cannot be had: there are {allowed}")));
+        }
     }
     Ok(Layout {
         targets,
         load,
-        access: args.access.endpoint()?,
+        access: args.access.endpoint().map_err(failed)?,
         nodes: usize::from(args.nodes),
         flush: args.flush,
     })
 }
 
-fn run(args: &CompareArgs) -> Result<Report, Box<dyn std::error::Error>> {
+/// A workload ready to be run, or its name and why it cannot be had.
+type Plan = Result<Planned, (String, WorkloadError)>;
+
+/// Prepares all that the workloads of `--workload` consist of. Real data that is
+/// not here yet is fetched now.
+fn plans(args: &CompareArgs) -> Result<Vec<(&str, Vec<Plan>)>, Refusal> {
+    for name in &args.workload {
+        if !SCENARIOS.iter().any(|scenario| scenario.name == name) {
+            workloads::find(name).map_err(wrong)?;
+        }
+    }
+    let options = args.load.options();
+    let mut plans = Vec::new();
+    for name in &args.workload {
+        let mut planned = plan(name, &options, args.rounds);
+        for part in &mut planned {
+            match part {
+                Ok(part) => part.cluster |= args.access.cluster,
+                // Of several workloads, the others are measured.
+                Err((_, WorkloadError::Data { .. })) => {}
+                Err((_, error)) => return Err(wrong(error)),
+            }
+        }
+        plans.push((name.as_str(), planned));
+    }
+    for bound in &args.fail_if {
+        check_bound(bound, plans.iter().flat_map(|(_, parts)| parts))?;
+    }
+    Ok(plans)
+}
+
+/// An error if a bound is on what none of the steps is called.
+fn check_bound<'a>(bound: &FailIf, plans: impl Iterator<Item = &'a Plan>) -> Result<(), Refusal> {
+    let mut steps = Vec::new();
+    for plan in plans {
+        // What it would have measured is not known.
+        let Ok(planned) = plan else { return Ok(()) };
+        for step in &planned.steps {
+            if bound.may_select(&planned.workload, step) {
+                return Ok(());
+            }
+            steps.push(step.name.as_str());
+        }
+    }
+    let selector = bound.selector();
+    Err(wrong(format!(
+        "--fail-if: nothing here is called '{selector}'; the steps are {}",
+        steps.join(", ")
+    )))
+}
+
+fn run(args: &CompareArgs) -> Result<Report, Refusal> {
     interrupt::watch();
     let layout = layout(args)?;
+    let plans = plans(args)?;
     if layout.targets.iter().any(|placed| placed.cores.overlaps(&layout.load)) {
         eprintln!("snug: server and load share a core: throughput and latency are both of theirs");
     }
     // The machine is described before this program confines itself to a part.
     let mut report = Report::begin(command_line());
-    layout.load.confine()?;
+    layout.load.confine().map_err(failed)?;
     let settings = args.load.settings(args.output.is_quiet());
     let options = args.load.options();
-    for name in &args.workload {
-        for planned in plan(name, &options, args.rounds) {
+    for (name, parts) in plans {
+        for planned in parts {
             match planned {
-                Ok(mut planned) => {
-                    planned.cluster |= args.access.cluster;
-                    run_rounds(&planned, &layout, &settings, &mut report);
-                }
+                Ok(planned) => run_rounds(&planned, &layout, &settings, &mut report),
                 // One name alone that cannot be had is the whole answer.
                 Err((_, error)) if args.workload.len() == 1 && report.results.is_empty() => {
-                    return Err(error.into());
+                    return Err(failed(error));
                 }
                 Err((workload, error)) => report.results.push(StepResult {
                     workload: workload.clone(),
@@ -249,7 +379,9 @@ fn run_rounds(planned: &Planned, layout: &Layout, settings: &Settings, report: &
                 return;
             }
             let name = &placed.target.name;
-            if let Err(error) = run_round(planned, placed, layout, settings, round, report) {
+            if let Err(error) = run_round(planned, placed, layout, settings, round, report)
+                && !interrupt::requested()
+            {
                 report.results.push(StepResult {
                     target: name.clone(),
                     round,
@@ -309,8 +441,58 @@ mod tests {
     #[test]
     fn reports_are_told_from_targets() {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
-        assert!(reports(&words(&["snug", "redis=redis-server"])).is_none());
-        assert!(reports(&words(&["a.json"])).is_none());
-        assert!(matches!(reports(&words(&["/nonexistent.json", "b.json"])), Some(Err(_))));
+        let code = |given: &[&str]| {
+            reports(&words(given)).map(|two| two.is_some()).map_err(|error| error.code)
+        };
+        assert_eq!(code(&["snug", "redis=redis-server"]), Ok(false));
+        assert_eq!(code(&["x=server settings.json", "y=settings.json"]), Ok(false));
+        assert_eq!(code(&["/nonexistent.json", "b.json"]), Ok(true));
+        for mistyped in [&["a.json"][..], &["a.json", "b.json", "c.json"], &["snug", "b.json"]] {
+            assert_eq!(code(mistyped), Err(WRONG), "{mistyped:?}");
+        }
+        let path = std::env::temp_dir().join(format!("snug-{}.report", std::process::id()));
+        std::fs::write(&path, "{}").unwrap();
+        let report = path.to_str().unwrap();
+        assert_eq!(code(&[report, "old.json"]), Ok(true), "another name, the same beginning");
+        assert_eq!(code(&[report]), Err(WRONG));
+        std::fs::write(&path, "#!/bin/sh").unwrap();
+        assert_eq!(code(&[report]), Ok(false));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn arguments_that_are_wrong_are_found_before_anything_is_measured() {
+        #[derive(clap::Parser)]
+        struct Program {
+            #[command(flatten)]
+            compare: CompareArgs,
+        }
+        let line = |words: &[&str]| {
+            let words = ["compare"].iter().chain(words);
+            let args = <Program as clap::Parser>::try_parse_from(words).unwrap().compare;
+            let prepared = layout(&args).and_then(|_| plans(&args).map(|_| ()));
+            prepared.map_err(|refusal| (refusal.code, refusal.line))
+        };
+        let set_get = ["snug", "--workload", "set-get", "-t", "set,get", "-P", "1,16"];
+        let with = |more: &[&'static str]| line(&[&set_get[..], more].concat());
+        let refused = |text: &str| Err((WRONG, text.to_owned()));
+        for selector in ["set-get", "set", "get/P16"] {
+            assert_eq!(with(&["--fail-if", &*format!("{selector}.cpu>2").leak()]), Ok(()));
+        }
+        let steps = "the steps are set/P1, get/P1, set/P16, get/P16";
+        let unknown = format!("--fail-if: nothing here is called 'xadd'; {steps}");
+        assert_eq!(with(&["--fail-if", "xadd.cpu>2"]), refused(&unknown));
+        let kinds = ["snug", "--workload", "json-zipf", "--scale", "0.01", "--fail-if"];
+        assert_eq!(line(&[&kinds[..], &["get.p99>2"]].concat()), Ok(()), "a kind of request");
+        let missing = "cannot start /nonexistent/x: No such file or directory (os error 2)";
+        assert_eq!(with(&["x=/nonexistent/x"]), refused(missing));
+        assert_eq!(with(&["snug"]), refused("two targets are called 'snug'"));
+        for words in [["--server-cores", "999"], ["--load-cores", "999"]] {
+            let (code, text) = with(&words).unwrap_err();
+            assert!(code == WRONG && text.starts_with("core 999 cannot be had: there are "));
+        }
+        assert!(with(&["y@999=sh"]).is_err() && with(&["y@x=sh"]).is_err());
+        assert!(with(&["--workload", "nonsense"]).is_err());
+        assert!(line(&["snug", "--workload", "set-get", "-t", "nonsense"]).is_err());
     }
 }

@@ -13,7 +13,7 @@ use snug_bench::load::{Live, Load, LoadOutcome, run};
 use snug_bench::payload::Payload;
 use snug_bench::report::StepResult;
 use snug_bench::request::Template;
-use snug_bench::run::{Items, Settings, Step, Subject, Work, run_step};
+use snug_bench::run::{Items, Settings, Step, StepSettings, Subject, Work, run_step};
 use snug_bench::source::{Source, TemplateSource};
 
 #[derive(Default)]
@@ -159,6 +159,7 @@ fn step(requests: u64) -> Step {
     let template = template();
     Step {
         name: "set".into(),
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: vec!["set".into()],
             connections: 4,

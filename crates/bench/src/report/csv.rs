@@ -32,7 +32,7 @@ pub fn render(report: &Report) -> String {
             let latency = &kind.latency;
             let cells = [
                 quoted(&result.workload),
-                quoted(&result.step),
+                quoted(&result.label()),
                 quoted(&kind.name),
                 quoted(&result.target),
                 quoted(&result.server),

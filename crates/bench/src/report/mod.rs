@@ -60,6 +60,10 @@ pub struct Machine {
 pub struct StepResult {
     /// The target's name.
     pub target: String,
+    /// In a comparison of two reports, where `target` is the report: the target
+    /// that the report names, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// Product and version behind it.
     pub server: String,
     /// Repetition, from 1.
@@ -76,6 +80,10 @@ pub struct StepResult {
     pub pipeline: usize,
     /// Requests a second asked for, if the loop was open.
     pub rate: Option<f64>,
+    /// What else was asked for that decides what the figures say, by the names of
+    /// its flags.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
     /// From the first request to the last reply.
     pub seconds: f64,
     /// Replies.
@@ -105,6 +113,19 @@ pub struct StepResult {
 }
 
 impl StepResult {
+    /// The step, behind the target it came from in a comparison of reports.
+    pub fn label(&self) -> String {
+        match &self.source {
+            Some(source) => format!("{source}: {}", self.step),
+            None => self.step.clone(),
+        }
+    }
+
+    /// Whether both are rounds of one step, of whatever target.
+    pub fn is_same_step(&self, other: &Self) -> bool {
+        (&self.workload, &self.step, &self.source) == (&other.workload, &other.step, &other.source)
+    }
+
     /// Whether the step ended because the server has no such command.
     fn lacks_command(&self) -> bool {
         let failure = self.failure.as_deref().unwrap_or("");
@@ -228,7 +249,7 @@ impl Report {
     pub fn troubles(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for result in &self.results {
-            let place = [result.target.as_str(), result.step.as_str()].join(" ");
+            let place = [result.target.as_str(), &result.label()].join(" ");
             let place = place.trim();
             // Where all replies were errors, the line that counts them says it.
             let told = result.failure.is_some() && result.failure == result.first_error;

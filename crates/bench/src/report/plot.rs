@@ -44,13 +44,12 @@ pub fn plots(report: &Report) -> Vec<Plot> {
     for metric in METRICS {
         plots.extend(bar_plots(&comparison, metric));
     }
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen: Vec<&StepResult> = Vec::new();
     for result in &report.results {
-        let step = (result.workload.as_str(), result.step.as_str());
-        if seen.contains(&step) || left_out(step.1) {
+        if seen.iter().any(|known| known.is_same_step(result)) || left_out(&result.step) {
             continue;
         }
-        seen.push(step);
+        seen.push(result);
         let of_step: Vec<&StepResult> = last_rounds(report, result);
         plots.extend(latency_plot(result, &of_step));
         plots.extend(memory_plot(result, &of_step));
@@ -68,7 +67,7 @@ fn is_sized(step: &str) -> bool {
 fn last_rounds<'a>(report: &'a Report, step: &StepResult) -> Vec<&'a StepResult> {
     let mut last: Vec<&StepResult> = Vec::new();
     for result in &report.results {
-        if result.workload != step.workload || result.step != step.step {
+        if !result.is_same_step(step) {
             continue;
         }
         match last.iter_mut().find(|known| known.target == result.target) {
@@ -195,7 +194,7 @@ fn latency_plot(step: &StepResult, results: &[&StepResult]) -> Option<Plot> {
             }
         }
     }
-    let title = format!("{}: latency by percentile, microseconds", step.step);
+    let title = format!("{}: latency by percentile, microseconds", step.label());
     line_plot(title, &lines, true, &|nines| {
         format!("{:.4}", 100.0 - 100.0 / nines)
             .trim_end_matches('0')
@@ -220,7 +219,7 @@ fn memory_plot(step: &StepResult, results: &[&StepResult]) -> Option<Plot> {
         }
         lines.push((format!("{} used", result.target), used));
     }
-    let title = format!("{}: memory over time, MB by seconds", step.step);
+    let title = format!("{}: memory over time, MB by seconds", step.label());
     line_plot(title, &lines, false, &|seconds| format!("{seconds}"))
 }
 

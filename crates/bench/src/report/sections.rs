@@ -215,17 +215,14 @@ pub fn packing(report: &Report) -> Section {
     let heads = ["step", "target", "INFO packing", "value"];
     let mut section = Section::new("Packing", &heads, 3);
     for (index, result) in report.results.iter().enumerate() {
-        let same = |later: &StepResult| {
-            (&later.target, &later.workload, &later.step)
-                == (&result.target, &result.workload, &result.step)
-        };
+        let same = |later: &StepResult| later.target == result.target && later.is_same_step(result);
         if report.results[index + 1..].iter().any(same) {
             continue;
         }
         let said = result.packing.iter().filter(|(_, value)| value.parse() != Ok(0.0));
         for (name, value) in said {
             section.rows.push(vec![
-                result.step.clone(),
+                result.label(),
                 result.target.clone(),
                 name.clone(),
                 value.clone(),
@@ -265,8 +262,8 @@ pub fn codec(report: &Report) -> Vec<Section> {
 /// The step, and its round where there are several.
 fn label(report: &Report, result: &StepResult) -> String {
     match report.results.iter().any(|other| other.round > 1) {
-        true => format!("{} #{}", result.step, result.round),
-        false => result.step.clone(),
+        true => format!("{} #{}", result.label(), result.round),
+        false => result.label(),
     }
 }
 

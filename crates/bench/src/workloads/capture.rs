@@ -21,7 +21,7 @@ use crate::endpoint::{Control, ControlError, Value};
 use crate::payload::push_text;
 use crate::report::Figure;
 use crate::request::write_request;
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{Random, Source, random};
 
 /// Kinds: name of the kind and prefix of its keys, writes a second, seconds kept.
@@ -56,6 +56,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     let duration = options.duration.or(options.requests.is_none().then_some(DURATION));
     Ok(vec![Step {
         name: "capture".into(),
+        settings: StepSettings::from([("scale".into(), options.scale.to_string())]),
         work: Work::Load {
             kinds: KINDS.map(|(name, ..)| name.to_owned()).to_vec(),
             connections: options.connections.unwrap_or(20),

@@ -13,7 +13,7 @@ use super::{COOL, Options, WorkloadError};
 use crate::keys::{KeyDistribution, KeyPicker, Keys};
 use crate::payload::{push_text, random_word};
 use crate::request::write_request;
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{Random, Source, random};
 
 const DOCUMENTS: u64 = 1_000_000;
@@ -48,6 +48,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     });
     let mixed = Step {
         name: "json-zipf/mixed".into(),
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: vec!["get".into(), "set".into()],
             connections: options.connections.unwrap_or(50),

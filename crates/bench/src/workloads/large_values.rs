@@ -17,7 +17,7 @@ use rand::RngExt;
 use super::{COOL, Options, WorkloadError};
 use crate::payload::{Payload, fill};
 use crate::request::{write_argument, write_header, write_request};
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{Random, Source, random};
 
 /// Connections that read small values, beside the one of the large.
@@ -43,6 +43,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     let written = Arc::clone(&values);
     let fill = Step {
         name: "large-values/fill".into(),
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: ["set", "large set"].map(String::from).to_vec(),
             connections: 1,
@@ -60,6 +61,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     };
     let load = Step {
         name: "large-values/load".into(),
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: ["get", "large get", "large set"].map(String::from).to_vec(),
             connections: connections + 1,

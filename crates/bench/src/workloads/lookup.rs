@@ -10,7 +10,7 @@ use super::json_zipf::document;
 use super::streams::{numbered_step, write_event};
 use super::{COOL, Options, WorkloadError};
 use crate::request::write_request;
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{Random, Source, random};
 
 const EVENTS: u64 = 1_000_000;
@@ -49,6 +49,7 @@ fn steps(options: &Options, (stream, entries): (&'static str, u64)) -> [Step; 2]
     });
     let lookups = Step {
         name,
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: vec!["xrange".into()],
             connections: options.connections.unwrap_or(1),

@@ -13,7 +13,7 @@ use rand::RngExt;
 use super::{Options, WorkloadError};
 use crate::payload::push_alphanumeric;
 use crate::request::write_request;
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{Random, Source, random};
 
 const STREAMS: u64 = 4;
@@ -30,6 +30,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
         let words = ["XGROUP", "CREATE", &key(stream), "workers", "$", "MKSTREAM"];
         Step {
             name: format!("stream-mixed/group-{stream}"),
+            settings: StepSettings::new(),
             work: Work::Call { words: words.map(str::to_owned).to_vec(), items: 1 },
             items: Items::Uncounted,
             rest: None,
@@ -53,6 +54,7 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     });
     let load = Step {
         name: "stream-mixed".into(),
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: ["xadd", "xreadgroup", "xack", "xrange"].map(String::from).to_vec(),
             connections: options.connections.unwrap_or(16),

@@ -11,7 +11,7 @@ use super::{Options, WorkloadError};
 use crate::keys::{KeyDistribution, Keys};
 use crate::payload::fill_alphanumeric;
 use crate::request::Template;
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{TemplateSource, random};
 
 const REQUESTS: u64 = 1_000_000;
@@ -83,6 +83,11 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
     Ok(steps)
 }
 
+/// As it is written on the command line.
+fn flag_value(choice: impl clap::ValueEnum) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
 fn or_one<'a, T>(given: &'a [T], default: &'a T) -> &'a [T] {
     if given.is_empty() { std::slice::from_ref(default) } else { given }
 }
@@ -129,6 +134,13 @@ fn step(
     let mut fixed = vec![0; data_bytes];
     fill_alphanumeric(&mut random(seed, u64::MAX), &mut fixed);
     let keys = Keys::new(options.keys, keyspace, options.zipf_exponent);
+    let settings = StepSettings::from([
+        ("command".into(), template.to_owned()),
+        ("data-size".into(), data_bytes.to_string()),
+        ("keyspace".into(), keyspace.to_string()),
+        ("key-distribution".into(), flag_value(options.keys)),
+        ("payload".into(), flag_value(options.payload)),
+    ]);
     let template = Template::parse(template, keys, options.payload, data_bytes, &fixed)?;
     let connections = options.connections.unwrap_or(CONNECTIONS);
     let source = Arc::new(move |connection| {
@@ -137,6 +149,7 @@ fn step(
     });
     Ok(Step {
         name,
+        settings,
         work: Work::Load {
             kinds: vec![test.to_owned()],
             connections,

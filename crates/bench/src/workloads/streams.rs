@@ -14,7 +14,7 @@ use rand_distr::{Distribution, Exp1};
 use super::{Options, WorkloadError};
 use crate::payload::{fill_alphanumeric, push_alphanumeric};
 use crate::request::{write_header, write_number, write_request};
-use crate::run::{Items, Step, Work};
+use crate::run::{Items, Step, StepSettings, Work};
 use crate::source::{Source, random};
 
 const EVENTS: u64 = 1_000_000;
@@ -87,6 +87,7 @@ pub(super) fn numbered_step(
     });
     Step {
         name: name.to_owned(),
+        settings: StepSettings::new(),
         work: Work::Load {
             kinds: vec![kind],
             connections: options.connections.unwrap_or(connections),
