@@ -88,8 +88,10 @@ fn servers(report: &Report) -> String {
 const README_BEGIN: &str = "<!-- benchmarks: written by make bench -->";
 const README_END: &str = "<!-- end of benchmarks -->";
 
-/// Puts the figures that matter most between the marks of a README: what an item
-/// weighs, and what a million requests cost.
+/// Puts the figures that matter most between the marks of a README: how many requests
+/// a second, what a million of them cost, and what an item weighs. Of latency: where
+/// the pipeline is 1, for the latency of a batch is little more than its throughput
+/// once again; and where most clients wait while something large is done.
 pub fn write_readme(report: &Report, readme: &Path) -> io::Result<()> {
     let text = fs::read_to_string(readme)?;
     let marks = text
@@ -100,10 +102,18 @@ pub fn write_readme(report: &Report, readme: &Path) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, missing));
     };
     let mut comparison = Comparison::of(report);
-    comparison.rows.retain(|row| match row.metric.name {
-        "bytes" => !row.workload.starts_with("set-get"),
-        "cpu" => row.workload == "set-get" && row.step.matches('/').count() == 1,
-        _ => false,
+    comparison.rows.retain(|row| {
+        // `set/P16`, but neither `fill` nor the matrix of sizes.
+        let classic = row.workload == "set-get" && row.step.matches('/').count() == 1;
+        let one_by_one = classic && row.step.ends_with("/P1");
+        let is_read = matches!(row.kind.as_deref(), Some("get" | "xrange"));
+        match row.metric.name {
+            "bytes" => !row.workload.starts_with("set-get"),
+            "cpu" => classic,
+            "throughput" => classic || (is_read && row.workload == "json-zipf"),
+            "p99" => one_by_one || is_read || row.workload == "stream-lookup",
+            _ => false,
+        }
     });
     for row in &mut comparison.rows {
         row.workload = String::new();
@@ -144,12 +154,21 @@ mod tests {
         let path = std::env::temp_dir().join(format!("snug-readme-{}.md", std::process::id()));
         fs::write(&path, "no marks").unwrap();
         assert!(write_readme(&sample_report(), &path).is_err());
+        let mut report = sample_report();
+        let mut one_by_one = report.results.clone();
+        for result in &mut one_by_one {
+            result.step = "set/P1".into();
+        }
+        report.results.extend(one_by_one);
         fs::write(&path, format!("# A\n{README_BEGIN}\nold\n{README_END}\nrest\n")).unwrap();
         for _ in 0..2 {
-            write_readme(&sample_report(), &path).unwrap();
+            write_readme(&report, &path).unwrap();
             let text = fs::read_to_string(&path).unwrap();
             assert!(text.starts_with("# A\n") && text.ends_with("\nrest\n"), "{text}");
             assert_eq!(text.matches("| set/P16 | CPU s per M ops | 1.00 ±0% |").count(), 1);
+            assert_eq!(text.matches("| set/P16 | ops/s | 200,000 ±0% | 100,000 ±0% |").count(), 1);
+            assert_eq!(text.matches("| set/P1 | p99 us |").count(), 1);
+            assert!(!text.contains("set/P16 | p99") && !text.contains("| p50 us |"), "{text}");
             assert!(!text.contains("old"));
         }
         fs::remove_file(&path).unwrap();
