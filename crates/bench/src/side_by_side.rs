@@ -365,6 +365,8 @@ fn run(args: &CompareArgs) -> Result<Report, Refusal> {
             };
             match agreement::measure(&plan) {
                 Ok(lines) => report.agreement = lines,
+                // A terminal's Ctrl-C ends redis-benchmark too.
+                Err(_) if interrupt::requested() => {}
                 Err(line) => report.notes.push(line),
             }
         }

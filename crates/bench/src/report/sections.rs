@@ -234,15 +234,17 @@ pub fn packing(report: &Report) -> Section {
 
 /// `snug bench` and redis-benchmark on the same server.
 pub fn agreement(report: &Report) -> Section {
-    let heads = ["step", "snug bench", "redis-benchmark", "ratio", "noise"];
+    let heads = ["step", "snug bench", "redis-benchmark", "ratio", "95% between", "verdict"];
     let mut section = Section::new("snug bench and redis-benchmark, one redis-server", &heads, 1);
     for line in &report.agreement {
+        let (low, high) = line.interval();
         section.rows.push(vec![
             line.what.clone(),
             Samples::of(&line.ours).to_string(),
             Samples::of(&line.theirs).to_string(),
             format!("{:.2}", line.ratio()),
-            format!("±{:.0}%", line.noise() * 100.0),
+            format!("{low:.2} and {high:.2}"),
+            if line.agrees() { "within noise" } else { "outside" }.to_owned(),
         ]);
     }
     section
