@@ -47,9 +47,9 @@ fn latency(
     result.kinds.get(kind).filter(|kind| kind.latency.count > 0).map(|kind| pick(&kind.latency))
 }
 
-/// Memory is a result only where a step is about it.
+/// Memory is a result only where a step is about it and added enough to tell.
 fn memory(result: &StepResult, pick: fn(&crate::report::Memory) -> f64) -> Option<f64> {
-    result.memory.as_ref().filter(|memory| memory.bytes_per_item.is_some()).map(pick)
+    result.memory.as_ref().filter(|memory| memory.has_many_items()).map(pick)
 }
 
 /// All metrics, in the order of the table.
@@ -104,7 +104,10 @@ pub const METRICS: &[Metric] = &[
         title: "bytes per item",
         better: Better::Lower,
         by_kind: false,
-        read: |result, _| result.memory?.bytes_per_item,
+        read: |result, _| {
+            memory(result, |_| 0.0)?;
+            result.memory?.bytes_per_item
+        },
     },
     Metric {
         name: "memory",
@@ -204,7 +207,8 @@ impl Row {
     pub fn ratio(&self, other: usize) -> Option<f64> {
         let first = self.cells.first()?.as_ref()?.median();
         let other = self.cells.get(other)?.as_ref()?.median();
-        (other != 0.0).then(|| first / other)
+        // A ratio over what is nothing, or less, says nothing.
+        (other > 0.0 && first >= 0.0).then(|| first / other)
     }
 
     /// What the first target is against target `other`, beyond noise.
@@ -537,7 +541,8 @@ impl FailIf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Cpu, KindResult};
+    use crate::report::{Cpu, KindResult, Memory};
+    use crate::server_facts::MemoryReading;
 
     fn result(target: &str, step: &str, throughput: f64, cpu: f64) -> StepResult {
         StepResult {
@@ -680,6 +685,22 @@ mod tests {
         );
         let unsaid = report(vec![StepResult { pipeline: 1, ..result("server", "set", 1.0, 1.0) }]);
         assert_eq!(lines(&unsaid, &with("3", 1)), [""; 0], "an earlier version's report");
+    }
+
+    #[test]
+    fn memory_that_says_nothing_gets_no_verdict() {
+        let with = |target: &str, used, items, bytes| {
+            let rested = MemoryReading { used, ..MemoryReading::default() };
+            let memory = Memory { rested, items, bytes_per_item: Some(bytes), ..Memory::default() };
+            StepResult { memory: Some(memory), ..result(target, "xadd", 1.0, 1.0) }
+        };
+        let shrunk = [with("a", 10, 50_000, -8.0), with("b", 20, 50_000, 77.0)];
+        let comparison = Comparison::of(&report(shrunk.to_vec()));
+        let bytes = row(&comparison, "bytes");
+        assert_eq!((bytes.ratio(1), bytes.verdict(1)), (None, Verdict::Level));
+        let few = [with("a", 12_192, 1, 12_192.0), with("b", 49_504, 1, 49_504.0)];
+        let comparison = Comparison::of(&report(few.to_vec()));
+        assert!(!comparison.rows.iter().any(|row| ["bytes", "memory"].contains(&row.metric.name)));
     }
 
     #[test]

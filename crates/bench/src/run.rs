@@ -410,19 +410,14 @@ fn conclude(
     }
     let last = rested.as_ref().unwrap_or(&ended);
     result.cpu = cpu_between(before, &ended, last, result.operations);
-    let items = match step.items {
-        Items::Requests => added,
-        Items::Keys => last.memory.keys.saturating_sub(before.memory.keys),
-        Items::Uncounted => 0,
-    };
-    let grown = last.memory.used as f64 - before.memory.used as f64;
-    result.memory = Some(Memory {
-        before: before.memory,
-        ended: ended.memory,
-        rested: last.memory,
-        items,
-        bytes_per_item: (items > 0).then(|| grown / items as f64),
-    });
+    if let (Some(before), Some(ended), Some(last)) = (before.memory, ended.memory, last.memory) {
+        let items = match step.items {
+            Items::Requests => added,
+            Items::Keys => last.keys.saturating_sub(before.keys),
+            Items::Uncounted => 0,
+        };
+        result.memory = Some(Memory::around(before, ended, last, items));
+    }
     result.packing = server.packing()?;
     if let Some(inspect) = &step.inspect {
         result.figures.extend(inspect(server.first())?);

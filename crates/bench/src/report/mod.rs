@@ -170,8 +170,32 @@ pub struct Memory {
     pub rested: MemoryReading,
     /// Items that the step added.
     pub items: u64,
-    /// Growth of `used_memory` over them.
+    /// Growth of `used_memory` over them; none if it shrank or the items are few.
     pub bytes_per_item: Option<f64>,
+}
+
+/// Fewer items say nothing about memory: what a server keeps for connections, some
+/// tens of kilobytes that come and go, would be charged to them.
+const ITEMS_MIN: u64 = 10_000;
+
+impl Memory {
+    /// Whether the step added enough items for its memory to be theirs.
+    pub fn has_many_items(&self) -> bool {
+        self.items >= ITEMS_MIN
+    }
+
+    /// The readings around a step, and what they come to for each item.
+    pub fn around(
+        before: MemoryReading,
+        ended: MemoryReading,
+        rested: MemoryReading,
+        items: u64,
+    ) -> Self {
+        let grown = rested.used as f64 - before.used as f64;
+        let told = items >= ITEMS_MIN && grown > 0.0;
+        let bytes_per_item = told.then(|| grown / items as f64);
+        Self { before, ended, rested, items, bytes_per_item }
+    }
 }
 
 /// A figure that only one workload knows.

@@ -315,7 +315,7 @@ pub(super) mod tests {
                     cpu: Some(Cpu { per_million: Some(2.0 / speed), ..Cpu::default() }),
                     memory: Some(Memory {
                         bytes_per_item: Some(80.0 / speed),
-                        items: 999,
+                        items: 99_900,
                         ..Memory::default()
                     }),
                     series: (0..20)
