@@ -9,7 +9,8 @@
 //!   latency of a request is that of its batch up to its reply.
 //! * **open loop** (a rate): requests are due by the clock (see [`crate::pace`]),
 //!   go to any connection with fewer than `pipeline` in flight, and their latency
-//!   counts from when they were due.
+//!   counts from when they were due. What was due by the end of the time and found
+//!   no connection free is counted as unsent, with what it waited until the end.
 //!
 //! What a user of redis-benchmark calls a connection is a *client* here: one source
 //! of requests and one link to the server, or, over a cluster, a link to each node.
@@ -104,10 +105,20 @@ pub struct Live {
 /// What came of one kind of request.
 #[derive(Debug, Clone, Default)]
 pub struct KindOutcome {
-    /// Latency of every reply, errors included.
+    /// Latency of every reply, errors included, and of what is `unsent` the time
+    /// until the end.
     pub latency: Latency,
     /// Error replies.
     pub errors: u64,
+    /// Open loop: requests that were due in time and could not be sent.
+    pub unsent: u64,
+}
+
+impl KindOutcome {
+    /// Replies.
+    pub fn answered(&self) -> u64 {
+        self.latency.count() - self.unsent
+    }
 }
 
 /// What came of a load. After a failure it holds what was measured until then.
@@ -132,7 +143,7 @@ pub struct LoadOutcome {
 impl LoadOutcome {
     /// Replies of all kinds.
     pub fn answered(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.latency.count()).sum()
+        self.kinds.iter().map(KindOutcome::answered).sum()
     }
 
     fn merge(&mut self, other: LoadOutcome) {
@@ -140,6 +151,7 @@ impl LoadOutcome {
         for (mine, theirs) in self.kinds.iter_mut().zip(other.kinds) {
             mine.latency.merge(&theirs.latency);
             mine.errors += theirs.errors;
+            mine.unsent += theirs.unsent;
         }
         self.first_error = self.first_error.take().or(other.first_error);
         self.failure = self.failure.take().or(other.failure);
@@ -386,6 +398,8 @@ struct Worker<'a> {
     deadline: Option<Instant>,
     /// No more requests are to be sent.
     closing: bool,
+    /// Open loop: requests that were due before that and found no room.
+    unsent: u64,
 }
 
 impl<'a> Worker<'a> {
@@ -399,7 +413,7 @@ impl<'a> Worker<'a> {
             load,
             live,
             poll: Poll::new()?,
-            pace: load.rate.map(|rate| Pace::new(start, rate / threads as f64)),
+            pace: load.rate.map(|rate| Pace::new(start, rate / threads as f64, load.duration)),
             room,
             clients: share.clients,
             links: share.links,
@@ -413,6 +427,7 @@ impl<'a> Worker<'a> {
             last_reply: start,
             deadline: load.duration.map(|duration| start + duration),
             closing: false,
+            unsent: 0,
         })
     }
 
@@ -447,16 +462,20 @@ impl<'a> Worker<'a> {
         }
         loop {
             let now = Instant::now();
-            if self.deadline.is_some_and(|deadline| now >= deadline)
-                || self.live.stop.load(Ordering::Relaxed)
-            {
+            let stopped = self.live.stop.load(Ordering::Relaxed);
+            if timer.is_some() {
+                // What was due in time is sent even if this thread wakes up late.
+                self.send_due(now)?;
+            }
+            if !self.closing && (stopped || self.deadline.is_some_and(|deadline| now >= deadline)) {
                 self.closing = true;
+                self.count_unsent(now);
             }
             if let Some(timer) = &timer {
-                self.send_due(now)?;
                 timer.set(self.next_wake(now))?;
             }
             if self.is_done() {
+                self.charge_unsent();
                 return Ok(());
             }
             let silent = now.saturating_duration_since(self.last_reply);
@@ -612,6 +631,36 @@ impl<'a> Worker<'a> {
         }
         self.pace = Some(pace);
         Ok(())
+    }
+
+    /// Open loop, as it closes at `now`: what was due by then and was not sent.
+    fn count_unsent(&mut self, now: Instant) {
+        let Some(pace) = &self.pace else { return };
+        let overdue = pace.overdue(now).min(self.load.requests.unwrap_or(u64::MAX));
+        self.unsent = self.claim(overdue as usize) as u64;
+    }
+
+    /// Open loop, at the very end: records what the unsent have waited. Of which
+    /// kind each would have been only its source knows: they are shared among the
+    /// kinds as the replies are.
+    fn charge_unsent(&mut self) {
+        let Some(pace) = self.pace.as_ref().filter(|_| self.unsent > 0) else { return };
+        let now = Instant::now();
+        let answered = self.outcome.answered();
+        let (mut left, mut of) = (self.unsent, answered);
+        let last = self.outcome.kinds.len() - 1;
+        for (index, kind) in self.outcome.kinds.iter_mut().enumerate() {
+            let replies = kind.answered();
+            let share = match index == last || of == 0 {
+                true => left,
+                false => (u128::from(left) * u128::from(replies) / u128::from(of)) as u64,
+            };
+            let record = |wait, count| kind.latency.record(wait, count);
+            pace.waits(share, self.unsent, now, record);
+            kind.unsent = share;
+            left -= share;
+            of -= replies;
+        }
     }
 
     /// Open loop: when to wake though no reply comes.

@@ -364,10 +364,12 @@ fn thin(series: Vec<Sample>) -> Vec<Sample> {
 }
 
 fn file_outcome(result: &mut StepResult, kinds: &[String], outcome: &LoadOutcome) {
-    let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
-    result.seconds = outcome.elapsed.as_secs_f64();
+    let seconds = outcome.elapsed.as_secs_f64();
+    // What failed at once has no rate.
+    let rate = |replies: u64| if seconds > 0.0 { replies as f64 / seconds } else { 0.0 };
+    result.seconds = seconds;
     result.operations = outcome.answered();
-    result.throughput = result.operations as f64 / seconds;
+    result.throughput = rate(result.operations);
     result.sent_bytes = outcome.sent_bytes;
     result.received_bytes = outcome.received_bytes;
     result.failure.clone_from(&outcome.failure);
@@ -381,8 +383,9 @@ fn file_outcome(result: &mut StepResult, kinds: &[String], outcome: &LoadOutcome
         .zip(&outcome.kinds)
         .map(|(name, kind)| KindResult {
             name: name.clone(),
-            throughput: kind.latency.count() as f64 / seconds,
+            throughput: rate(kind.answered()),
             errors: kind.errors,
+            unsent: kind.unsent,
             latency: kind.latency.summary(),
         })
         .collect();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::Report;
 
 const HEADER: &str = "workload,step,kind,target,server,round,connections,pipeline,threads,rate,\
-seconds,operations,throughput,errors,min_us,avg_us,p50_us,p95_us,p99_us,p999_us,max_us,\
+seconds,operations,throughput,errors,unsent,min_us,avg_us,p50_us,p95_us,p99_us,p999_us,max_us,\
 cpu_s,cpu_s_rested,cpu_s_per_million,client_cpu_s,items,bytes_per_item,used_before,used_ended,\
 used_rested,rss_before,rss_ended,rss_rested,failure";
 
@@ -42,12 +42,12 @@ pub fn render(report: &Report) -> String {
                 result.threads.to_string(),
                 shown(result.rate),
                 format!("{:.6}", result.seconds),
-                latency
-                    .count
+                kind.replies()
                     .max(u64::from(result.kinds.is_empty()) * result.operations)
                     .to_string(),
                 format!("{:.2}", kind.throughput),
                 kind.errors.to_string(),
+                kind.unsent.to_string(),
                 format!("{:.3}", latency.min_us),
                 format!("{:.3}", latency.avg_us),
                 format!("{:.3}", latency.p50_us),

@@ -142,8 +142,20 @@ pub struct KindResult {
     pub throughput: f64,
     /// Error replies.
     pub errors: u64,
+    /// With a rate: requests that were due and were not sent before the time was
+    /// over, because no connection was free. Their latencies count from when they
+    /// were due to the end: they waited at least so long.
+    #[serde(default)]
+    pub unsent: u64,
     /// Its latencies.
     pub latency: LatencySummary,
+}
+
+impl KindResult {
+    /// Replies.
+    pub fn replies(&self) -> u64 {
+        self.latency.count - self.unsent.min(self.latency.count)
+    }
 }
 
 /// CPU seconds.
@@ -279,6 +291,14 @@ impl Report {
             let told = result.failure.is_some() && result.failure == result.first_error;
             if let Some(failure) = result.failure.as_ref().filter(|_| !told) {
                 lines.push(format!("{place}: {failure}"));
+            }
+            let unsent: u64 = result.kinds.iter().map(|kind| kind.unsent).sum();
+            if unsent > 0 {
+                let due = result.operations + unsent;
+                lines.push(format!(
+                    "{place}: {unsent} of {due} requests that were due could not be sent in time; \
+                     their latencies are what they had waited at the end"
+                ));
             }
             let errors: u64 = result.kinds.iter().map(|kind| kind.errors).sum();
             if errors > 0 {

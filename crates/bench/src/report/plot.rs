@@ -309,8 +309,8 @@ pub(super) mod tests {
                     kinds: vec![KindResult {
                         name: "set".into(),
                         throughput: 1e5 * speed,
-                        errors: 0,
                         latency: latency.summary(),
+                        ..KindResult::default()
                     }],
                     cpu: Some(Cpu { per_million: Some(2.0 / speed), ..Cpu::default() }),
                     memory: Some(Memory {

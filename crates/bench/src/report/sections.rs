@@ -130,7 +130,7 @@ pub fn steps(report: &Report) -> Section {
                 name,
                 result.target.clone(),
                 result.connections.to_string(),
-                latency.count.to_string(),
+                kind.replies().to_string(),
                 kind.errors.to_string(),
             ];
             let figures = [
