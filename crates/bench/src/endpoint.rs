@@ -300,6 +300,10 @@ fn read_value(stream: &mut impl BufRead, depth: u32) -> io::Result<(Value, bool)
                     ));
                 }
                 payload.truncate(bytes as usize);
+                if kind == b'=' {
+                    // A verbatim string names its format first: `txt:`.
+                    payload.drain(..payload.len().min(4));
+                }
                 if kind == b'!' {
                     Value::Error(String::from_utf8_lossy(&payload).into_owned())
                 } else {
@@ -338,6 +342,7 @@ mod tests {
             list,
             Value::List(vec![Value::Integer(7), Value::Text(b"hi".to_vec()), Value::Nil])
         );
+        assert_eq!(read(b"=9\r\ntxt:hello\r\n").unwrap(), Value::Text(b"hello".to_vec()));
         let map = read(b"%1\r\n+a\r\n,1.5\r\n").unwrap();
         assert_eq!(
             map,
