@@ -23,6 +23,8 @@ use crate::workloads::{Options, TESTS, WORKLOADS, find};
 
 /// Exit code of a run in which something failed; clap's own for wrong flags is 2.
 const FAILED: u8 = 1;
+const MISUSED: u8 = 2;
+const INTERRUPTED: u8 = 130;
 /// The largest value that Redis takes.
 const DATA_BYTES_MAX: usize = 512 << 20;
 
@@ -412,7 +414,11 @@ impl OutputArgs {
         for line in report.troubles() {
             eprintln!("snug: {line}");
         }
-        if failed || report.has_failed() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+        match failed || report.has_failed() {
+            _ if report.interrupted => ExitCode::from(INTERRUPTED),
+            true => ExitCode::from(FAILED),
+            false => ExitCode::SUCCESS,
+        }
     }
 
     /// Whether to keep silent.
@@ -453,10 +459,10 @@ pub fn bench(args: &BenchArgs) -> ExitCode {
     let subject = Subject { name: "server".into(), endpoint, cluster, round: 1 };
     let settings = args.load.settings(args.output.quiet);
     let mut report = Report::begin(command_line());
-    if let Err(error) = run_steps(&args.workload, &steps, &subject, &settings, &mut report)
-        && report.results.is_empty()
-    {
-        return refuse(&*error);
+    let begun = run_steps(&args.workload, &steps, &subject, &settings, &mut report);
+    report.interrupted = interrupt::requested();
+    if let Err(error) = begun {
+        return refuse(&error);
     }
     args.output.deliver(&report, &table::render(&report))
 }
@@ -471,23 +477,27 @@ pub fn flush(endpoint: &Endpoint, cluster: bool) -> Result<(), ControlError> {
 }
 
 /// Runs steps one after the other until one fails or the user wants an end. What
-/// was measured until then is in the report.
+/// was measured until then is in the report; an error means that nothing was.
 pub fn run_steps(
     workload: &str,
     steps: &[Step],
     subject: &Subject,
     settings: &Settings,
     report: &mut Report,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<(), ControlError> {
     for step in steps {
         if interrupt::requested() {
             break;
         }
-        let result = run_step(workload, step, subject, settings).inspect_err(|error| {
-            if !report.results.is_empty() {
-                eprintln!("snug: {} {}: {error}", subject.name, step.name);
+        let result = match run_step(workload, step, subject, settings) {
+            Ok(result) => result,
+            Err(_) if interrupt::requested() => break,
+            Err(error) if report.results.is_empty() => return Err(error),
+            Err(error) => {
+                report.notes.push(format!("{} {}: {error}", subject.name, step.name));
+                break;
             }
-        })?;
+        };
         let failed = result.failure.is_some();
         report.results.push(result);
         if failed {

@@ -56,8 +56,10 @@ use crate::transport::Transport;
 const TURN_BYTES: usize = 256 * 1024;
 /// The longest reply that is kept whole for a source that wants to see it.
 const REPLY_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// A server that owes replies and sends none for so long has hung.
+/// A server that owes replies and sends none for so long has hung; or, once the
+/// user wants an end, is not waited for any longer.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
+const SILENCE_STOPPED_MAX: Duration = Duration::from_secs(1);
 /// How often a thread that waits looks at the clock and the stop flag.
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// Answered bytes that a link over a cluster may keep before it closes the gap.
@@ -479,6 +481,10 @@ impl<'a> Worker<'a> {
                 return Ok(());
             }
             let silent = now.saturating_duration_since(self.last_reply);
+            if stopped && silent > SILENCE_STOPPED_MAX {
+                self.charge_unsent();
+                return Ok(());
+            }
             if silent > SILENCE_MAX && self.owes_replies() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "sent nothing for a minute"));
             }

@@ -239,6 +239,7 @@ pub fn run_step(
     // the user asked for. What was measured until then stands.
     if crate::interrupt::requested() {
         result.failure = None;
+        result.interrupted = true;
     }
     Ok(result)
 }

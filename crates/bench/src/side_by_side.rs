@@ -371,6 +371,7 @@ fn run(args: &CompareArgs) -> Result<Report, Refusal> {
             }
         }
     }
+    report.interrupted = interrupt::requested();
     Ok(report)
 }
 

@@ -7,7 +7,7 @@ use super::Report;
 const HEADER: &str = "workload,step,kind,target,server,round,connections,pipeline,threads,rate,\
 seconds,operations,throughput,errors,unsent,min_us,avg_us,p50_us,p95_us,p99_us,p999_us,max_us,\
 cpu_s,cpu_s_rested,cpu_s_per_million,client_cpu_s,items,bytes_per_item,used_before,used_ended,\
-used_rested,rss_before,rss_ended,rss_rested,failure";
+used_rested,rss_before,rss_ended,rss_rested,failure,interrupted";
 
 /// The report as CSV, with a header line. A report without steps, that of
 /// `snug bench codec`, has the columns of the codec table.
@@ -68,6 +68,7 @@ pub fn render(report: &Report) -> String {
                 reading(|memory| memory.ended.resident),
                 reading(|memory| memory.rested.resident),
                 quoted(result.failure.as_deref().unwrap_or("")),
+                u8::from(result.interrupted).to_string(),
             ];
             let _ = writeln!(text, "{}", cells.join(","));
         }

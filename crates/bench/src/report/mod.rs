@@ -34,6 +34,9 @@ pub struct Report {
     /// What was not measured, and why, beside what the steps say themselves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The user ended it early: steps are missing, or cut short.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// The generator beside redis-benchmark, if that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreement: Vec<crate::agreement::AgreementLine>,
@@ -110,6 +113,12 @@ pub struct StepResult {
     pub first_error: Option<String>,
     /// Why the step ended early.
     pub failure: Option<String>,
+    /// The user ended it early: it has fewer requests or less time than asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// Why the server's memory is not known: its answer to `INFO`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen: Option<String>,
 }
 
 impl StepResult {
@@ -311,6 +320,9 @@ impl Report {
         }
         lines.extend(self.notes.iter().cloned());
         lines.extend(self.codec.iter().flat_map(|codec| codec.failures.iter().cloned()));
+        if self.interrupted {
+            lines.push("interrupted: only what was measured until then is reported".into());
+        }
         lines
     }
 }
@@ -397,6 +409,57 @@ mod tests {
         assert_eq!(back, report);
         assert_eq!(back.troubles(), ["set/P16: 2 of 9 replies were errors, first: OOM"]);
         assert!(back.has_failed());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_said() {
+        let kind = KindResult { unsent: 5, ..KindResult::default() };
+        let result = StepResult {
+            target: "a".into(),
+            step: "set".into(),
+            operations: 15,
+            kinds: vec![kind],
+            unseen: Some("NOPERM".into()),
+            ..StepResult::default()
+        };
+        let report = Report {
+            results: vec![result.clone(), result],
+            interrupted: true,
+            ..Report::default()
+        };
+        let lines = report.troubles();
+        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert!(lines[0].starts_with("a set: 5 of 20 requests that were due could not be sent"));
+        assert_eq!(lines[2], "a: its memory and CPU time are not known: NOPERM");
+        assert!(lines[3].starts_with("interrupted: "));
+        assert!(!report.has_failed());
+    }
+
+    #[test]
+    fn bytes_per_item_are_told_of_many_items_that_take_memory() {
+        let reading = |used| MemoryReading { used, ..MemoryReading::default() };
+        let told = |items, used| {
+            Memory::around(reading(1000), reading(1000), reading(used), items).bytes_per_item
+        };
+        assert_eq!(told(ITEMS_MIN, 1000 + 80 * ITEMS_MIN), Some(80.0));
+        assert_eq!(told(ITEMS_MIN, 999), None, "it shrank");
+        assert_eq!(told(ITEMS_MIN - 1, 2_000_000), None, "too few");
+        assert_eq!(told(0, 2_000_000), None);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_known_before() {
+        let folder = std::env::temp_dir().join(format!("snug-report-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("report.json");
+        check_writable(&file).unwrap();
+        assert!(!file.exists(), "nothing is left of a look");
+        fs::write(&file, "old").unwrap();
+        check_writable(&file).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        assert!(check_writable(&folder).is_err());
+        assert!(check_writable(&folder.join("none/report.json")).is_err());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
