@@ -64,6 +64,11 @@ def test_load_arrives_through_tls(bench, certificates, secure):
         assert f"cmdstat_set:calls={count}," in stats and f"cmdstat_get:calls={count}," in stats
 
 
+def test_the_process_is_seen_through_tls(bench, certificates, secure):
+    report, _ = bench.report("-p", secure.tls_port, "--tls", "--cacert", certificates / "ca.crt", "-n", 5000, "-t", "set")
+    assert report["results"][0]["cpu"]["seconds"] > 0
+
+
 def test_open_loop_through_tls(bench, certificates, secure):
     report, _ = bench.report("-p", secure.tls_port, "--tls", "--cacert", certificates / "ca.crt", "-t", "set", "--rate", 2000, "-n", 600)
     assert report["results"][0]["operations"] == 600
@@ -93,7 +98,7 @@ def test_an_unknown_authority_is_refused(bench, certificates, secure):
 def test_tls_where_there_is_none(bench, certificates, secure):
     trusted = ["--tls", "--cacert", certificates / "ca.crt"]
     line = bench.refusal("-p", secure.port, *trusted)
-    assert line.startswith(f"no TLS with 127.0.0.1:{secure.port}: ")
+    assert line.startswith(f"no TLS with 127.0.0.1:{secure.port}: ") and line.endswith("does it speak TLS on this port?")
     assert bench.refusal("-p", secure.tls_port).startswith((f"lost the connection to 127.0.0.1:{secure.tls_port}", "127.0.0.1"))
 
 

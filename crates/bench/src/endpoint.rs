@@ -3,18 +3,25 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::interrupt;
+use crate::reply::BULK_BYTES_MAX;
 use crate::request::write_request;
 use crate::tls::Tls;
 use crate::transport::Transport;
 
-/// The longest a greeting or a control command may take to begin answering.
+/// The longest a greeting or a control command may take to begin answering; and
+/// once the user wants an end.
 const CONTROL_TIMEOUT: Duration = Duration::from_mins(1);
+const CONTROL_TIMEOUT_STOPPED: Duration = Duration::from_secs(1);
+/// How often a control connection that waits looks whether the user wants an end.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// The longest a server may take for each of its parts of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bounds on what a control connection takes from a server.
-const VALUE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// How deep a control connection takes a server's values.
 const VALUE_DEPTH_MAX: u32 = 16;
 
 /// A server's address and how to enter.
@@ -165,6 +172,9 @@ impl Endpoint {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                 "it hung up: does it speak TLS on this port?".into()
             }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                "no answer in 5 s: does it speak TLS on this port?".into()
+            }
             _ => cause.to_string(),
         }
     }
@@ -173,7 +183,7 @@ impl Endpoint {
     pub fn open(&self) -> Result<Control, ControlError> {
         let stream = self.connect()?;
         let lost = |cause| ControlError::Lost { address: self.address(), cause };
-        stream.set_read_timeout(Some(CONTROL_TIMEOUT)).map_err(lost)?;
+        stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT)).map_err(lost)?;
         stream.set_write_timeout(Some(CONTROL_TIMEOUT)).map_err(lost)?;
         let stream = match &self.tls {
             Some(tls) => tls.connect(&self.host, stream).map_err(|cause| ControlError::Tls {
@@ -182,7 +192,10 @@ impl Endpoint {
             })?,
             None => Transport::Plain(stream),
         };
-        let mut control = Control { address: self.address(), stream: BufReader::new(stream) };
+        let mut stream = Patient { stream, limit: CONTROL_TIMEOUT };
+        stream.stream.socket().set_read_timeout(Some(LOOK_UP)).map_err(lost)?;
+        let mut control =
+            Control { address: self.address(), stream: BufReader::new(stream), lost: false };
         if let Some(password) = &self.password {
             match &self.user {
                 Some(user) => control.greet(&["AUTH", user, password])?,
@@ -195,9 +208,12 @@ impl Endpoint {
         if self.database != 0 {
             control.greet(&["SELECT", &self.database.to_string()])?;
         }
-        // A server that wants a password says so to the first real command.
-        control.greet(&["PING"])?;
-        Ok(control)
+        // A server that wants a password says so to the first real command; whoever
+        // may not even ask this has been let in.
+        match control.greet(&["PING"]) {
+            Err(ControlError::Refused { reply, .. }) if reply.starts_with("NOPERM") => Ok(control),
+            other => other.map(|()| control),
+        }
     }
 }
 
@@ -205,7 +221,38 @@ impl Endpoint {
 #[derive(Debug)]
 pub struct Control {
     address: String,
-    stream: BufReader<Transport<TcpStream>>,
+    stream: BufReader<Patient>,
+    /// An answer did not come, or was not understood: no more is asked.
+    lost: bool,
+}
+
+/// A connection that is read with patience, and with little once the user wants an
+/// end: its socket's own limit is [`LOOK_UP`].
+#[derive(Debug)]
+struct Patient {
+    stream: Transport<TcpStream>,
+    limit: Duration,
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let began = Instant::now();
+        loop {
+            match self.stream.read(into) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            let limit = match interrupt::requested() {
+                true => self.limit.min(CONTROL_TIMEOUT_STOPPED),
+                false => self.limit,
+            };
+            if began.elapsed() >= limit {
+                let what = format!("no answer in {} s", limit.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+        }
+    }
 }
 
 impl Control {
@@ -223,11 +270,21 @@ impl Control {
         let arguments: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut request = Vec::new();
         write_request(&mut request, &arguments);
-        let lost = |cause| ControlError::Lost { address: self.address.clone(), cause };
-        let stream = self.stream.get_mut();
-        stream.write_all(&request).and_then(|()| stream.flush()).map_err(lost)?;
+        // A reply that comes after all would be taken for that of another command.
+        let result = match self.lost {
+            true => Err(io::Error::new(io::ErrorKind::NotConnected, "it was given up")),
+            false => self.exchange(&request),
+        };
+        self.lost = result.is_err();
+        result.map_err(|cause| ControlError::Lost { address: self.address.clone(), cause })
+    }
+
+    fn exchange(&mut self, request: &[u8]) -> io::Result<Value> {
+        let stream = &mut self.stream.get_mut().stream;
+        stream.write_all(request)?;
+        stream.flush()?;
         loop {
-            let (value, push) = read_value(&mut self.stream, 0).map_err(lost)?;
+            let (value, push) = read_value(&mut self.stream, 0)?;
             if !push {
                 return Ok(value);
             }
@@ -243,14 +300,14 @@ impl Control {
     }
 
     /// Waits up to `limit` for replies instead of the usual minute.
-    pub fn set_patience(&mut self, limit: Duration) -> io::Result<()> {
-        self.stream.get_mut().socket().set_read_timeout(Some(limit))
+    pub fn set_patience(&mut self, limit: Duration) {
+        self.stream.get_mut().limit = limit;
     }
 
     /// The connection, for load: nothing may have been read ahead.
     pub fn into_stream(self) -> Transport<TcpStream> {
         debug_assert!(self.stream.buffer().is_empty());
-        self.stream.into_inner()
+        self.stream.into_inner().stream
     }
 }
 
@@ -275,7 +332,7 @@ fn read_value(stream: &mut impl BufRead, depth: u32) -> io::Result<(Value, bool)
             .and_then(|text| text.parse().ok())
             .ok_or_else(|| bad("a length is not a number"))?;
         match u64::try_from(number) {
-            Ok(number) if number <= VALUE_BYTES_MAX => Ok(Some(number)),
+            Ok(number) if number <= BULK_BYTES_MAX => Ok(Some(number)),
             Ok(_) => Err(bad("the reply is too large")),
             Err(_) => Ok(None),
         }

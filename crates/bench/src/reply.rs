@@ -17,6 +17,12 @@ use memchr::memchr;
 /// A header line (type byte, length or short text) longer than this is not RESP.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
 
+/// The longest string that Redis sends, unless told otherwise.
+pub const BULK_BYTES_MAX: u64 = 512 << 20;
+/// Aggregates that begin one inside the other without anything between: deeper is
+/// no server's reply, and might never end.
+const NESTING_MAX: u32 = 64;
+
 /// How one reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
@@ -38,6 +44,8 @@ pub struct ReplyScanner {
     owed: u64,
     /// Payload bytes, with their line end, still to be skipped.
     skip: u64,
+    /// Aggregates that have begun since the last element of another kind.
+    nested: u32,
     /// The reply under way is a push.
     push: bool,
 }
@@ -84,7 +92,8 @@ impl ReplyScanner {
                 b'-' if top => self.element_done(Outcome::Error(text), at, &mut each),
                 b'-' => self.element_done(Outcome::Good, at, &mut each),
                 b'$' | b'=' | b'!' => match length(text)? {
-                    Some(bytes) => self.skip = bytes.checked_add(2).ok_or(Malformed(kind))?,
+                    Some(bytes) if bytes > BULK_BYTES_MAX => return Err(Malformed(kind)),
+                    Some(bytes) => self.skip = bytes + 2,
                     None => self.element_done(Outcome::Good, at, &mut each),
                 },
                 b'*' | b'~' | b'>' => self.open(length(text)?.unwrap_or(0), at, &mut each)?,
@@ -96,6 +105,7 @@ impl ReplyScanner {
                 b'|' => {
                     let pairs = length(text)?.unwrap_or(0);
                     let parts = pairs.checked_mul(2).ok_or(Malformed(kind))?;
+                    self.nest(kind)?;
                     self.owed = self.owed.checked_add(parts).ok_or(Malformed(kind))?;
                 }
                 other => return Err(Malformed(other)),
@@ -110,9 +120,17 @@ impl ReplyScanner {
         at: usize,
         each: &mut impl FnMut(Outcome<'a>, usize),
     ) -> Result<(), Malformed> {
+        self.nest(b'*')?;
+        let nested = self.nested;
         self.owed = self.owed.checked_add(parts).ok_or(Malformed(b'*'))?;
         self.element_done(Outcome::Good, at, each);
+        self.nested = if parts == 0 { 0 } else { nested };
         Ok(())
+    }
+
+    fn nest(&mut self, kind: u8) -> Result<(), Malformed> {
+        self.nested += 1;
+        if self.nested > NESTING_MAX { Err(Malformed(kind)) } else { Ok(()) }
     }
 
     fn element_done<'a>(
@@ -122,6 +140,7 @@ impl ReplyScanner {
         each: &mut impl FnMut(Outcome<'a>, usize),
     ) {
         self.owed -= 1;
+        self.nested = 0;
         if self.owed == 0 && !self.push {
             each(outcome, at);
         }
@@ -234,6 +253,16 @@ mod tests {
     #[test]
     fn an_error_inside_an_array_is_not_the_reply() {
         assert_eq!(scan_in_pieces(b"*1\r\n-ERR no\r\n", &[]), Ok(vec![false]));
+    }
+
+    #[test]
+    fn what_would_never_end_is_refused() {
+        assert_eq!(scan_in_pieces(b"$99999999999\r\n", &[]), Err(Malformed(b'$')));
+        assert_eq!(scan_in_pieces(&b"*1\r\n".repeat(100), &[50]), Err(Malformed(b'*')));
+        assert_eq!(scan_in_pieces(&b"|1\r\n".repeat(100), &[]), Err(Malformed(b'|')));
+        let deep = [b"*1\r\n".repeat(60), b":1\r\n".to_vec()].concat();
+        assert_eq!(scan_in_pieces(&deep.repeat(3), &[]), Ok(vec![false; 3]));
+        assert_eq!(scan_in_pieces(&b"*0\r\n".repeat(100), &[]), Ok(vec![false; 100]));
     }
 
     #[test]

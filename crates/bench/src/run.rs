@@ -6,7 +6,6 @@
 //! that rest, so that packing is never free.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -156,15 +155,24 @@ impl Watched {
         }
     }
 
-    fn memory(&mut self) -> Result<MemoryReading, ControlError> {
+    /// The sum over the nodes; `None` if one does not tell.
+    fn memory(&mut self) -> Result<Option<MemoryReading>, ControlError> {
         let mut sum = MemoryReading::default();
+        if self.unseen().is_some() {
+            return Ok(None);
+        }
         for (control, identity) in &mut self.nodes {
             let one = memory(control, identity.process)?;
             sum.used += one.used;
             sum.resident += one.resident;
             sum.keys += one.keys;
         }
-        Ok(sum)
+        Ok(Some(sum))
+    }
+
+    /// What a node answered that does not let us ask.
+    fn unseen(&self) -> Option<String> {
+        self.nodes.iter().find_map(|(_, identity)| identity.unseen.clone())
     }
 
     fn resident(&self) -> u64 {
@@ -179,6 +187,9 @@ impl Watched {
 
     /// `INFO packing`; over a cluster the sums of what are numbers.
     fn packing(&mut self) -> Result<BTreeMap<String, String>, ControlError> {
+        if self.unseen().is_some() {
+            return Ok(BTreeMap::new());
+        }
         let mut sums = packing(self.first())?;
         for (control, _) in &mut self.nodes[1..] {
             for (name, value) in packing(control)? {
@@ -193,7 +204,7 @@ impl Watched {
 }
 
 struct Reading {
-    memory: MemoryReading,
+    memory: Option<MemoryReading>,
     cpu: Option<Vec<CpuTime>>,
     client: Option<CpuTime>,
 }
@@ -229,6 +240,7 @@ pub fn run_step(
         step: step.name.clone(),
         settings: step.settings.clone(),
         threads: settings.threads,
+        unseen: server.unseen(),
         ..StepResult::default()
     };
     let added = perform(step, subject, settings, &mut server, &mut result)?;
@@ -257,8 +269,7 @@ fn perform(
             let started = Instant::now();
             // Populating hundreds of millions of keys takes minutes.
             let control = server.first();
-            let patience = control.set_patience(Duration::from_hours(1));
-            patience.map_err(|cause| lost(&subject.endpoint, cause))?;
+            control.set_patience(Duration::from_hours(1));
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             control.call(&words)?;
             result.seconds = started.elapsed().as_secs_f64();
@@ -303,10 +314,6 @@ fn perform(
     }
 }
 
-fn lost(endpoint: &Endpoint, cause: io::Error) -> ControlError {
-    ControlError::Lost { address: endpoint.address(), cause }
-}
-
 /// Runs a load on threads of its own and samples the server meanwhile.
 fn observe(
     load: &Load<'_>,
@@ -333,7 +340,7 @@ fn observe(
             next_sample = elapsed + SAMPLE_EVERY;
             if asked.is_none_or(|at| at.elapsed() >= INFO_EVERY) {
                 // A server that died is the load's failure to tell.
-                used = server.memory().map_or(used, |reading| reading.used);
+                used = server.memory().ok().flatten().map_or(used, |reading| reading.used);
                 asked = Some(Instant::now());
             }
             let answered = live.answered.load(Ordering::Relaxed);
@@ -447,11 +454,11 @@ fn wait_for_rest(
     most: Duration,
 ) -> Result<(), ControlError> {
     let started = Instant::now();
-    let mut anchor = server.memory()?.used;
+    let Some(MemoryReading { used: mut anchor, .. }) = server.memory()? else { return Ok(()) };
     let mut since = Instant::now();
     while started.elapsed() < most && !crate::interrupt::requested() {
         std::thread::sleep(Duration::from_millis(100).min(most));
-        let used = server.memory()?.used;
+        let used = server.memory()?.map_or(anchor, |reading| reading.used);
         if (used as f64 - anchor as f64).abs() > anchor as f64 * REST_SHARE {
             anchor = used;
             since = Instant::now();

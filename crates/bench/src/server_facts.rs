@@ -17,6 +17,8 @@ pub struct Identity {
     pub version: String,
     /// Its process, where that is on this machine.
     pub process: Option<Process>,
+    /// Its answer to `INFO`, where it does not let this user ask.
+    pub unseen: Option<String>,
 }
 
 /// Memory at one moment, in bytes.
@@ -42,22 +44,45 @@ fn info(control: &mut Control, section: &str) -> Result<BTreeMap<String, String>
     Ok(fields(&control.call(&["INFO", section])?.text()))
 }
 
-/// Reads who the server is.
+/// Reads who the server is. One that does not give `INFO` can still be driven.
 pub fn identify(control: &mut Control, endpoint: &Endpoint) -> Result<Identity, ControlError> {
-    let facts = info(control, "server")?;
+    let facts = match info(control, "server") {
+        Err(ControlError::Reply { reply, .. }) => {
+            return Ok(Identity { version: "unknown".into(), process: None, unseen: Some(reply) });
+        }
+        other => other?,
+    };
+    let tls_port = match endpoint.tls {
+        Some(_) => tls_port(control)?,
+        None => None,
+    };
     let product = ["snug", "valkey", "dragonfly", "redis"]
         .iter()
         .find_map(|name| facts.get(&format!("{name}_version")).map(|v| format!("{name} {v}")));
     Ok(Identity {
         version: product.unwrap_or_else(|| "unknown".into()),
-        process: local_process(&facts, endpoint),
+        process: local_process(&facts, tls_port, endpoint),
+        unseen: None,
     })
+}
+
+/// The server's port for TLS: `INFO` names only the other, if it has both.
+fn tls_port(control: &mut Control) -> Result<Option<u16>, ControlError> {
+    let answer = control.send(&["CONFIG", "GET", "tls-port"])?;
+    let Value::List(pair) = answer else { return Ok(None) };
+    Ok(pair.last().and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()))
 }
 
 /// The server's process, if it is on this machine: a forwarded port answers on
 /// loopback too, but then the server names another port as its own.
-fn local_process(facts: &BTreeMap<String, String>, endpoint: &Endpoint) -> Option<Process> {
-    if !endpoint.is_local() || facts.get("tcp_port")?.parse() != Ok(endpoint.port) {
+fn local_process(
+    facts: &BTreeMap<String, String>,
+    tls_port: Option<u16>,
+    endpoint: &Endpoint,
+) -> Option<Process> {
+    let is_own = tls_port == Some(endpoint.port)
+        || facts.get("tcp_port").and_then(|port| port.parse().ok()) == Some(endpoint.port);
+    if !endpoint.is_local() || !is_own {
         return None;
     }
     Process::find(facts.get("process_id")?.parse().ok()?)
@@ -109,7 +134,9 @@ mod tests {
     fn a_forwarded_port_is_no_local_process() {
         let own = std::process::id().to_string();
         let facts = fields(&format!("process_id:{own}\r\ntcp_port:6379\r\n"));
-        assert!(local_process(&facts, &Endpoint::local(6379)).is_some());
-        assert!(local_process(&facts, &Endpoint::local(16379)).is_none());
+        assert!(local_process(&facts, None, &Endpoint::local(6379)).is_some());
+        assert!(local_process(&facts, Some(6380), &Endpoint::local(6380)).is_some());
+        assert!(local_process(&facts, Some(6380), &Endpoint::local(16379)).is_none());
+        assert!(local_process(&facts, None, &Endpoint::local(16379)).is_none());
     }
 }

@@ -318,6 +318,14 @@ impl Report {
                 ));
             }
         }
+        for result in &self.results {
+            let Some(unseen) = &result.unseen else { continue };
+            let line =
+                format!("{}: its memory and CPU time are not known: {unseen}", result.target);
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         lines.extend(self.notes.iter().cloned());
         lines.extend(self.codec.iter().flat_map(|codec| codec.failures.iter().cloned()));
         if self.interrupted {
