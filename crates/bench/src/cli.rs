@@ -15,13 +15,14 @@ use crate::endpoint::{ControlError, Endpoint};
 use crate::interrupt;
 use crate::keys::KeyDistribution;
 use crate::payload::Payload;
-use crate::report::{Report, csv, html, table, write_to};
+use crate::report::{Report, check_writable, csv, html, show, table, write_to};
 use crate::run::{Settings, Step, Subject, run_step};
 use crate::suite::SCENARIOS;
 use crate::tls::{Tls, TlsError, TlsOptions};
-use crate::workloads::{Options, TESTS, WORKLOADS, find};
+use crate::workloads::{Options, TESTS, WORKLOADS, WorkloadError, find};
 
-/// Exit code of a run in which something failed; clap's own for wrong flags is 2.
+/// Exit codes of a run in which something failed; that cannot be, as it was asked for
+/// (clap's own for wrong flags); and that the user ended.
 const FAILED: u8 = 1;
 const MISUSED: u8 = 2;
 const INTERRUPTED: u8 = 130;
@@ -88,10 +89,10 @@ enum BenchCommand {
 #[derive(Debug, Args)]
 struct CodecArgs {
     /// Seed of all data
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// Seconds for each way, in and out, of each cell of the codec tables
-    #[arg(long, default_value = "0.01", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value = "0.01", value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     cell_time: Duration,
     /// Where the flights are, and where blobs are written
     #[arg(long, value_name = "DIR", env = "SNUG_BENCH_DATA")]
@@ -107,7 +108,7 @@ struct ServerArgs {
     #[arg(short = 'h', long, default_value = "127.0.0.1")]
     host: String,
     /// Port
-    #[arg(short, long, default_value_t = 6379)]
+    #[arg(short, long, default_value_t = 6379, allow_negative_numbers = true)]
     port: u16,
     /// host:port in one
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, conflicts_with_all = ["host", "port"])]
@@ -129,7 +130,7 @@ pub struct AccessArgs {
     #[arg(long, requires = "password")]
     user: Option<String>,
     /// Logical database
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     dbnum: u32,
     /// Protocol: 2 or 3
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
@@ -162,22 +163,22 @@ pub struct AccessArgs {
 #[command(next_help_heading = "Load")]
 pub struct LoadArgs {
     /// Requests of each step
-    #[arg(short = 'n', long, alias = "ops", value_name = "N", value_parser = count)]
+    #[arg(short = 'n', long, alias = "ops", value_name = "N", value_parser = count, allow_negative_numbers = true)]
     requests: Option<u64>,
-    /// Seconds of each step, instead of requests
-    #[arg(long, alias = "test-time", value_name = "SECONDS", value_parser = seconds)]
+    /// Seconds of each step; with -n, whichever ends first
+    #[arg(long, alias = "test-time", value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     duration: Option<Duration>,
     /// Connections
-    #[arg(short = 'c', long = "clients", value_name = "N", value_parser = at_least_one)]
+    #[arg(short = 'c', long = "clients", value_name = "N", value_parser = at_least_one, allow_negative_numbers = true)]
     connections: Option<usize>,
     /// Requests in flight on each connection; several: one step each
-    #[arg(short = 'P', long, value_name = "N,..", value_delimiter = ',', value_parser = at_least_one)]
+    #[arg(short = 'P', long, value_name = "N,..", value_delimiter = ',', value_parser = at_least_one, allow_negative_numbers = true)]
     pipeline: Vec<usize>,
     /// Payload bytes; several: one step each
-    #[arg(short = 'd', long, value_name = "BYTES,..", value_delimiter = ',', value_parser = bytes)]
+    #[arg(short = 'd', long, value_name = "BYTES,..", value_delimiter = ',', value_parser = bytes, allow_negative_numbers = true)]
     data_size: Vec<usize>,
     /// Keys; several: one step each
-    #[arg(short = 'r', long = "keyspace", value_name = "KEYS,..", value_delimiter = ',', value_parser = count)]
+    #[arg(short = 'r', long = "keyspace", value_name = "KEYS,..", value_delimiter = ',', value_parser = count, allow_negative_numbers = true)]
     keyspace: Vec<u64>,
     /// Tests of set-get
     #[arg(
@@ -195,29 +196,29 @@ pub struct LoadArgs {
     #[arg(long)]
     fill: bool,
     /// Load threads
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one, allow_negative_numbers = true)]
     threads: usize,
     /// Requests a second over all connections: open loop, latency from when a
     /// request was due
-    #[arg(long, alias = "rps", value_name = "PER_SECOND", value_parser = positive)]
+    #[arg(long, alias = "rps", value_name = "PER_SECOND", value_parser = positive, allow_negative_numbers = true)]
     rate: Option<f64>,
     /// How keys are drawn
     #[arg(long, value_enum, default_value = "uniform")]
     key_distribution: KeyDistribution,
     /// Exponent of the Zipf distribution
-    #[arg(long, default_value_t = 0.99, value_parser = positive)]
+    #[arg(long, default_value_t = 0.99, value_parser = positive, allow_negative_numbers = true)]
     zipf_exponent: f64,
     /// What payloads are made of
     #[arg(long, value_enum, default_value = "fixed")]
     payload: Payload,
     /// Share of the workload's full size
-    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    #[arg(long, default_value_t = 1.0, value_parser = positive, allow_negative_numbers = true)]
     scale: f64,
     /// Seed of every random choice
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// The longest to wait for memory to come to rest after a step
-    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, default_value = "10", value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     rest: Duration,
     /// Where real data is kept once fetched
     #[arg(long, value_name = "DIR", env = "SNUG_BENCH_DATA")]
@@ -333,6 +334,9 @@ impl BenchArgs {
 
 impl CodecArgs {
     fn run(&self, parts: &'static [Part]) -> ExitCode {
+        if let Err(code) = self.output.check() {
+            return code;
+        }
         let data = self.data_dir.clone().unwrap_or_else(default_data_dir);
         let flights = data.join("flights.csv");
         let options = codec::Options {
@@ -390,14 +394,28 @@ fn default_data_dir() -> PathBuf {
 }
 
 impl OutputArgs {
-    /// Writes the report where it was asked for, and what went wrong to standard
-    /// error. Returns the exit code.
-    pub fn deliver(&self, report: &Report, shown: &str) -> ExitCode {
-        let to_stdout =
-            [&self.csv, &self.json].into_iter().flatten().any(|path| path.as_os_str() == "-");
-        if !self.quiet && !to_stdout {
-            print!("{shown}");
+    /// How many of the reports are for standard output.
+    fn to_stdout(&self) -> usize {
+        let files = [&self.csv, &self.json, &self.html].into_iter().flatten();
+        files.filter(|path| path.as_os_str() == "-").count()
+    }
+
+    /// Looks whether the reports can be written, before anything is measured. Says
+    /// what is wrong, and returns the exit code.
+    pub fn check(&self) -> Result<(), ExitCode> {
+        if self.to_stdout() > 1 {
+            return Err(misuse(&"only one report can go to standard output"));
         }
+        for path in [&self.csv, &self.json, &self.html].into_iter().flatten() {
+            check_writable(path)
+                .map_err(|error| refuse(&format!("cannot write {}: {error}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the report where it was asked for, the files first, and what went
+    /// wrong to standard error. Returns the exit code.
+    pub fn deliver(&self, report: &Report, shown: &str) -> ExitCode {
         let mut failed = false;
         let files = [
             (&self.csv, csv::render as fn(&Report) -> String),
@@ -410,6 +428,13 @@ impl OutputArgs {
                 eprintln!("snug: cannot write {}: {error}", path.display());
                 failed = true;
             }
+        }
+        if !self.quiet
+            && self.to_stdout() == 0
+            && let Err(error) = show(shown)
+        {
+            eprintln!("snug: cannot write to standard output: {error}");
+            failed = true;
         }
         for line in report.troubles() {
             eprintln!("snug: {line}");
@@ -431,8 +456,10 @@ impl OutputArgs {
 pub fn bench(args: &BenchArgs) -> ExitCode {
     match &args.other {
         Some(BenchCommand::List) => {
-            list();
-            return ExitCode::SUCCESS;
+            return match show(&list()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => refuse(&format!("cannot write to standard output: {error}")),
+            };
         }
         Some(BenchCommand::Codec(codec)) => return codec.run(Part::ALL),
         Some(BenchCommand::CodecStream(codec)) => return codec.run(&[Part::Streams]),
@@ -440,11 +467,14 @@ pub fn bench(args: &BenchArgs) -> ExitCode {
         Some(BenchCommand::DiskBlobs(codec)) => return codec.run(&[Part::Blobs]),
         None => {}
     }
+    if let Err(code) = args.output.check() {
+        return code;
+    }
     interrupt::watch();
     let options = args.load.options();
     let steps = match find(&args.workload).and_then(|workload| (workload.plan)(&options)) {
         Ok(steps) => steps,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse_error(&error),
     };
     let endpoint = match args.endpoint() {
         Ok(endpoint) => endpoint,
@@ -534,7 +564,22 @@ pub fn refuse(error: &dyn std::fmt::Display) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-fn list() {
+/// The same for what was typed and cannot be.
+fn misuse(error: &dyn std::fmt::Display) -> ExitCode {
+    eprintln!("snug: {error}");
+    ExitCode::from(MISUSED)
+}
+
+/// One of the two, by what the error is.
+pub fn refuse_error(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    match error.downcast_ref::<WorkloadError>() {
+        Some(wrong) if wrong.is_misuse() => misuse(wrong),
+        _ => refuse(&error),
+    }
+}
+
+/// What there is to run.
+fn list() -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     for workload in WORKLOADS {
         rows.push(vec![format!("{:<16}  {}", workload.name, workload.summary)]);
@@ -552,7 +597,7 @@ fn list() {
     }
     let tests: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
     rows.push(vec![format!("\ntests of -t: {}", tests.join(", "))]);
-    print!("{}", table::align(&rows, 1));
+    table::align(&rows, 1)
 }
 
 #[cfg(test)]
@@ -581,7 +626,7 @@ mod tests {
 
     #[test]
     fn flags_read_as_redis_benchmarks() {
-        #[derive(clap::Parser)]
+        #[derive(Debug, clap::Parser)]
         struct Program {
             #[command(flatten)]
             bench: BenchArgs,

@@ -119,6 +119,9 @@ fn failed(error: impl Display) -> Refusal {
 
 /// `snug compare`.
 pub fn compare(args: &CompareArgs) -> ExitCode {
+    if let Err(code) = args.output.check() {
+        return code;
+    }
     let report = match reports(&args.targets) {
         Ok(Some((old, new))) => merge_reports(old, new),
         Ok(None) => run(args),

@@ -338,9 +338,34 @@ impl Report {
 /// Writes `text` to a file, or to standard output for `-`.
 pub fn write_to(path: &Path, text: &str) -> io::Result<()> {
     if path.as_os_str() == "-" {
-        return io::stdout().write_all(text.as_bytes());
+        return show(text);
     }
     fs::write(path, text)
+}
+
+/// Writes `text` to standard output. A reader that has seen enough and gone, such
+/// as `head`, is no error.
+pub fn show(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a report can be written there, so that a long run is not for nothing.
+/// Leaves what is there as it is.
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    if path.as_os_str() == "-" {
+        return Ok(());
+    }
+    let new = match fs::metadata(path) {
+        // To open a pipe would be noticed at its other end.
+        Ok(known) if !known.is_file() && !known.is_dir() => return Ok(()),
+        known => known.is_err(),
+    };
+    fs::OpenOptions::new().append(true).create(true).open(path)?;
+    if new { fs::remove_file(path) } else { Ok(()) }
 }
 
 impl Machine {

@@ -86,6 +86,13 @@ pub enum WorkloadError {
     },
 }
 
+impl WorkloadError {
+    /// Whether it lies in what was typed.
+    pub fn is_misuse(&self) -> bool {
+        !matches!(self, Self::Data { .. })
+    }
+}
+
 /// A named workload.
 pub struct Workload {
     /// Its name in WORKLOADS.
