@@ -135,6 +135,9 @@ pub struct AccessArgs {
     /// Protocol: 2 or 3
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=3))]
     resp: u8,
+    /// Protocol 3
+    #[arg(short = '3', conflicts_with = "resp")]
+    resp3: bool,
     /// The server is a cluster: send each request to the node that has its key
     #[arg(long, conflicts_with = "dbnum")]
     pub cluster: bool,
@@ -317,7 +320,7 @@ impl AccessArgs {
             user: self.user.clone(),
             password: self.password.clone(),
             database: self.dbnum,
-            resp: self.resp,
+            resp: if self.resp3 { 3 } else { self.resp },
             tls: if self.tls { Some(Tls::new(&tls)?) } else { None },
             ..Endpoint::local(0)
         })
@@ -644,9 +647,32 @@ mod tests {
         assert_eq!(options.requests, Some(10));
         let listed = <Program as clap::Parser>::try_parse_from(["bench", "list"]).unwrap();
         assert!(matches!(listed.bench.other, Some(BenchCommand::List)));
-        for bad in ["-c 0", "--cacert ca.crt", "--tls --cert c.crt", "-d 1g", "codec-stream -c 1"] {
+        for bad in [
+            "-c 0",
+            "--cacert ca.crt",
+            "--tls --cert c.crt",
+            "-d 1g",
+            "codec-stream -c 1",
+            "-3 --resp 2",
+        ] {
             let words = std::iter::once("bench").chain(bad.split(' '));
             assert!(<Program as clap::Parser>::try_parse_from(words).is_err(), "{bad}");
+        }
+        let endpoint = |words: &str| {
+            let words = std::iter::once("bench").chain(words.split(' '));
+            let parsed = <Program as clap::Parser>::try_parse_from(words).unwrap();
+            parsed.bench.endpoint().unwrap()
+        };
+        assert_eq!((endpoint("-3").resp, endpoint("-q").resp), (3, 2));
+        for (flag, why) in
+            [("-n", "above 0"), ("-c", "above 0"), ("-d", "bytes"), ("-p", "0..=65535")]
+        {
+            let parsed = <Program as clap::Parser>::try_parse_from(["bench", flag, "-5"]);
+            let error = parsed.unwrap_err().to_string();
+            assert!(
+                error.contains("'-5'") && error.contains(why) && !error.contains("tip"),
+                "{error}"
+            );
         }
         assert_eq!((bytes("64"), bytes("1k")), (Ok(64), Ok(1024)));
     }

@@ -82,6 +82,18 @@ impl Template {
         Ok(template)
     }
 
+    /// A request without holes as one line of text, which servers take too.
+    pub fn inline(text: &str, keys: Keys) -> Self {
+        Self {
+            name: text.split(' ').next().unwrap_or("").to_uppercase(),
+            bytes: format!("{text}\r\n").into_bytes(),
+            holes: Vec::new(),
+            keys,
+            payload: Payload::Fixed,
+            sequence: 0,
+        }
+    }
+
     /// The command's name, upper case.
     pub fn name(&self) -> &str {
         &self.name

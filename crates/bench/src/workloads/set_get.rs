@@ -26,6 +26,8 @@ pub const FILL_KEYS_MAX: u64 = 10_000_000;
 /// redis-benchmark's tests: name and template.
 pub const TESTS: &[(&str, &str)] = &[
     ("ping", "PING"),
+    ("ping_inline", "PING"),
+    ("ping_mbulk", "PING"),
     ("set", "SET __key__ __data__"),
     ("get", "GET __key__"),
     ("incr", "INCR counter:__rand_int__"),
@@ -42,8 +44,15 @@ pub const TESTS: &[(&str, &str)] = &[
     ("lrange_300", "LRANGE mylist 0 299"),
     ("lrange_500", "LRANGE mylist 0 499"),
     ("lrange_600", "LRANGE mylist 0 599"),
+    ("mset", MSET),
     ("xadd", "XADD mystream * myfield __data__"),
 ];
+
+/// Ten keys at once, each drawn anew.
+const MSET: &str = "MSET key:__rand_int__ __data__ key:__rand_int__ __data__ \
+key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
+key:__rand_int__ __data__ key:__rand_int__ __data__ key:__rand_int__ __data__ \
+key:__rand_int__ __data__ key:__rand_int__ __data__";
 
 /// A test by its name.
 fn template_of(test: &str) -> Result<&'static str, WorkloadError> {
@@ -141,7 +150,10 @@ fn step(
         ("key-distribution".into(), flag_value(options.keys)),
         ("payload".into(), flag_value(options.payload)),
     ]);
-    let template = Template::parse(template, keys, options.payload, data_bytes, &fixed)?;
+    let template = match test {
+        "ping_inline" if options.command.is_none() => Template::inline(template, keys),
+        _ => Template::parse(template, keys, options.payload, data_bytes, &fixed)?,
+    };
     let connections = options.connections.unwrap_or(CONNECTIONS);
     let source = Arc::new(move |connection| {
         Box::new(TemplateSource::new(&template, seed, connection, connections))
