@@ -3,6 +3,10 @@ counted and is reported in every form."""
 
 import csv
 import io
+import json
+import signal
+import subprocess
+import time
 
 import pytest
 
@@ -46,6 +50,65 @@ def test_a_report_to_standard_output_is_alone_there(bench, redis):
     assert len(list(csv.DictReader(io.StringIO(done.stdout)))) == 2
 
 
+def test_html_to_standard_output_is_alone_there(bench, redis):
+    done = bench.bench(*address(redis), "-n", 500, "--html", "-")
+    assert done.stdout.startswith("<!DOCTYPE html>") and done.stdout.endswith("</html>\n")
+
+
+def test_a_stall_at_the_end_is_charged_to_everyone_who_waited(bench, redis):
+    """The server stands still from some moment until after the last request was
+    due: what was not sent is counted, and its wait is in the latencies."""
+    path = bench.folder / "stalled.json"
+    running = subprocess.Popen(
+        [bench.path, "bench", "-q", "--rest", "0", "-p", str(redis.port), "-t", "get", "--rate", "1000", "--duration", "6", "--json", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with redis.connect() as connection:
+        while b"cmdstat_get" not in connection.call("INFO", "commandstats")[1]:
+            time.sleep(0.01)
+    redis.process.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(8)
+    finally:
+        redis.process.send_signal(signal.SIGCONT)
+    _, stderr = running.communicate(timeout=120)
+    assert running.returncode == 0
+    (result,) = json.loads(path.read_text())["results"]
+    (kind,) = result["kinds"]
+    assert result["operations"] + kind["unsent"] == kind["latency"]["count"] == 6000
+    assert kind["unsent"] > 0 and f"{kind['unsent']} of 6000 requests that were due could not be sent" in stderr
+    # It was stopped after the first request and for 8 seconds: whatever was not sent
+    # by 6 seconds waited for 2 and more.
+    assert kind["latency"]["avg_us"] * 6000 > kind["unsent"] * 2e6
+
+
+def test_more_than_a_server_can_take_is_said(bench, redis):
+    path = bench.folder / "overload.csv"
+    done = bench.bench("-q", *address(redis), "-t", "get", "-c", 1, "--rate", 2_000_000, "--duration", 1, "--csv", path)
+    (row,) = csv.DictReader(path.open())
+    assert int(row["operations"]) + int(row["unsent"]) == 2_000_000 and int(row["unsent"]) > 0
+    assert f"{row['unsent']} of 2000000 requests that were due could not be sent" in done.stderr
+    report, stderr = bench.report(*address(redis), "-t", "get", "-n", 300, "--rate", 1000, "--duration", 60)
+    assert report["results"][0]["operations"] == 300 and stderr == ""
+
+
+def test_bytes_per_item_need_items(bench, redis):
+    report, _ = bench.report(*address(redis), "-t", "set,xadd", "-n", 20000, "-P", 16)
+    of = {r["step"]: r["memory"] for r in report["results"]}
+    assert of["set"]["items"] == 1 and of["set"]["bytes_per_item"] is None
+    assert of["xadd"]["items"] == 20000 and of["xadd"]["bytes_per_item"] > 0
+
+
+def test_names_of_redis_benchmark(bench, redis):
+    report, stderr = bench.report(*address(redis), "-3", "-t", "ping_inline,ping_mbulk,mset", "-n", 200, "-r", 1000, "-d", 8)
+    assert stderr == "" and [r["operations"] for r in report["results"]] == [200] * 3
+    with redis.connect() as connection:
+        assert 500 < connection.call("DBSIZE")[1] <= 1000
+        stats = connection.call("INFO", "commandstats")[1].decode()
+        assert "cmdstat_mset:calls=200," in stats
+
+
 def test_the_same_seed_sends_the_same(bench, redis):
     digests = []
     for seed in (5, 5, 6):
@@ -85,8 +148,6 @@ def test_packing_alone_needs_no_server(bench, part):
     path = bench.folder / "codec.json"
     done = bench.run("bench", part, "--cell-time", "0.001", "--data-dir", bench.folder, "--json", path)
     assert done.stdout.startswith(part) and done.stderr == ""
-    import json
-
     codec = json.loads(path.read_text())["codec"]
     if part == "codec-stream":
         lines = {(l["direction"], l["variant"], l["raw_bytes"] >> 20) for l in codec["streams"]}
