@@ -160,7 +160,6 @@ pub fn compare(args: &CompareArgs) -> ExitCode {
         eprintln!("snug: {line}");
     }
     if interrupt::requested() {
-        eprintln!("snug: interrupted: the report has what was measured until then");
         return ExitCode::from(interrupt::INTERRUPTED);
     }
     if breaches.is_empty() { code } else { ExitCode::from(BROKEN) }

@@ -415,7 +415,7 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         ("PURGE", "Give freed memory back to the system."),
         ("STATS", "Return what the server's memory is used for."),
         (
-            "USAGE <key> [SAMPLES <count>] [RAW]",
+            "USAGE <key> [SAMPLES <count>]",
             "Return the bytes that a key and its value take, or with RAW would take unpacked; exact, whatever <count> is.",
         ),
     ];
