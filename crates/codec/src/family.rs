@@ -33,6 +33,11 @@ const DRIFT_VALUES: u32 = 512;
 /// What phrases must save of what zstd leaves, which packs faster.
 const PHRASES_GAIN_MIN: f32 = 0.05;
 
+/// Training takes so many bytes, a workspace for the most part, ...
+pub const TRAINING_BYTES: usize = 1280 * 1024;
+/// ... and so many times its samples.
+pub const TRAINING_TIMES: usize = 10;
+
 /// What a family is told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FamilyConfig {
@@ -200,17 +205,37 @@ impl Family {
         self.dictionary.as_ref()
     }
 
-    /// The samples to train from, when training is due: there are enough of
-    /// them, and there is no dictionary yet or the one there is has aged.
-    pub fn training_due(&self) -> Option<TrainingJob> {
-        let wanted = self.wants_dictionary();
-        let seen = self.reservoir.offered;
+    /// Whether training is due: there are enough samples, and there is no
+    /// dictionary yet or the one there is has aged.
+    pub fn is_training_due(&self) -> bool {
         let enough = self.reservoir.kept.len() >= self.config.samples_min.max(8)
-            && seen >= 2 * self.rejected_at;
-        (wanted && enough && self.verdict != Verdict::Raw).then(|| TrainingJob {
+            && self.reservoir.offered >= 2 * self.rejected_at;
+        self.wants_dictionary() && enough && self.verdict != Verdict::Raw
+    }
+
+    /// A copy of the samples to train from, when training is due.
+    pub fn training_due(&self) -> Option<TrainingJob> {
+        self.is_training_due().then(|| TrainingJob {
             samples: self.reservoir.kept.clone(),
             gain_min: self.config.gain_min,
         })
+    }
+
+    /// Bytes that training takes at most, the copy of the samples and what comes of
+    /// it included.
+    pub fn training_bytes_max(&self) -> usize {
+        TRAINING_BYTES + TRAINING_TIMES * self.reservoir.bytes
+    }
+
+    /// Bytes of its samples; none where training came to nothing with them.
+    pub fn promising_bytes(&self) -> usize {
+        if self.rejected_at > 0 { 0 } else { self.reservoir.memory_bytes() }
+    }
+
+    /// Lets go of its samples, where there is no room for them. Others are drawn as
+    /// values come.
+    pub fn forget_samples(&mut self) {
+        self.reservoir.restart();
     }
 
     /// Takes a trained dictionary into use, and lets go of its samples; the one
@@ -256,9 +281,7 @@ impl Family {
 
     /// Bytes it holds, its dictionary aside.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.reservoir.bytes
-            + self.reservoir.kept.capacity() * size_of::<Box<[u8]>>()
+        size_of::<Self>() + self.reservoir.memory_bytes()
     }
 }
 
@@ -320,6 +343,10 @@ impl Reservoir {
             self.bytes += raw.len();
             self.kept.push(raw.into());
         }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes + self.kept.capacity() * size_of::<Box<[u8]>>()
     }
 
     /// Forgets: the values have changed.

@@ -119,6 +119,11 @@ fn budget(tenacity: i64) -> Duration {
 }
 
 impl Server {
+    /// Whether the policy lets any key go.
+    pub(crate) fn evicts(&self) -> bool {
+        policy(self).is_some()
+    }
+
     /// Microseconds since the server started.
     pub(crate) fn uptime_us(&self) -> u64 {
         self.started.elapsed().as_micros() as u64
@@ -132,27 +137,33 @@ impl Server {
         if limit == 0 {
             return Room::Enough;
         }
-        if memory::used() <= limit {
+        let for_writes = limit.saturating_sub(self.learning.reserved());
+        if memory::used() <= for_writes {
             if self.exceeded.since_us.load(Relaxed) != 0 {
                 self.exceeded.end(self.uptime_us());
             }
             return Room::Enough;
         }
-        self.evict(store, limit)
+        self.evict(store, limit, for_writes)
     }
 
     #[cold]
-    fn evict(&self, store: &Batch<'_>, limit: usize) -> Room {
+    fn evict(&self, store: &Batch<'_>, limit: usize, for_writes: usize) -> Room {
         if self.pause.writes_paused(store.now()) {
             return Room::Enough;
         }
         let room = match policy(self) {
-            Some(how) => self.evict_by(&how, store, limit),
+            Some(how) => self.evict_by(&how, store, for_writes),
             None => Room::None,
         };
         match room {
-            Room::Enough => self.exceeded.end(self.uptime_us()),
-            Room::Soon | Room::None => self.exceeded.begin(self.uptime_us()),
+            Room::Enough | Room::Soon => self.learning.keys_evicted(),
+            Room::None => self.learning.nothing_evicted(self.uptime_us()),
+        }
+        if room == Room::Enough {
+            self.exceeded.end(self.uptime_us());
+        } else if memory::used() > limit {
+            self.exceeded.begin(self.uptime_us());
         }
         room
     }
@@ -221,6 +232,7 @@ impl Server {
             );
             self.exceeded.wanted.notify_one();
         }
+        self.store.families().limit_samples((limit > 0).then_some(limit));
     }
 }
 

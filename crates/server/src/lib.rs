@@ -25,6 +25,7 @@ mod glob;
 mod large;
 mod latency;
 mod lcs;
+mod learning;
 mod listening;
 mod log;
 mod loops;

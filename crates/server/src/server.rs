@@ -6,6 +6,7 @@ use crate::client::Shared;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::eviction::Exceeded;
+use crate::learning::Learning;
 use crate::listening::Listening;
 use crate::log::Seldom;
 use crate::loops::Loops;
@@ -48,6 +49,7 @@ pub(crate) struct Server {
     pub slices: Arc<Slices>,
     pub workspaces: Workspaces,
     pub exceeded: Exceeded,
+    pub learning: Learning,
     pub timings: Timings,
     /// The token of the admin port's token file, if it was needed.
     pub admin_token: OnceLock<String>,
@@ -111,6 +113,7 @@ impl Server {
             slices: Arc::default(),
             workspaces: Workspaces::new(&config, workers),
             exceeded: Exceeded::default(),
+            learning: Learning::default(),
             timings: Timings::new(workers),
             admin_token: OnceLock::new(),
             peak_memory: AtomicUsize::new(0),

@@ -244,7 +244,7 @@ impl Sweeper {
             let choice = edition.of_stream(&name, stream.memory().raw, params.level);
             (params.codec, params.level) = (choice.codec, choice.level);
             let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
-            if trains && stream.wants_dictionary() {
+            if trains && stream.wants_dictionary() && server.has_room(0) {
                 server.trainer.ask(stream, params, db, &name);
             }
             stream.pack_job(&streams::shape(server))

@@ -1,18 +1,23 @@
 //! The trainer: one thread that trains dictionaries, so that no worker does.
 //! Training takes tens of milliseconds for each megabyte of samples.
+//!
+//! It takes memory too, a few MiB at a time, and waits until `maxmemory` has room for
+//! that ([`crate::learning`]).
 
 use crate::config::Param;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
 use foldhash::HashSet;
 use parking_lot::Mutex;
-use snug_codec::family::TrainingJob;
+use snug_codec::family::TRAINING_TIMES;
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 use snug_store::StringFamily;
 use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use thread_priority::ThreadPriority;
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy,
@@ -22,10 +27,13 @@ use thread_priority::unix::{
 /// Requests that may wait; beyond it, a stream asks again later.
 const WAITING_MAX: usize = 4;
 
+/// How often it looks whether there is room.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
 #[derive(Debug)]
 enum Request {
     Stream { samples: DictionarySamples, params: PackParams, db: usize, key: Vec<u8> },
-    Family { family: Arc<StringFamily>, job: TrainingJob, bytes_max: usize, level: i32 },
+    Family { family: Arc<StringFamily>, bytes_max: usize, level: i32 },
     Relevel { family: Arc<StringFamily>, dictionary: Arc<Dictionary>, level: i32 },
 }
 
@@ -72,10 +80,12 @@ impl Trainer {
             return;
         }
         let bytes_max = server.config.number(Param::PackDictionarySize) as usize;
-        let Some(job) = family.training_due(bytes_max) else { return };
+        if !family.is_training_due(bytes_max) {
+            return;
+        }
         let level = server.config.number(Param::PackLevel) as i32;
         let level = family.level().unwrap_or(level);
-        let request = Request::Family { family: Arc::clone(family), job, bytes_max, level };
+        let request = Request::Family { family: Arc::clone(family), bytes_max, level };
         if self.requests.try_send(request).is_err() {
             family.training_refused();
         }
@@ -93,22 +103,53 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
             tracing::warn!(?error, "the trainer runs at the workers' priority");
         }
         for request in waiting {
+            let Some(bytes) = Weak::upgrade(&server).map(|_| request.bytes_max()) else { return };
+            if !await_room(&server, bytes) {
+                return;
+            }
             let Some(server) = Weak::upgrade(&server) else { return };
             match request {
                 Request::Stream { samples, params, db, key } => {
                     train_stream(&server, samples, params, db, &key);
                 }
-                Request::Family { family, job, bytes_max, level } => {
-                    train_family(&server, &family, &job, bytes_max, level);
+                Request::Family { family, bytes_max, level } => {
+                    train_family(&server, &family, bytes_max, level);
                 }
                 Request::Relevel { family, dictionary, level } => {
                     let made = Dictionary::from_bytes(0, dictionary.bytes(), level).ok();
                     server.store.families().relevel(&family, dictionary.id(), made);
                 }
             }
+            server.training_ends();
         }
     };
     std::thread::Builder::new().name("trainer".into()).spawn(run).map(drop)
+}
+
+impl Request {
+    /// Bytes of memory that it takes at most.
+    fn bytes_max(&self) -> usize {
+        match self {
+            Self::Stream { samples, params, .. } => samples.training_bytes_max(params),
+            Self::Family { family, .. } => family.training_bytes_max(),
+            Self::Relevel { dictionary, .. } => TRAINING_TIMES * dictionary.memory_bytes(),
+        }
+    }
+}
+
+/// Waits until there is room for so many bytes; false if the server ends first.
+fn await_room(server: &Weak<Server>, bytes: usize) -> bool {
+    loop {
+        let Some(server) = Weak::upgrade(server) else { return false };
+        if server.ending.load(Relaxed) {
+            return false;
+        }
+        if server.training_begins(bytes) {
+            return true;
+        }
+        drop(server);
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// Makes this thread one that the kernel takes off the core as soon as another
@@ -122,19 +163,16 @@ fn yield_to_workers() -> Result<(), thread_priority::Error> {
 /// Candidates for a parameter of training that are tried for a family.
 const TRAINING_STEPS: u32 = 4;
 
-fn train_family(
-    server: &Server,
-    family: &StringFamily,
-    job: &TrainingJob,
-    bytes_max: usize,
-    level: i32,
-) {
+fn train_family(server: &Server, family: &StringFamily, bytes_max: usize, level: i32) {
+    let Some(job) = family.training_job() else { return family.training_refused() };
     let mut workspace = Workspace::new(WorkspaceConfig::default());
     let trained = job.run(&mut workspace, bytes_max, level, TRAINING_STEPS);
     let stat = match trained {
         Some(_) => Stat::dictionaries_trained,
         None => Stat::dictionaries_rejected,
     };
+    // Before another is begun, and before the dictionary counts too.
+    drop((job, workspace));
     server.stats.add(stat, 1);
     server.store.families().adopt(family, trained.map(|trained| trained.dictionary));
 }

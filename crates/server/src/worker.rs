@@ -201,6 +201,7 @@ async fn clock(server: Arc<Server>, worker: usize) {
             server.rates.lock().tick(&server.stats);
             server.loops.tick();
             server.peak_memory.fetch_max(snug_store::memory::used(), Relaxed);
+            server.store.families().thin_samples();
             disconnect_idle(&server, now);
             check_soft_limits(&server);
             server.refuse_waiters(worker);

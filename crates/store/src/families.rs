@@ -19,8 +19,10 @@
 //!
 //! Cost: a look-up is a pass over the key and a hash. A family keeps samples
 //! only until it has its dictionary, all of them together at most
-//! `SAMPLES_MAX` bytes.
+//! `SAMPLES_MAX` bytes, and under a limit of memory no more than its share of it
+//! ([`Families::limit_samples`]).
 
+use crate::memory;
 use crate::policy::{Edition, InForce};
 use crate::timing::UnpackTimes;
 use foldhash::HashMap;
@@ -43,6 +45,9 @@ const SAMPLES_MAX: usize = 16 << 20;
 const CLEAR_ONE_IN: usize = 64;
 const CLEAR_UP_TO: [u64; 3] = [1, 4, 16];
 const CLEAR_ENOUGH: usize = FAMILIES_MAX / 8;
+
+/// The share of a limit of memory that samples may take.
+const SAMPLES_ONE_IN: usize = 16;
 
 /// A family is worth a dictionary when it has so many times its size in values.
 const DICTIONARY_WORTH: u64 = 16;
@@ -281,9 +286,7 @@ impl StringFamily {
             return None;
         }
         let verdict = state.family.judge(raw);
-        if choice.codec == Codec::Zstd
-            && families.sample_bytes.load(Ordering::Relaxed) < SAMPLES_MAX
-        {
+        if choice.codec == Codec::Zstd && families.has_room_for_sample(raw.len()) {
             let before = state.family.memory_bytes();
             state.family.sample(raw);
             families.count_samples(before, state.family.memory_bytes());
@@ -337,19 +340,27 @@ impl StringFamily {
         state.not_worth += u64::from(!worth);
     }
 
-    /// A training that is due, for a dictionary of `bytes_max`: to be run where
-    /// it disturbs nobody, and its outcome given to [`Families::adopt`]. Given
-    /// once, until then.
-    pub fn training_due(&self, bytes_max: usize) -> Option<TrainingJob> {
+    /// Whether training is due, for a dictionary of `bytes_max`. Said once, until
+    /// the outcome is given to [`Families::adopt`].
+    pub fn is_training_due(&self, bytes_max: usize) -> bool {
         if bytes_max == 0 || self.asked.load(Ordering::Relaxed) {
-            return None;
+            return false;
         }
         let state = self.state.lock();
-        if state.family.sampled_bytes() < DICTIONARY_WORTH * bytes_max as u64 {
-            return None;
-        }
-        let job = state.family.training_due()?;
-        (!self.asked.swap(true, Ordering::AcqRel)).then_some(job)
+        state.family.sampled_bytes() >= DICTIONARY_WORTH * bytes_max as u64
+            && state.family.is_training_due()
+            && !self.asked.swap(true, Ordering::AcqRel)
+    }
+
+    /// Bytes that the training which is due takes at most.
+    pub fn training_bytes_max(&self) -> usize {
+        self.state.lock().family.training_bytes_max()
+    }
+
+    /// The training that is due: to be run where it disturbs nobody. `None` if the
+    /// samples are there no more.
+    pub fn training_job(&self) -> Option<TrainingJob> {
+        self.state.lock().family.training_due()
     }
 
     /// The level that its values are to be packed at, as the policy said last.
@@ -457,6 +468,9 @@ pub struct Families {
     /// How many values were left to the rest.
     left_to_rest: AtomicUsize,
     sample_bytes: AtomicUsize,
+    /// What they may be, and the memory that may be used for another to be taken.
+    sample_bytes_max: AtomicUsize,
+    sampled_below: AtomicUsize,
     policy: InForce,
     pub(crate) unpack_times: UnpackTimes,
     pub(crate) segment_times: Arc<UnpackTimes>,
@@ -470,6 +484,8 @@ impl Default for Families {
             rest: Arc::new(StringFamily { takes_rest: true, ..StringFamily::new(REST, 0) }),
             left_to_rest: AtomicUsize::new(0),
             sample_bytes: AtomicUsize::new(0),
+            sample_bytes_max: AtomicUsize::new(SAMPLES_MAX),
+            sampled_below: AtomicUsize::new(usize::MAX),
             policy: InForce::default(),
             unpack_times: UnpackTimes::default(),
             segment_times: Arc::default(),
@@ -612,6 +628,54 @@ impl Families {
     fn has_changed(&self, family: &StringFamily) {
         family.changed_at.store(u64::MAX, Ordering::Release);
         family.changed_at.store(self.dictionaries.advance(), Ordering::Release);
+    }
+
+    /// Says what memory may be used: no sample is taken beyond `limit` bytes, and all
+    /// of them are a small share of it. Those that are too many by now are let go of.
+    pub fn limit_samples(&self, limit: Option<usize>) {
+        let max = limit.map_or(SAMPLES_MAX, |limit| SAMPLES_MAX.min(limit / SAMPLES_ONE_IN));
+        self.sampled_below.store(limit.unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.sample_bytes_max.store(max, Ordering::Relaxed);
+        if self.sample_bytes.load(Ordering::Relaxed) > max {
+            self.keep_samples(max);
+        }
+    }
+
+    /// Makes room where samples take all that they may: many families with a few each
+    /// would all wait for more. Those that have most are the first to be complete.
+    pub fn thin_samples(&self) {
+        let max = self.sample_bytes_max.load(Ordering::Relaxed);
+        if self.sample_bytes.load(Ordering::Relaxed) >= max {
+            self.keep_samples(max / 2);
+        }
+    }
+
+    /// Lets go of all samples but those of the families that have most, up to `max`
+    /// bytes.
+    fn keep_samples(&self, max: usize) {
+        let named = self.by_shape.read();
+        let of = |family: &Arc<StringFamily>| {
+            (family.state.lock().family.promising_bytes(), Arc::clone(family))
+        };
+        let mut families: Vec<_> = named.values().chain([&self.rest]).map(of).collect();
+        drop(named);
+        families.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let mut kept = 0;
+        for (bytes, family) in families {
+            kept += bytes;
+            if bytes == 0 || kept > max {
+                let mut state = family.state.lock();
+                let before = state.family.memory_bytes();
+                state.family.forget_samples();
+                self.count_samples(before, state.family.memory_bytes());
+            }
+        }
+    }
+
+    fn has_room_for_sample(&self, len: usize) -> bool {
+        let below = self.sampled_below.load(Ordering::Relaxed);
+        self.sample_bytes.load(Ordering::Relaxed) < self.sample_bytes_max.load(Ordering::Relaxed)
+            && (below == usize::MAX || memory::used() + len <= below)
     }
 
     fn count_samples(&self, before: usize, after: usize) {
@@ -878,6 +942,55 @@ mod tests {
         assert!(family.plan(&families, &noise(), true, 0, zstd).is_some());
         let told = Choice { told: true, ..zstd };
         assert!(family.plan(&families, &noise(), false, 1, told).is_some(), "a rule says so");
-        assert!(family.training_due(1024).is_none());
+        assert!(!family.is_training_due(1024));
+    }
+
+    #[test]
+    fn samples_are_a_small_share_of_a_limit_and_given_back_when_it_is_lowered() {
+        let families = Families::default();
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let text = b"the quick brown fox jumps over the lazy dog ".repeat(20);
+        let fill = || {
+            for n in 0..6400 {
+                let key = ["a:1", "b:1", "c:1", "d:1"][n % 4];
+                families.of(key.as_bytes()).plan(&families, &text, false, 0, zstd);
+            }
+            families.sample_bytes.load(Ordering::Relaxed)
+        };
+        let limit = 4 << 20;
+        families.limit_samples(Some(limit));
+        let share = limit / SAMPLES_ONE_IN;
+        let filled = fill();
+        assert!((share..share + 2 * text.len()).contains(&filled), "{filled}");
+        families.limit_samples(None);
+        let all = fill();
+        assert!(all > 4 * share, "{all}");
+        families.limit_samples(Some(limit));
+        assert!(families.sample_bytes.load(Ordering::Relaxed) <= share);
+        families.limit_samples(None);
+        assert_eq!(fill(), all, "those given back are counted as they are taken again");
+    }
+
+    #[test]
+    fn where_samples_have_little_room_some_families_have_enough() {
+        let families = Families::default();
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let text = b"the quick brown fox jumps over the lazy dog ".repeat(20);
+        families.limit_samples(Some(16 << 20));
+        let keys: Vec<String> = (b'a'..=b'z').map(|c| format!("{}:1", char::from(c))).collect();
+        let due = || keys.iter().any(|key| families.of(key.as_bytes()).is_training_due(16_384));
+        for round in 0..100 {
+            for _ in 0..100 {
+                for key in &keys {
+                    families.of(key.as_bytes()).plan(&families, &text, false, 0, zstd);
+                }
+            }
+            if due() {
+                assert!(round > 2, "there was not enough room at first");
+                return;
+            }
+            families.thin_samples();
+        }
+        panic!("no family has enough samples");
     }
 }

@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use snug_codec::family::{TRAINING_BYTES, TRAINING_TIMES};
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, columns};
 
 use super::block::{Block, Data};
@@ -100,6 +101,13 @@ struct SampleBlock {
 }
 
 impl DictionarySamples {
+    /// Bytes that training for so long a dictionary takes at most, about: the samples
+    /// unpacked, those that are trained on once more, and what it comes to.
+    pub fn training_bytes_max(&self, params: &PackParams) -> usize {
+        let raw: usize = self.blocks.iter().map(|block| block.raw_bytes).sum();
+        TRAINING_BYTES + 3 * raw + TRAINING_TIMES * params.dictionary_bytes
+    }
+
     /// Trains a dictionary and keeps it if it is worth its memory: over all the
     /// stream's blocks, going by those held back, it must save more than it
     /// takes itself. Where it lets long texts be read in parts, it may cost a
