@@ -14,7 +14,8 @@
 //!        | \              100 - 2 * busy
 //!        |  \
 //!        |   \______      pack-cpu-percent, more the shorter memory is
-//!        |          \__   from 80 on falling to a third, at 100
+//!        |          \__   from 80 of what the sweeper leaves on falling to
+//!        |                a third, at 100 of it
 //!        +---------------> busy: percent of the time spent on clients
 //! ```
 //!
@@ -33,16 +34,18 @@ const HARDEST_PERCENT: f64 = 50.0;
 /// No more is granted at once than this time calls for, however long nothing was.
 const GRANTED_FOR_MAX: Duration = Duration::from_millis(2);
 
-/// Clients that take more of a worker's time than this keep it more than busy.
+/// Clients that take more than this of the time that the sweeper leaves them keep a
+/// worker more than busy.
 const SATURATED_FROM: f64 = 0.8;
 
-/// What is left of `pack-cpu-percent` where clients take all of the time.
+/// What is left of `pack-cpu-percent` where they take all of it.
 const SATURATED_PART: f64 = 1.0 / 3.0;
 
-/// The part of the time that packing is granted: `percent` is `pack-cpu-percent`,
-/// the others are from 0 to 1.
-fn share(busy: f64, percent: f64, pressure: f64) -> f64 {
-    let saturated = ((busy - SATURATED_FROM) / (1.0 - SATURATED_FROM)).clamp(0.0, 1.0);
+/// The part of the time that packing is granted, when clients have taken `busy` and the
+/// sweeper `swept` of it: `percent` is `pack-cpu-percent`, the others are from 0 to 1.
+fn share(busy: f64, swept: f64, percent: f64, pressure: f64) -> f64 {
+    let of_rest = busy / (1.0 - swept).max(f64::MIN_POSITIVE);
+    let saturated = ((of_rest - SATURATED_FROM) / (1.0 - SATURATED_FROM)).clamp(0.0, 1.0);
     let while_busy = percent * (1.0 - saturated * (1.0 - SATURATED_PART));
     let least = while_busy.max(pressure * HARDEST_PERCENT);
     (100.0 - 200.0 * busy).clamp(least, 100.0) / 100.0
@@ -86,11 +89,12 @@ impl Allowance {
         let since = self.ticked.elapsed();
         let ran = Handle::current().metrics().worker_total_busy_duration(0);
         let for_clients = ran.saturating_sub(self.ran).saturating_sub(self.swept);
+        let of_time = |part: Duration| part.as_secs_f64() / since.as_secs_f64().max(1e-9);
+        let (busy, swept) = (of_time(for_clients), of_time(self.swept));
         (self.ticked, self.ran, self.swept) = (Instant::now(), ran, Duration::ZERO);
         self.pressure = server.pressure();
-        let busy = for_clients.as_secs_f64() / since.as_secs_f64().max(f64::MIN_POSITIVE);
         let percent = server.config.number(Param::PackCpuPercent) as f64;
-        self.share = share(busy, percent, self.pressure);
+        self.share = share(busy, swept, percent, self.pressure);
         since
     }
 
@@ -127,7 +131,8 @@ mod tests {
 
     #[test]
     fn clients_and_memory_say_what_packing_gets() {
-        let percent = |busy, pressure| (100.0 * share(busy, 10.0, pressure)).round() as i32;
+        let share = |busy, swept, pressure| share(busy, swept, 10.0, pressure);
+        let percent = |busy, pressure| (100.0 * share(busy, 0.0, pressure)).round() as i32;
         assert_eq!(percent(0.0, 0.0), 100);
         assert_eq!(percent(0.3, 0.0), 40);
         assert_eq!(percent(0.5, 0.0), 10);
@@ -138,7 +143,12 @@ mod tests {
         assert_eq!(percent(1.2, 0.0), 3);
         assert_eq!(percent(1.0, 0.5), 25);
         assert_eq!(percent(1.0, 1.0), 50);
+        // What the sweeper takes is not there for clients to take.
+        assert!((share(0.95, 0.05, 0.0) - share(1.0, 0.0, 0.0)).abs() < 1e-9);
+        assert!(share(0.8, 0.05, 0.0) < share(0.8, 0.0, 0.0));
+        // It may have taken all that there was.
+        assert!((share(0.0, 1.0, 0.0) - 1.0).abs() < 1e-9);
         // All of the time may have been asked for.
-        assert_eq!((100.0 * share(0.6, 100.0, 1.0)).round() as i32, 100);
+        assert!((super::share(0.6, 0.1, 100.0, 1.0) - 1.0).abs() < 1e-9);
     }
 }
