@@ -357,6 +357,9 @@ def test_metrics_of_packing(admin):
         labels = {"type": "string", "codec": codec, "level": level, "mime": mime}
         assert admin.value("snug_packing_values_total", **labels) >= 300
         assert admin.value("snug_packing_raw_bytes_total", **labels) > 2 * admin.value("snug_packing_packed_bytes_total", **labels) > 0
+    left = {"type": "string", "codec": "none", "level": "0", "mime": "application"}
+    assert admin.value("snug_packing_values_total", **left) >= 300
+    assert admin.value("snug_packing_raw_bytes_total", **left) == admin.value("snug_packing_packed_bytes_total", **left) >= 300 * len(VALUE)
     assert admin.value("snug_packing_values_total", type="stream", codec="zstd") >= 1
     assert admin.value("snug_packed_bytes", type="string") > 0
     assert admin.value("snug_value_bytes", type="stream") == float(info["raw_bytes_stream"])

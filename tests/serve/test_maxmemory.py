@@ -55,7 +55,8 @@ def test_volatile_policies_evict_only_what_expires(server, policy):
         c.call("CONFIG", "SET", "maxmemory", "0")
         written = len(replies) - len(refused)
         assert written > 5000
-        assert (left(c, "stays", 5000), left(c, "goes", 5000), left(c, "new", written)) == (5000, 0, written)
+        # What is refused need not be all behind what is not: memory comes free in between.
+        assert (left(c, "stays", 5000), left(c, "goes", 5000), left(c, "new", len(replies))) == (5000, 0, written)
         assert int(figures(c, "stats")["evicted_keys"]) == 5000
 
 

@@ -17,9 +17,11 @@ use crate::large::{self, Work};
 use crate::server::{Server, unix_ms};
 use crate::slices;
 use crate::stats::Stat;
+use crate::timings::mime_group;
 use snug_codec::pool::Pool;
 use snug_store::{
     Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, Packer, Ready, Session, StringParams,
+    Type,
 };
 use std::time::{Duration, Instant};
 
@@ -247,6 +249,10 @@ impl Cooler {
         server.timings.of(self.worker).strings.record(took);
         // It is packed in one piece, however long that takes.
         server.slices.took(took.as_nanos() as u64);
+        if ready.is_none() && !candidate.is_packed() && !self.packer.awaits_dictionary() {
+            let raw = self.packer.raw(candidate);
+            server.timings.left_raw(Type::String, mime_group((raw, raw)), raw.len());
+        }
         let installed = ready.is_some_and(|ready| {
             let batch = session.enter(unix_ms());
             let installed = batch.install(candidate, &ready) && !ready.is_raw();

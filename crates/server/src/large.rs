@@ -53,13 +53,16 @@ impl Finished {
         if job.packs() {
             server.timings.of(worker).large.record(took);
         }
+        let is_left = matches!(outcome, LargeOutcome::Left) && job.packs();
         let packed = match &outcome {
             LargeOutcome::Packed(chain, choice) => Some((chain.packed_len(), *choice)),
             LargeOutcome::Raw(_) | LargeOutcome::Left | LargeOutcome::Damaged(_) => None,
         };
         let installed = store.install_large(&job, outcome);
-        if let Some((to, choice)) = packed.filter(|_| installed) {
-            let (group, raw) = (mime_group(job.ends()), job.raw_len());
+        let (group, raw) = (mime_group(job.ends()), job.raw_len());
+        if is_left {
+            server.timings.left_raw(Type::String, group, raw);
+        } else if let Some((to, choice)) = packed.filter(|_| installed) {
             server.timings.packed(Type::String, choice.codec, choice.level, group, raw, to);
         }
         // Its segments may be nobody else's by now.

@@ -272,7 +272,7 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
     };
     scrape.counters(
         "snug_packing_values",
-        "Values and blocks packed since the start.",
+        "Values and blocks packed since the start, those left raw with codec none.",
         each(|o| o.values),
     );
     scrape.counters("snug_packing_raw_bytes", "Their bytes before packing.", each(|o| o.raw_bytes));

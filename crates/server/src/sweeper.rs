@@ -274,9 +274,12 @@ fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: P
     let Some(found) = slot.find_untouched(&key) else { return };
     if slot.with_stream(found, |stream| stream.install(outcome)) == Some(true) {
         server.stats.add(stat, 1);
-        if let Some(packed) = packed_bytes {
-            let (codec, level) = (packing.params.codec, packing.params.level);
-            server.timings.packed(Type::Stream, codec, level, "unknown", raw, packed);
+        let (codec, level) = (packing.params.codec, packing.params.level);
+        match packed_bytes {
+            Some(packed) => {
+                server.timings.packed(Type::Stream, codec, level, "unknown", raw, packed);
+            }
+            None => server.timings.left_raw(Type::Stream, "unknown", raw),
         }
     }
 }

@@ -119,6 +119,11 @@ impl Timings {
         outcome.packed_bytes += packed_bytes as u64;
     }
 
+    /// A value was looked at and left raw: it stands under no codec, as large as before.
+    pub(crate) fn left_raw(&self, kind: Type, group: &'static str, bytes: usize) {
+        self.packed(kind, Codec::None, 0, group, bytes, bytes);
+    }
+
     /// A string was packed inside its entry.
     pub(crate) fn packed_string(&self, raw: &[u8], ready: &Ready) {
         let (codec, level, group) = (ready.codec(), ready.choice().level, mime_group((raw, raw)));
@@ -168,6 +173,9 @@ mod tests {
             (("string", Codec::Lz4, 0, "application"), two),
         ];
         assert_eq!(timings.outcomes(), BTreeMap::from(expected));
+        timings.left_raw(Type::String, "image", 50);
+        let raw = timings.outcomes()[&("string", Codec::None, 0, "image")];
+        assert_eq!(raw, Outcome { values: 1, raw_bytes: 50, packed_bytes: 50 });
         let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
         assert_eq!(mime_group((png, png)), "image");
         assert_eq!(mime_group((b"\0", b"\0")), "unknown");

@@ -198,6 +198,11 @@ impl Candidate {
         &self.key
     }
 
+    /// Whether it is packed already, and is to be packed anew.
+    pub fn is_packed(&self) -> bool {
+        self.is_packed
+    }
+
     /// The codec that was chosen for the form that it has, if it is packed:
     /// phrases are a kind of dictionary, used where zstd was chosen.
     fn codec(&self) -> Option<Codec> {
