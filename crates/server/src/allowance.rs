@@ -3,8 +3,9 @@
 //! Strings and stream blocks draw on one allowance: `pack-cpu-percent` of the time
 //! while clients keep the worker busy, and more as they leave it idle. Half a
 //! worker's time spent on clients is already busy: what is packed in the other half
-//! makes them wait. Where they take all of it, they get more than half of that too:
-//! what waits to be packed takes what it would without packing, and a storm passes.
+//! makes them wait. Where they take all of it, they get nearly all of that too: then
+//! packing could not keep up with a tenth of the time either, what waits takes what it
+//! would without packing, and a storm passes.
 //! How large the share is is decided with each tick of the clock; it is granted as
 //! time passes, so that few clients meet a slice and none a series of them.
 //!
@@ -15,7 +16,7 @@
 //!        |  \
 //!        |   \______      pack-cpu-percent, more the shorter memory is
 //!        |          \__   from 80 of what the sweeper leaves on falling to
-//!        |                a third, at 100 of it
+//!        |                a tenth, at 100 of it
 //!        +---------------> busy: percent of the time spent on clients
 //! ```
 //!
@@ -39,7 +40,7 @@ const GRANTED_FOR_MAX: Duration = Duration::from_millis(2);
 const SATURATED_FROM: f64 = 0.8;
 
 /// What is left of `pack-cpu-percent` where they take all of it.
-const SATURATED_PART: f64 = 1.0 / 3.0;
+const SATURATED_PART: f64 = 0.1;
 
 /// The part of the time that packing is granted, when clients have taken `busy` and the
 /// sweeper `swept` of it: `percent` is `pack-cpu-percent`, the others are from 0 to 1.
@@ -137,10 +138,10 @@ mod tests {
         assert_eq!(percent(0.3, 0.0), 40);
         assert_eq!(percent(0.5, 0.0), 10);
         assert_eq!(percent(0.8, 0.0), 10);
-        assert_eq!(percent(0.9, 0.0), 7);
-        assert_eq!(percent(1.0, 0.0), 3);
+        assert_eq!(percent(0.9, 0.0), 6);
+        assert_eq!(percent(1.0, 0.0), 1);
         // A clock that ran ahead.
-        assert_eq!(percent(1.2, 0.0), 3);
+        assert_eq!(percent(1.2, 0.0), 1);
         assert_eq!(percent(1.0, 0.5), 25);
         assert_eq!(percent(1.0, 1.0), 50);
         // What the sweeper takes is not there for clients to take.

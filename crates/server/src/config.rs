@@ -271,7 +271,7 @@ parameters! {
     PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
     PackMinSaving "pack-min-saving" Kind::Int { min: -100_000, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw; below 0 for tests.";
     PackColdAfter "pack-cold-after" Kind::Int { min: 0, max: 1_000_000_000 }, "5", MUTABLE, "Seconds without access after which a value is cold.";
-    PackCpuPercent "pack-cpu-percent" Kind::Int { min: 1, max: 100 }, "10", MUTABLE, "Percent of each worker's time that packing may take while clients keep it busy; a third of that where they take all of it.";
+    PackCpuPercent "pack-cpu-percent" Kind::Int { min: 1, max: 100 }, "10", MUTABLE, "Percent of each worker's time that packing may take while clients keep it busy; a tenth of that where they take all of it.";
     PackLevel "pack-level" Kind::Int { min: -7, max: 22 }, "1", MUTABLE, "zstd level of packing.";
     PackDictionarySize "pack-dictionary-size" Kind::Memory { min: 0, max: 112_640 }, "16384", MUTABLE, "Size of a trained dictionary, in bytes, of streams of long texts four times that; 0 for none.";
     PackPolicy "pack-policy" Kind::Policy, "{}", MUTABLE, "Which values are packed, and with what: a policy in JSON.";
