@@ -227,9 +227,11 @@ impl Family {
         TRAINING_BYTES + TRAINING_TIMES * self.reservoir.bytes
     }
 
-    /// Bytes of its samples; none where training came to nothing with them.
+    /// Bytes of its samples; none where training came to nothing with them, or its
+    /// values are not worth packing.
     pub fn promising_bytes(&self) -> usize {
-        if self.rejected_at > 0 { 0 } else { self.reservoir.memory_bytes() }
+        let hopeless = self.rejected_at > 0 || self.verdict == Verdict::Raw;
+        if hopeless { 0 } else { self.reservoir.memory_bytes() }
     }
 
     /// Lets go of its samples, where there is no room for them. Others are drawn as

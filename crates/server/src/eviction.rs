@@ -144,25 +144,31 @@ impl Server {
             }
             return Room::Enough;
         }
-        self.evict(store, limit, for_writes)
+        self.evict(store, limit)
     }
 
     #[cold]
-    fn evict(&self, store: &Batch<'_>, limit: usize, for_writes: usize) -> Room {
+    fn evict(&self, store: &Batch<'_>, limit: usize) -> Room {
         if self.pause.writes_paused(store.now()) {
             return Room::Enough;
         }
-        let room = match policy(self) {
+        let reserved = self.learning.reserved_at(self.uptime_us());
+        let for_writes = limit.saturating_sub(reserved);
+        let found = match policy(self) {
+            _ if memory::used() <= for_writes => Room::Enough,
             Some(how) => self.evict_by(&how, store, for_writes),
             None => Room::None,
         };
-        match room {
-            Room::Enough | Room::Soon => self.learning.keys_evicted(),
-            Room::None => self.learning.nothing_evicted(self.uptime_us()),
-        }
-        if room == Room::Enough {
+        let is_kept = memory::used() <= limit;
+        let room = match found {
+            // What is reserved is no reason to begin to refuse writes.
+            Room::None if is_kept && !self.learning.is_refusing() => Room::Enough,
+            found => found,
+        };
+        self.learning.set_refusing(room == Room::None);
+        if is_kept {
             self.exceeded.end(self.uptime_us());
-        } else if memory::used() > limit {
+        } else {
             self.exceeded.begin(self.uptime_us());
         }
         room
@@ -232,6 +238,7 @@ impl Server {
             );
             self.exceeded.wanted.notify_one();
         }
+        self.learning.set_refusing(false);
         self.store.families().limit_samples((limit > 0).then_some(limit));
     }
 }

@@ -2,112 +2,154 @@
 //! dictionary's training takes, a few MiB at a time, count as all memory does, so
 //! under `maxmemory` they have to fit as well.
 //!
+//! A training begins when what it takes at most fits below the limit, or within 1/128
+//! above it. So that writes do not take what comes free before it does, as much is
+//! reserved:
+//!
 //! ```text
-//!  the policy ...          a training begins when what it takes at most ...
-//!  evicts, and finds keys  (at once: keys make room for it)
-//!  evicts nothing, or      fits below the limit, or within 1/128 above it
-//!  finds none
+//!  the policy ...          while it waits ...         while it runs ...
+//!  evicts, and finds keys  commands evict as much     they evict to the limit as ever
+//!  evicts nothing, or      writes are refused, once   so they are
+//!  finds none              some were for want of
+//!                          memory: not for this alone
 //! ```
 //!
-//! Where nothing can be evicted writes take whatever comes free, and a training
-//! would wait for as long as they come. So once a write was refused, what comes free
-//! is left to the training that waits, for [`RESERVED_FOR`] at most, and to the one
-//! that runs until it ends: writes are refused meanwhile, though less than the limit
-//! is used.
+//! Neither lasts longer than [`RESERVED_FOR`]. A training that has waited as long is
+//! given up, to be asked for again when another value is packed; nothing is reserved
+//! for [`PAUSE`] after that.
 
 use crate::config::Param;
 use crate::server::Server;
 use snug_store::memory;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// What the limit may be exceeded by while a dictionary is trained: one in so many of
 /// its bytes. Where the limit is large, training need not wait.
 const BEYOND_ONE_IN: usize = 128;
 
-/// For how long a training that waits for memory keeps writes from taking it.
+/// What of the limit may be reserved: one in so many of its bytes.
+const RESERVED_ONE_IN: usize = 4;
+
+/// For how long a training that waits, and then one that runs, keeps writes from its
+/// memory.
 const RESERVED_FOR: Duration = Duration::from_secs(5);
 
-/// The training that wants memory; there is one at a time.
+/// For how long none does after one was given up.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// How often the trainer looks whether there is room.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What writes know of the training that wants memory; there is one at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Learning {
-    /// Nothing could be evicted when the limit was last found exceeded.
-    refusing: AtomicBool,
-    /// What the training that waits takes, 0 for none, and since when it waits, in
-    /// microseconds since the server started.
-    waiting: AtomicUsize,
-    waiting_since_us: AtomicU64,
-    /// What of the limit writes leave to it, or to the one that runs.
+    /// Bytes of the limit that are not for writes, and until when, in microseconds
+    /// since the server started. Only the trainer says so.
     reserved: AtomicUsize,
+    until_us: AtomicU64,
+    /// Nothing could be evicted when the limit was last found exceeded: writes were
+    /// refused.
+    refusing: AtomicBool,
 }
 
 impl Learning {
-    /// Bytes of the limit that are not for writes.
+    /// Bytes of the limit that are not for writes, perhaps still.
     #[inline]
     pub(crate) fn reserved(&self) -> usize {
         self.reserved.load(Relaxed)
     }
 
-    /// The limit is exceeded and nothing can be evicted: writes are refused.
-    pub(crate) fn nothing_evicted(&self, now_us: u64) {
-        self.refusing.store(true, Relaxed);
-        let bytes = self.waiting.load(Relaxed);
-        if bytes > 0 && self.may_reserve(now_us) {
-            self.reserved.store(bytes, Relaxed);
+    /// The same, now.
+    pub(crate) fn reserved_at(&self, now_us: u64) -> usize {
+        if now_us < self.until_us.load(Relaxed) { self.reserved() } else { 0 }
+    }
+
+    /// Whether writes are refused for want of memory.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.refusing.load(Relaxed)
+    }
+
+    /// Writes were refused for want of memory, or are not any more.
+    pub(crate) fn set_refusing(&self, refusing: bool) {
+        if self.is_refusing() != refusing {
+            self.refusing.store(refusing, Relaxed);
         }
     }
 
-    /// Keys were evicted.
-    pub(crate) fn keys_evicted(&self) {
-        self.refusing.store(false, Relaxed);
-    }
-
-    /// A training waits for so much memory. What writes have left to it is theirs
-    /// again when it has waited for long.
-    fn waits(&self, bytes: usize, now_us: u64) {
-        if self.waiting.swap(bytes, Relaxed) == 0 {
-            self.waiting_since_us.store(now_us, Relaxed);
-        }
-        if !self.may_reserve(now_us) {
-            self.reserved.store(0, Relaxed);
-        }
-    }
-
-    /// It runs, with so much of the limit left to it.
-    fn runs(&self, reserved: usize) {
-        self.waiting.store(0, Relaxed);
-        self.reserved.store(reserved, Relaxed);
-    }
-
-    fn may_reserve(&self, now_us: u64) -> bool {
-        let since = self.waiting_since_us.load(Relaxed);
-        now_us.saturating_sub(since) < RESERVED_FOR.as_micros() as u64
+    fn reserve(&self, bytes: usize, now_us: u64) {
+        self.until_us.store(now_us + RESERVED_FOR.as_micros() as u64, Relaxed);
+        self.reserved.store(bytes, Relaxed);
     }
 }
 
 impl Server {
-    /// Whether a training that takes so many bytes at most may begin now. If so, it
-    /// has, and [`Server::training_ends`] is to be called; if not, it waits, and this
-    /// is to be called again soon.
-    pub(crate) fn training_begins(&self, bytes: usize) -> bool {
-        let evicts = self.evicts() && !self.learning.refusing.load(Relaxed);
-        let begins = evicts || self.has_room(bytes);
-        if begins {
-            self.learning.runs(if evicts { 0 } else { bytes });
-        } else {
-            self.learning.waits(bytes, self.uptime_us());
-        }
-        begins
-    }
-
-    pub(crate) fn training_ends(&self) {
-        self.learning.runs(0);
-    }
-
     /// Whether there is room for so many bytes to learn with.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let limit = self.config.number(Param::MaxMemory) as usize;
         limit == 0 || memory::used() + bytes <= limit + limit / BEYOND_ONE_IN
+    }
+}
+
+/// The trainer's way to the memory for a training.
+#[derive(Debug)]
+pub(crate) struct WayToRoom {
+    server: Weak<Server>,
+    /// Until when nothing is reserved.
+    pause_until: Option<Instant>,
+}
+
+/// A training runs. Its end gives back what is reserved for it.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Arc<Server>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.learning.reserved.store(0, Relaxed);
+    }
+}
+
+impl WayToRoom {
+    pub(crate) fn new(server: Weak<Server>) -> Self {
+        Self { server, pause_until: None }
+    }
+
+    /// Waits until there is room for as many bytes as `wanted` says at each look.
+    /// `Err` if there is none: with the server, or with nothing if that ends.
+    pub(crate) fn wait(
+        &mut self,
+        wanted: impl Fn() -> usize,
+    ) -> Result<Running, Option<Arc<Server>>> {
+        let began = Instant::now();
+        let reserves = self.pause_until.is_none_or(|until| began >= until);
+        loop {
+            let server = Weak::upgrade(&self.server).ok_or(None)?;
+            if server.ending.load(Relaxed) {
+                return Err(None);
+            }
+            let bytes = wanted();
+            let limit = server.config.number(Param::MaxMemory) as usize;
+            let (now_us, reserved) = (server.uptime_us(), bytes.min(limit / RESERVED_ONE_IN));
+            if server.has_room(bytes) {
+                // Keys make room for it as it comes to need it.
+                let evicts = server.evicts() && !server.learning.is_refusing();
+                server.learning.reserve(if evicts { 0 } else { reserved }, now_us);
+                return Ok(Running(server));
+            }
+            if began.elapsed() >= RESERVED_FOR || bytes > limit {
+                server.learning.reserve(0, now_us);
+                if reserves {
+                    self.pause_until = Some(Instant::now() + PAUSE);
+                }
+                return Err(Some(server));
+            }
+            if reserves && server.learning.reserved_at(now_us) != reserved {
+                server.learning.reserve(reserved, now_us);
+            }
+            drop(server);
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 }
 
@@ -116,26 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_free_is_reserved_for_training_once_a_write_was_refused() {
+    fn what_is_reserved_is_for_a_while() {
         let learning = Learning::default();
-        learning.nothing_evicted(1);
-        assert_eq!(learning.reserved(), 0, "nothing is to be learnt");
-        learning.waits(500, 10);
-        assert_eq!(learning.reserved(), 0, "nobody was refused since");
-        learning.nothing_evicted(20);
-        learning.waits(500, 30);
-        assert_eq!(learning.reserved(), 500);
-        let late = 10 + RESERVED_FOR.as_micros() as u64;
-        learning.waits(500, late);
-        learning.nothing_evicted(late);
-        assert_eq!(learning.reserved(), 0, "for too long already");
-        learning.runs(500);
-        learning.nothing_evicted(late);
-        assert_eq!(learning.reserved(), 500, "it is about to take it");
-        learning.runs(0);
-        assert_eq!(learning.reserved(), 0);
-        learning.waits(700, late);
-        learning.nothing_evicted(late);
-        assert_eq!(learning.reserved(), 700, "another one");
+        assert_eq!(learning.reserved_at(0), 0);
+        learning.reserve(500, 10);
+        let until = 10 + RESERVED_FOR.as_micros() as u64;
+        assert_eq!((learning.reserved_at(10), learning.reserved_at(until - 1)), (500, 500));
+        assert_eq!((learning.reserved_at(until), learning.reserved()), (0, 500));
+        learning.reserve(0, until);
+        assert_eq!((learning.reserved_at(until), learning.reserved()), (0, 0));
     }
 }

@@ -5,6 +5,7 @@
 //! that ([`crate::learning`]).
 
 use crate::config::Param;
+use crate::learning::WayToRoom;
 use crate::server::{Server, unix_ms};
 use crate::stats::Stat;
 use foldhash::HashSet;
@@ -14,10 +15,8 @@ use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 use snug_store::StringFamily;
 use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
 use thread_priority::ThreadPriority;
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy,
@@ -26,9 +25,6 @@ use thread_priority::unix::{
 
 /// Requests that may wait; beyond it, a stream asks again later.
 const WAITING_MAX: usize = 4;
-
-/// How often it looks whether there is room.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 enum Request {
@@ -102,25 +98,13 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
         if let Err(error) = yield_to_workers() {
             tracing::warn!(?error, "the trainer runs at the workers' priority");
         }
+        let mut way = WayToRoom::new(server);
         for request in waiting {
-            let Some(bytes) = Weak::upgrade(&server).map(|_| request.bytes_max()) else { return };
-            if !await_room(&server, bytes) {
-                return;
+            match way.wait(|| request.bytes_max()) {
+                Ok(running) => request.run(&running.0),
+                Err(Some(server)) => request.give_up(&server),
+                Err(None) => return,
             }
-            let Some(server) = Weak::upgrade(&server) else { return };
-            match request {
-                Request::Stream { samples, params, db, key } => {
-                    train_stream(&server, samples, params, db, &key);
-                }
-                Request::Family { family, bytes_max, level } => {
-                    train_family(&server, &family, bytes_max, level);
-                }
-                Request::Relevel { family, dictionary, level } => {
-                    let made = Dictionary::from_bytes(0, dictionary.bytes(), level).ok();
-                    server.store.families().relevel(&family, dictionary.id(), made);
-                }
-            }
-            server.training_ends();
         }
     };
     std::thread::Builder::new().name("trainer".into()).spawn(run).map(drop)
@@ -135,20 +119,30 @@ impl Request {
             Self::Relevel { dictionary, .. } => TRAINING_TIMES * dictionary.memory_bytes(),
         }
     }
-}
 
-/// Waits until there is room for so many bytes; false if the server ends first.
-fn await_room(server: &Weak<Server>, bytes: usize) -> bool {
-    loop {
-        let Some(server) = Weak::upgrade(server) else { return false };
-        if server.ending.load(Relaxed) {
-            return false;
+    fn run(self, server: &Arc<Server>) {
+        match self {
+            Self::Stream { samples, params, db, key } => {
+                train_stream(server, samples, params, db, &key);
+            }
+            Self::Family { family, bytes_max, level } => {
+                train_family(server, &family, bytes_max, level);
+            }
+            Self::Relevel { family, dictionary, level } => {
+                let made = Dictionary::from_bytes(0, dictionary.bytes(), level).ok();
+                server.store.families().relevel(&family, dictionary.id(), made);
+            }
         }
-        if server.training_begins(bytes) {
-            return true;
+    }
+
+    /// There was no room for it: it may be asked for again.
+    fn give_up(self, server: &Server) {
+        match self {
+            Self::Stream { db, key, .. } => {
+                server.trainer.asked.lock().remove(&(db, key));
+            }
+            Self::Family { family, .. } | Self::Relevel { family, .. } => family.training_refused(),
         }
-        drop(server);
-        std::thread::sleep(LOOK_EVERY);
     }
 }
 

@@ -662,8 +662,11 @@ impl Families {
         families.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let mut kept = 0;
         for (bytes, family) in families {
-            kept += bytes;
-            if bytes == 0 || kept > max {
+            // What is to be trained from is not taken away any more.
+            let is_asked = family.asked.load(Ordering::Relaxed);
+            if is_asked || bytes > 0 && kept + bytes <= max {
+                kept += bytes;
+            } else {
                 let mut state = family.state.lock();
                 let before = state.family.memory_bytes();
                 state.family.forget_samples();
