@@ -10,8 +10,10 @@
 //! ```
 //!
 //! and keeps watching: when what packing saves falls, it asks for training
-//! anew. It has no clock and no threads: it counts values, and whoever owns it
-//! runs a [`TrainingJob`] where that disturbs nobody.
+//! anew. When it has come to hold so much that a larger dictionary costs little
+//! beside it, its owner may have it [grow](Family::grow): trained once more, from
+//! [`GROWN_TIMES`] the sample. It has no clock and no threads: it counts values, and
+//! whoever owns it runs a [`TrainingJob`] where that disturbs nobody.
 //!
 //! Cost: a value judged from memory costs a counter; one in
 //! [`REVIEW_MIN`]..=[`REVIEW_MAX`] is looked at anew, rarer the longer the
@@ -32,6 +34,13 @@ const DRIFT_VALUES: u32 = 512;
 
 /// What phrases must save of what zstd leaves, which packs faster.
 const PHRASES_GAIN_MIN: f32 = 0.05;
+
+/// The sample of a family that grows may have so many times the values and bytes.
+pub const GROWN_TIMES: usize = 8;
+
+/// What the dictionary from it must save of what the one before leaves, for all
+/// values to be packed anew.
+const GROWN_GAIN_MIN: f32 = 0.02;
 
 /// Training takes so many bytes, a workspace for the most part, ...
 pub const TRAINING_BYTES: usize = 1280 * 1024;
@@ -101,6 +110,19 @@ pub struct FamilyStats {
     pub drifted: u64,
 }
 
+/// How far a family is on its way to a dictionary from more samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Growth {
+    /// Its dictionary, if any, is from few.
+    Young,
+    /// It collects more.
+    Sampling,
+    /// They are being trained from.
+    Training,
+    /// Its dictionary is from many, or as good.
+    Grown,
+}
+
 /// A family of values.
 #[derive(Debug)]
 pub struct Family {
@@ -114,6 +136,7 @@ pub struct Family {
     /// Samples seen when training last failed: wait until there are twice as many.
     rejected_at: u64,
     retrain: bool,
+    growth: Growth,
     drift: Drift,
     mixture: Mixture,
     stats: FamilyStats,
@@ -127,10 +150,11 @@ impl Family {
             verdict: Verdict::Full,
             review_in: 0,
             pause: REVIEW_MIN,
-            reservoir: Reservoir::new(config.samples_max, config.sample_bytes_max, seed),
+            reservoir: Reservoir::new(config, seed),
             dictionary: None,
             rejected_at: 0,
             retrain: false,
+            growth: Growth::Young,
             drift: Drift::default(),
             mixture: Mixture::default(),
             stats: FamilyStats::default(),
@@ -192,7 +216,8 @@ impl Family {
         {
             self.stats.drifted += 1;
             self.retrain = true;
-            self.reservoir.restart();
+            self.growth = Growth::Young;
+            self.reservoir.restart(1);
         }
         let saved = raw_len.saturating_sub(packed_len) as f32;
         let worth = saved >= self.config.saving_min * raw_len as f32;
@@ -205,20 +230,53 @@ impl Family {
         self.dictionary.as_ref()
     }
 
+    /// Has it collect more samples for a dictionary that packs better, if it has
+    /// one from few. Whether it does: once training has come of it, it has grown.
+    pub fn grow(&mut self) -> bool {
+        let may = self.growth == Growth::Young && !self.wants_dictionary();
+        if may {
+            self.growth = Growth::Sampling;
+            self.retrain = true;
+            self.reservoir.restart(GROWN_TIMES);
+        }
+        may
+    }
+
+    /// Whether it collects more samples.
+    pub fn is_growing(&self) -> bool {
+        self.growth == Growth::Sampling
+    }
+
+    /// Whether the training that is due, or goes on, brings its first dictionary, or
+    /// a better one from more samples: what is packed before is packed twice.
+    pub fn awaits_dictionary(&self) -> bool {
+        self.dictionary.is_none() || matches!(self.growth, Growth::Sampling | Growth::Training)
+    }
+
     /// Whether training is due: there are enough samples, and there is no
-    /// dictionary yet or the one there is has aged.
+    /// dictionary yet, or the one there is has aged or is from few.
     pub fn is_training_due(&self) -> bool {
         let enough = self.reservoir.kept.len() >= self.config.samples_min.max(8)
-            && self.reservoir.offered >= 2 * self.rejected_at;
+            && self.reservoir.offered >= 2 * self.rejected_at
+            && (!self.is_growing() || self.reservoir.is_full());
         self.wants_dictionary() && enough && self.verdict != Verdict::Raw
     }
 
-    /// A copy of the samples to train from, when training is due.
-    pub fn training_due(&self) -> Option<TrainingJob> {
-        self.is_training_due().then(|| TrainingJob {
-            samples: self.reservoir.kept.clone(),
-            gain_min: self.config.gain_min,
-        })
+    /// The samples to train from, when training is due: a copy, or of a family that
+    /// grows its own.
+    pub fn training_job(&mut self) -> Option<TrainingJob> {
+        if !self.is_training_due() {
+            return None;
+        }
+        let gain_min = self.config.gain_min;
+        if !self.is_growing() {
+            let samples = self.reservoir.kept.clone();
+            return Some(TrainingJob { samples, gain_min, rival: None });
+        }
+        (self.growth, self.retrain) = (Growth::Training, false);
+        let samples = std::mem::take(&mut self.reservoir.kept);
+        self.reservoir.restart(1);
+        Some(TrainingJob { samples, gain_min, rival: self.dictionary.clone() })
     }
 
     /// Bytes that training takes at most, the copy of the samples and what comes of
@@ -227,17 +285,20 @@ impl Family {
         TRAINING_BYTES + TRAINING_TIMES * self.reservoir.bytes
     }
 
-    /// Bytes of its samples; none where training came to nothing with them, or its
-    /// values are not worth packing.
+    /// Bytes of its samples; none where training came to nothing with them, its
+    /// values are not worth packing, or it has a dictionary and may do with that.
     pub fn promising_bytes(&self) -> usize {
         let hopeless = self.rejected_at > 0 || self.verdict == Verdict::Raw;
-        if hopeless { 0 } else { self.reservoir.memory_bytes() }
+        if hopeless || self.is_growing() { 0 } else { self.reservoir.memory_bytes() }
     }
 
     /// Lets go of its samples, where there is no room for them. Others are drawn as
-    /// values come.
+    /// values come, unless it was growing: it does so no longer.
     pub fn forget_samples(&mut self) {
-        self.reservoir.restart();
+        if self.is_growing() {
+            (self.growth, self.retrain) = (Growth::Young, false);
+        }
+        self.reservoir.restart(1);
     }
 
     /// Takes a trained dictionary into use, and lets go of its samples; the one
@@ -246,7 +307,8 @@ impl Family {
         self.stats.trained += 1;
         self.retrain = false;
         self.rejected_at = 0;
-        self.reservoir.restart();
+        self.growth = self.after_training();
+        self.reservoir.restart(1);
         self.drift = Drift::default();
         self.dictionary.replace(dictionary)
     }
@@ -262,8 +324,16 @@ impl Family {
     /// Takes note that training came to nothing.
     pub fn rejected(&mut self) {
         self.stats.rejected += 1;
-        self.rejected_at = self.reservoir.offered;
-        self.retrain = false;
+        self.growth = self.after_training();
+        if self.growth == Growth::Young {
+            self.rejected_at = self.reservoir.offered;
+            self.retrain = false;
+        }
+    }
+
+    /// How far it is when training has ended.
+    fn after_training(&self) -> Growth {
+        if self.growth == Growth::Training { Growth::Grown } else { Growth::Young }
     }
 
     /// Bytes of all values that its sample was drawn from.
@@ -295,21 +365,23 @@ struct Reservoir {
     bytes: usize,
     offered: u64,
     offered_bytes: u64,
+    /// What it keeps at most, so many times.
     samples_max: usize,
     bytes_max: usize,
+    times: usize,
     random: u64,
 }
 
 impl Reservoir {
-    fn new(samples_max: usize, bytes_max: usize, seed: u64) -> Self {
-        let samples_max = samples_max.max(8);
+    fn new(config: FamilyConfig, seed: u64) -> Self {
         Self {
             kept: Vec::new(),
             bytes: 0,
             offered: 0,
             offered_bytes: 0,
-            samples_max,
-            bytes_max,
+            samples_max: config.samples_max.max(8),
+            bytes_max: config.sample_bytes_max,
+            times: 1,
             random: seed,
         }
     }
@@ -326,9 +398,10 @@ impl Reservoir {
     fn offer(&mut self, raw: &[u8]) {
         self.offered += 1;
         self.offered_bytes += raw.len() as u64;
+        let (samples_max, bytes_max) = (self.times * self.samples_max, self.times * self.bytes_max);
         // A sample longer than its share would crowd out the others.
         let raw = &raw[..raw.len().min(self.bytes_max / 8)];
-        let room = self.kept.len() < self.samples_max && self.bytes + raw.len() <= self.bytes_max;
+        let room = self.kept.len() < samples_max && self.bytes + raw.len() <= bytes_max;
         if room {
             self.bytes += raw.len();
             self.kept.push(raw.into());
@@ -338,7 +411,7 @@ impl Reservoir {
         if at < self.kept.len() {
             self.bytes -= self.kept[at].len();
             self.kept.swap_remove(at);
-            while self.bytes + raw.len() > self.bytes_max {
+            while self.bytes + raw.len() > bytes_max {
                 let Some(other) = self.kept.pop() else { break };
                 self.bytes -= other.len();
             }
@@ -351,10 +424,17 @@ impl Reservoir {
         self.bytes + self.kept.capacity() * size_of::<Box<[u8]>>()
     }
 
-    /// Forgets: the values have changed.
-    fn restart(&mut self) {
+    /// Whether it was offered as much as it keeps.
+    fn is_full(&self) -> bool {
+        self.offered as usize >= self.times * self.samples_max
+            || self.offered_bytes as usize >= self.times * self.bytes_max
+    }
+
+    /// Forgets: the values have changed. From now on it keeps `times` as much as it
+    /// was made for.
+    fn restart(&mut self, times: usize) {
         self.kept = Vec::new();
-        (self.bytes, self.offered, self.offered_bytes) = (0, 0, 0);
+        (self.bytes, self.offered, self.offered_bytes, self.times) = (0, 0, 0, times);
     }
 }
 
@@ -427,6 +507,8 @@ impl Drift {
 pub struct TrainingJob {
     samples: Vec<Box<[u8]>>,
     gain_min: f32,
+    /// The dictionary that there is, where the new one is to be better.
+    rival: Option<Arc<Dictionary>>,
 }
 
 /// What a training brought.
@@ -443,7 +525,7 @@ pub struct Trained {
 impl TrainingJob {
     /// The samples to train from and to try it on.
     pub fn new(samples: Vec<Box<[u8]>>) -> Self {
-        Self { samples, gain_min: FamilyConfig::default().gain_min }
+        Self { samples, gain_min: FamilyConfig::default().gain_min, rival: None }
     }
 
     /// Trains a dictionary of each kind, of at most `bytes_max` bytes for `level`
@@ -495,7 +577,11 @@ impl TrainingJob {
             (zstd, phrases) => zstd.or(phrases)?,
         };
         let without_bytes = packed_len(None)?;
-        let worth = (with_bytes as f32) < without_bytes as f32 * (1.0 - self.gain_min);
+        let mut worth = (with_bytes as f32) < without_bytes as f32 * (1.0 - self.gain_min);
+        if let Some(rival) = &self.rival {
+            let least = packed_len(Some(rival))? as f32 * (1.0 - GROWN_GAIN_MIN);
+            worth &= (with_bytes as f32) < least;
+        }
         worth.then(|| Trained { dictionary: dictionary.with_id(0), with_bytes, without_bytes })
     }
 }
@@ -510,8 +596,13 @@ mod tests {
             .into_bytes()
     }
 
+    fn reservoir(samples_max: usize, sample_bytes_max: usize, seed: u64) -> Reservoir {
+        let config = FamilyConfig { sample_bytes_max, samples_max, ..FamilyConfig::default() };
+        Reservoir::new(config, seed)
+    }
+
     fn random(seed: u64, len: usize) -> Vec<u8> {
-        let mut reservoir = Reservoir::new(8, 8, seed);
+        let mut reservoir = reservoir(8, 8, seed);
         (0..len).map(|_| reservoir.below(256) as u8).collect()
     }
 
@@ -523,10 +614,10 @@ mod tests {
             assert_eq!(family.judge(&session(i)), Verdict::Full);
             family.sample(&session(i));
         }
-        let trained = family.training_due().unwrap().run(&mut ws, 4096, 3, 1).unwrap();
+        let trained = family.training_job().unwrap().run(&mut ws, 4096, 3, 1).unwrap();
         assert!(trained.with_bytes < trained.without_bytes);
         assert!(family.adopt(Arc::new(trained.dictionary.with_id(1))).is_none());
-        assert!(family.training_due().is_none());
+        assert!(family.training_job().is_none());
         for _ in 0..2 * DRIFT_VALUES {
             assert!(family.packed(100, 20));
         }
@@ -535,7 +626,76 @@ mod tests {
         }
         assert_eq!(family.stats().drifted, 1);
         (0..300).for_each(|i| family.sample(&session(i)));
-        assert!(family.training_due().is_some());
+        assert!(family.training_job().is_some());
+    }
+
+    /// A family that has a dictionary from few of `values`, and collects more.
+    fn growing(values: &dyn Fn(u64) -> Vec<u8>, ws: &mut Workspace) -> Family {
+        let mut family = Family::new(FamilyConfig::default(), 1);
+        assert!(!family.grow(), "there is nothing to be better than");
+        (0..300).for_each(|i| family.sample(&values(i)));
+        let trained = family.training_job().unwrap().run(ws, 4096, 3, 1).unwrap();
+        family.adopt(Arc::new(trained.dictionary.with_id(1)));
+        assert!(family.grow() && !family.grow() && family.is_growing());
+        family
+    }
+
+    #[test]
+    fn a_family_grows_once_by_a_dictionary_from_more_samples() {
+        // Half of common words, half of others, which few samples meet often.
+        let text = |i: u64| {
+            let word = |n: u64| {
+                ((i * 61 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32)
+                    % [100, 3000][n as usize % 2]
+            };
+            let words = (0..60).map(|n| format!("{:x} ", (word(n) + 1) * 2_654_435_761));
+            words.collect::<String>().into_bytes()
+        };
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut family = growing(&text, &mut ws);
+        let mut offered = 0;
+        let job = loop {
+            family.sample(&text(offered));
+            offered += 1;
+            if let Some(job) = family.training_job() {
+                break job;
+            }
+        };
+        let samples_max = FamilyConfig::default().samples_max;
+        assert!(job.samples.len() > 4 * samples_max, "{} of {offered}", job.samples.len());
+        assert!(!family.wants_dictionary() && family.reservoir.memory_bytes() == 0);
+        let trained = job.run(&mut ws, 16 * 1024, 3, 1).unwrap();
+        let old = family.adopt(Arc::new(trained.dictionary.with_id(2))).unwrap();
+        assert_eq!((old.id(), family.grow()), (1, false));
+        let packed_len = |dictionary: &Dictionary| {
+            let mut out = Vec::new();
+            let values = 1_000_000..1_000_100;
+            values.for_each(|i| {
+                Workspace::new(WorkspaceConfig::default())
+                    .pack(Codec::Zstd, 3, Some(dictionary), &text(i), &mut out)
+                    .unwrap();
+            });
+            out.len()
+        };
+        assert!(packed_len(family.dictionary().unwrap()) < packed_len(&old) * 9 / 10);
+    }
+
+    #[test]
+    fn a_dictionary_from_more_samples_is_to_be_better_and_given_up_for_want_of_memory() {
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let half = |i: u64| -> Vec<u8> {
+            let text = b"what is the same in each, or nearly: ";
+            text.iter().copied().chain(random(i, 40)).collect()
+        };
+        let mut family = growing(&half, &mut ws);
+        family.forget_samples();
+        assert!(!family.is_growing() && !family.wants_dictionary());
+        assert!(family.grow());
+        (0..5000).for_each(|i| family.sample(&half(i)));
+        let job = family.training_job().unwrap();
+        assert!(job.run(&mut ws, 4096, 3, 1).is_none(), "there is nothing more to learn");
+        family.rejected();
+        assert!(!family.grow() && family.dictionary().is_some());
     }
 
     #[test]
@@ -568,7 +728,7 @@ mod tests {
     #[test]
     fn the_kind_of_dictionary_is_what_the_samples_pack_best_with() {
         let mut ws = Workspace::new(WorkspaceConfig::default());
-        let mut random = Reservoir::new(8, 8, 1);
+        let mut random = reservoir(8, 8, 1);
         let mut text = |_| -> Box<[u8]> {
             let words = ["time", "year", "people", "day", "child", "government", "company"];
             let text: Vec<&str> = (0..40).map(|_| words[random.below(7) as usize]).collect();
@@ -577,7 +737,7 @@ mod tests {
         let texts = (0..400).map(&mut text).collect();
         let trained = TrainingJob::new(texts).run(&mut ws, 4096, 3, 1).unwrap();
         assert_eq!(trained.dictionary.kind(), DictionaryKind::Phrases);
-        let mut random = Reservoir::new(8, 8, 2);
+        let mut random = reservoir(8, 8, 2);
         let mut tokens = |_| -> Box<[u8]> {
             let token = format!("{:016x}{:016x}", random.below(u64::MAX), random.below(u64::MAX));
             format!(r#"{{"id":"{token}","root":"{token}","reply":"{token}"}}"#).into_bytes().into()
@@ -596,7 +756,7 @@ mod tests {
             family.sample(&value);
         }
         assert!(family.stats().looked_at < 20);
-        assert!(family.training_due().is_none());
+        assert!(family.training_job().is_none());
         let samples = (0..100).map(|i| random(i, 512).into()).collect();
         let mut ws = Workspace::new(WorkspaceConfig::default());
         assert!(TrainingJob::new(samples).run(&mut ws, 4096, 3, 1).is_none());
@@ -606,7 +766,7 @@ mod tests {
     fn the_reservoir_is_bounded_and_uniform() {
         let mut firsts = 0;
         for seed in 0..200 {
-            let mut reservoir = Reservoir::new(50, 100_000, seed);
+            let mut reservoir = reservoir(50, 100_000, seed);
             (0..500u32).for_each(|i| reservoir.offer(&i.to_le_bytes()));
             assert_eq!(reservoir.kept.len(), 50);
             let below = |s: &[u8]| s[1] == 0 && s[0] < 250;
@@ -614,7 +774,7 @@ mod tests {
         }
         // 10,000 samples, half of them expected from the first half.
         assert!((4700..5300).contains(&firsts), "{firsts}");
-        let mut small = Reservoir::new(1000, 4096, 1);
+        let mut small = reservoir(1000, 4096, 1);
         for i in 0..5000usize {
             small.offer(&vec![1; i % 900]);
             assert!(small.bytes <= 4096);

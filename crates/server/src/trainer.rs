@@ -12,8 +12,8 @@ use foldhash::HashSet;
 use parking_lot::Mutex;
 use snug_codec::family::TRAINING_TIMES;
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
-use snug_store::StringFamily;
 use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
+use snug_store::{StringFamily, memory};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -101,7 +101,11 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
         let mut way = WayToRoom::new(server);
         for request in waiting {
             match way.wait(|| request.bytes_max()) {
-                Ok(running) => request.run(&running.0),
+                Ok(running) => {
+                    request.run(&running.0);
+                    // It may be long until this thread allocates again.
+                    memory::purge();
+                }
                 Err(Some(server)) => request.give_up(&server),
                 Err(None) => return,
             }
@@ -158,7 +162,8 @@ fn yield_to_workers() -> Result<(), thread_priority::Error> {
 const TRAINING_STEPS: u32 = 4;
 
 fn train_family(server: &Server, family: &StringFamily, bytes_max: usize, level: i32) {
-    let Some(job) = family.training_job() else { return family.training_refused() };
+    let families = server.store.families();
+    let Some(job) = families.training_job(family) else { return family.training_refused() };
     let mut workspace = Workspace::new(WorkspaceConfig::default());
     let trained = job.run(&mut workspace, bytes_max, level, TRAINING_STEPS);
     let stat = match trained {
@@ -168,7 +173,7 @@ fn train_family(server: &Server, family: &StringFamily, bytes_max: usize, level:
     // Before another is begun, and before the dictionary counts too.
     drop((job, workspace));
     server.stats.add(stat, 1);
-    server.store.families().adopt(family, trained.map(|trained| trained.dictionary));
+    families.adopt(family, trained.map(|trained| trained.dictionary));
 }
 
 fn train_stream(

@@ -285,8 +285,8 @@ impl Default for Packer {
 }
 
 impl Packer {
-    /// Whether values stay raw while their family's first dictionary is being trained,
-    /// rather than be packed twice.
+    /// Whether values stay raw while their family's first dictionary, or a better one
+    /// from more samples, is being trained, rather than be packed twice.
     pub fn wait_for_dictionaries(&mut self, wait: bool) {
         self.waits = wait;
     }
@@ -301,8 +301,8 @@ impl Packer {
         self.family.as_ref()
     }
 
-    /// Whether the candidate packed last was left raw until its family's first
-    /// dictionary has been trained.
+    /// Whether the candidate packed last was left raw until a dictionary of its family
+    /// has been trained.
     pub fn awaits_dictionary(&self) -> bool {
         self.awaits
     }

@@ -93,7 +93,7 @@ fn values_wait_for_a_dictionary_that_is_being_trained() {
         worker.passes(2, &batch);
         let family = worker.store.families().of(&name(0));
         assert!(family.is_training_due(4096), "enough samples");
-        let job = family.training_job().expect("due");
+        let job = worker.store.families().training_job(&family).expect("due");
 
         // These do not pack well enough alone, and are not even tried.
         let store = Arc::clone(&worker.store);
@@ -228,7 +228,7 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     assert_eq!(family.shape(), b"user:#:profile");
     assert!(family.is_training_due(4096), "enough samples");
     assert!(!family.is_training_due(4096), "asked for once");
-    let job = family.training_job().expect("due");
+    let job = families.training_job(&family).expect("due");
     let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
     let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
     families.adopt(&family, Some(trained.dictionary));
