@@ -35,7 +35,7 @@ mod search;
 mod train;
 
 use code::{Book, Code};
-use search::{Phrase, Phrases};
+use search::{Phrases, Symbol};
 
 pub(crate) use parse::Scratch;
 pub(crate) use train::train;
@@ -43,8 +43,8 @@ pub(crate) use train::train;
 /// Contexts beside the common one, whose number is 0.
 const CONTEXTS_MAX: usize = 31;
 
-/// Bytes of all phrases together.
-const CONTENT_MAX: usize = 1 << 20;
+/// Bytes of all longer phrases together: the largest dictionary has less.
+const CONTENT_MAX: usize = 500_000;
 
 /// Stands among the symbols of a context for: a common code follows.
 const COMMON: u16 = u16::MAX;
@@ -65,7 +65,7 @@ pub(crate) struct PhraseTable {
     /// that a common one follows is an empty phrase, behind which the context is
     /// the common one.
     books: Box<[Book]>,
-    symbols: Box<[Phrase]>,
+    symbols: Box<[Symbol]>,
 }
 
 /// The lengths of codes, four bits each, 0 for none: context by context, so that

@@ -23,7 +23,7 @@
 
 use super::code::{BITS_MAX, Book, Code};
 use super::parse::WORTH_BITS;
-use super::search::{COPY, PHRASE_LEN_MAX, Phrase};
+use super::search::{COPY, PHRASE_LEN_MAX, Symbol};
 use super::{PhraseTable, Scratch};
 use crate::varint;
 
@@ -179,7 +179,7 @@ impl PhraseTable {
 
     /// The code at the front of `bits`, how long it is and what it stands for.
     #[inline(always)]
-    fn first(&self, context: usize, find: impl Find, bits: u64) -> Option<(u32, Phrase)> {
+    fn first(&self, context: usize, find: impl Find, bits: u64) -> Option<(u32, Symbol)> {
         let (len, place) = find(self.books.get(context)?, bits);
         Some((len, *self.symbols.get(place)?))
     }
@@ -273,10 +273,10 @@ impl Lane<'_> {
 
     /// Goes on behind a code of `len` bits, and behind its phrase.
     #[inline(always)]
-    fn go_on(&mut self, len: u32, phrase: Phrase) -> Option<()> {
+    fn go_on(&mut self, len: u32, phrase: Symbol) -> Option<()> {
         self.to = std::mem::take(&mut self.to).split_at_mut_checked(phrase.len())?.1;
         self.at += len as usize;
-        self.context = usize::from(phrase.context);
+        self.context = phrase.context();
         Some(())
     }
 }

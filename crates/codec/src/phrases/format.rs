@@ -17,7 +17,7 @@
 //! Cost: for each phrase a look at each context.
 
 use super::code::{Canonical, Code};
-use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrase, Phrases, SINGLES};
+use super::search::{PHRASE_LEN_MAX, PHRASES_MAX, Phrases, SINGLES, Symbol};
 use super::{COMMON, CONTENT_MAX, CONTEXTS_MAX, Coded, Lengths, PhraseTable};
 use crate::varint;
 
@@ -71,8 +71,8 @@ impl PhraseTable {
                 }
             }
             symbols.extend(canonical.order.iter().map(|&at| match list.symbols[usize::from(at)] {
-                COMMON => Phrase::EMPTY,
-                id => phrases.get(id),
+                COMMON => Symbol::EMPTY,
+                id => Symbol::new(phrases.get(id)),
             }));
             books.push(canonical.book);
             by_context.push(canonical.codes.into_iter());

@@ -17,6 +17,8 @@
 //! Cost: 16 bytes and its own for each phrase, 2 for each pair of bytes of the
 //! classes that phrases begin with, of which texts have some tens.
 
+use super::{CONTENT_MAX, CONTEXTS_MAX};
+
 /// The longest phrase, in bytes.
 pub(super) const PHRASE_LEN_MAX: usize = 255;
 
@@ -33,16 +35,52 @@ pub(super) const COPY: usize = 16;
 pub(super) struct Phrase {
     start: u32,
     len: u8,
-    /// The context of what follows it.
-    pub(super) context: u8,
+    context: u8,
     /// The longest other phrase that it begins with; of a single byte, itself.
     pub(super) parent: u16,
 }
 
-impl Phrase {
-    /// No bytes, and the common context behind them.
-    pub(super) const EMPTY: Self = Self { start: 0, len: 0, context: 0, parent: 0 };
+/// What unpacking needs of a phrase, in four bytes, so that those of many are in the
+/// nearest caches.
+///
+/// ```text
+///  [context: 5 bits][length: 8][start: 19]
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Symbol(u32);
 
+const START_BITS: u32 = 19;
+const LEN_BITS: u32 = 8;
+const _: () = assert!(SINGLES + CONTENT_MAX <= 1 << START_BITS && PHRASE_LEN_MAX < 1 << LEN_BITS);
+const _: () = assert!(CONTEXTS_MAX < 1 << (u32::BITS - START_BITS - LEN_BITS));
+
+impl Symbol {
+    /// No bytes, and the common context behind them.
+    pub(super) const EMPTY: Self = Self(0);
+
+    pub(super) fn new(phrase: Phrase) -> Self {
+        let behind = u32::from(phrase.context) << LEN_BITS | u32::from(phrase.len);
+        Self(behind << START_BITS | phrase.start)
+    }
+
+    #[inline(always)]
+    fn start(self) -> usize {
+        (self.0 & ((1 << START_BITS) - 1)) as usize
+    }
+
+    #[inline(always)]
+    pub(super) fn len(self) -> usize {
+        usize::from((self.0 >> START_BITS) as u8)
+    }
+
+    /// The context of what follows it.
+    #[inline(always)]
+    pub(super) fn context(self) -> usize {
+        (self.0 >> (START_BITS + LEN_BITS)) as usize
+    }
+}
+
+impl Phrase {
     #[inline]
     pub(super) fn len(self) -> usize {
         usize::from(self.len)
@@ -139,33 +177,30 @@ impl Phrases {
 
     #[inline]
     pub(super) fn bytes_of(&self, id: u16) -> &[u8] {
-        self.bytes(self.get(id))
+        let phrase = self.get(id);
+        &self.bytes[phrase.start as usize..][..phrase.len()]
     }
 
     /// The bytes of a phrase of at most [`COPY`], and what comes behind them.
     #[inline(always)]
-    pub(super) fn padded(&self, phrase: Phrase) -> Option<&[u8; COPY]> {
-        let start = phrase.start as usize;
+    pub(super) fn padded(&self, phrase: Symbol) -> Option<&[u8; COPY]> {
+        let start = phrase.start();
         self.bytes.get(start..start + COPY)?.first_chunk()
     }
 
     /// Writes a phrase at the front of `to`, and perhaps some bytes behind it;
     /// `None` if there is no room for it.
     #[inline(always)]
-    pub(super) fn copy(&self, phrase: Phrase, to: &mut [u8]) -> Option<()> {
+    pub(super) fn copy(&self, phrase: Symbol, to: &mut [u8]) -> Option<()> {
         if phrase.len() <= COPY
             && let Some(to) = to.first_chunk_mut()
         {
             *to = *self.padded(phrase)?;
             return Some(());
         }
-        to.get_mut(..phrase.len())?.copy_from_slice(self.bytes(phrase));
+        let from = self.bytes.get(phrase.start()..)?.get(..phrase.len())?;
+        to.get_mut(..phrase.len())?.copy_from_slice(from);
         Some(())
-    }
-
-    #[inline]
-    fn bytes(&self, phrase: Phrase) -> &[u8] {
-        &self.bytes[phrase.start as usize..][..phrase.len()]
     }
 
     /// The longest phrase that `text`, which is not empty, begins with.
