@@ -323,12 +323,13 @@ impl Cell {
         std::ptr::with_exposed_provenance_mut(((self.0.get() & ADDRESS_MASK) << 3) as usize)
     }
 
-    /// Brings the entry closer: as much of it as a small one has.
+    /// Brings the entry closer: as much of it as a small one has. Of a packed one more,
+    /// for it is read from several places at once.
     #[inline]
     pub(crate) fn prefetch(&self) {
         const CACHE_LINE: usize = 64;
-        prefetch(self.entry());
-        prefetch(self.entry().wrapping_add(CACHE_LINE));
+        let lines = if self.kind().is_packed_bytes() { 5 } else { 2 };
+        (0..lines).for_each(|line| prefetch(self.entry().wrapping_add(line * CACHE_LINE)));
     }
 
     #[inline]

@@ -67,7 +67,14 @@ impl Table {
         let tag = key.tag();
         let first = self.lower_bound(tag);
         let same = self.cells[first..].iter().take_while(|cell| cell.tag() == tag);
-        same.enumerate().find(|(_, cell)| cell.key() == key.bytes).map(|(i, _)| first + i)
+        let is_it = |cell: &Cell| {
+            // Its lines arrive together, not one after the other as they are needed.
+            if cell.kind().is_packed_bytes() {
+                cell.prefetch();
+            }
+            cell.key() == key.bytes
+        };
+        same.enumerate().find(|(_, cell)| is_it(cell)).map(|(i, _)| first + i)
     }
 
     /// Where a lookup of `key` will begin to read.
