@@ -16,7 +16,7 @@
 //!        |  \
 //!        |   \______      pack-cpu-percent, more the shorter memory is
 //!        |          \__   from 80 of what the sweeper leaves on falling to
-//!        |                a tenth, at 100 of it
+//!        |                a tenth, at 95 of it: all of it is never measured
 //!        +---------------> busy: percent of the time spent on clients
 //! ```
 //!
@@ -39,6 +39,10 @@ const GRANTED_FOR_MAX: Duration = Duration::from_millis(2);
 /// worker more than busy.
 const SATURATED_FROM: f64 = 0.8;
 
+/// From here on they count as taking all of it: between two events there is always a
+/// moment that is not theirs.
+const SATURATED_AT: f64 = 0.95;
+
 /// What is left of `pack-cpu-percent` where they take all of it.
 const SATURATED_PART: f64 = 0.1;
 
@@ -46,7 +50,8 @@ const SATURATED_PART: f64 = 0.1;
 /// sweeper `swept` of it: `percent` is `pack-cpu-percent`, the others are from 0 to 1.
 fn share(busy: f64, swept: f64, percent: f64, pressure: f64) -> f64 {
     let of_rest = busy / (1.0 - swept).max(f64::MIN_POSITIVE);
-    let saturated = ((of_rest - SATURATED_FROM) / (1.0 - SATURATED_FROM)).clamp(0.0, 1.0);
+    let beyond = (of_rest - SATURATED_FROM) / (SATURATED_AT - SATURATED_FROM);
+    let saturated = beyond.clamp(0.0, 1.0);
     let while_busy = percent * (1.0 - saturated * (1.0 - SATURATED_PART));
     let least = while_busy.max(pressure * HARDEST_PERCENT);
     (100.0 - 200.0 * busy).clamp(least, 100.0) / 100.0
@@ -138,7 +143,8 @@ mod tests {
         assert_eq!(percent(0.3, 0.0), 40);
         assert_eq!(percent(0.5, 0.0), 10);
         assert_eq!(percent(0.8, 0.0), 10);
-        assert_eq!(percent(0.9, 0.0), 6);
+        assert_eq!(percent(0.875, 0.0), 6);
+        assert_eq!(percent(0.95, 0.0), 1);
         assert_eq!(percent(1.0, 0.0), 1);
         // A clock that ran ahead.
         assert_eq!(percent(1.2, 0.0), 1);
