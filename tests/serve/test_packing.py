@@ -180,6 +180,35 @@ def test_idle_time_grows_until_the_key_is_read(server):
         assert c.call("OBJECT", "IDLETIME", "k") == (":", 0)
 
 
+@pytest.mark.parametrize("server", [["--pack-cold-after", "1"]], indirect=True)
+def test_what_packing_frees_is_given_back(server):
+    """No page stays for a packed value that took the place of one of its raw ones."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("etaoinshrdlu", k=rng.randrange(2, 9))) for _ in range(3000)]
+    text = " ".join(rng.choices(words, k=1 << 18))
+
+    def value():
+        length = min(max(int(rng.lognormvariate(6.9, 0.7)), 250), 8000)
+        begin = rng.randrange(len(text) - length)
+        return text[begin : begin + length]
+
+    def figures():
+        info = server.info()
+        return int(info["used_memory"]), int(info["used_memory_rss"])
+
+    count = 80_000
+    with server.connect() as c:
+        before = figures()
+        for begin in range(0, count, 1000):
+            c.pipeline([("SET", f"doc:{n}", value()) for n in range(begin, begin + 1000)])
+        raw, _ = figures()
+        until(lambda: server.info()["values_packed_string"] == str(count), "not all of them were packed")
+        c.call("MEMORY", "PURGE")
+        used, resident = (now - then for now, then in zip(figures(), before, strict=True))
+        assert used < (raw - before[0]) * 0.6
+        assert resident < 1.4 * used
+
+
 @pytest.mark.parametrize("server", [[*AT_ONCE, "--pack-min-saving", "-100"]], indirect=True)
 def test_what_waits_and_how_long_it_takes_is_told(server):
     with server.connect() as c:

@@ -28,7 +28,7 @@
 #![allow(clippy::cast_ptr_alignment, clippy::verbose_bit_mask)]
 
 use crate::large::PackedChain;
-use crate::memory::{prefetch, usable};
+use crate::memory::{alloc_packed, prefetch, usable};
 use crate::types::stream::Stream;
 use snug_codec::Segments;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
@@ -262,7 +262,7 @@ impl Cell {
         // SAFETY: the layout is not empty (a length takes a byte), and every
         // write below stays within the sizes summed above.
         let entry = unsafe {
-            let start = alloc(layout);
+            let start = if kind.is_packed_bytes() { alloc_packed(layout) } else { alloc(layout) };
             let Some(entry) = NonNull::new(start) else { handle_alloc_error(layout) };
             let mut at = start;
             if let Some(expiry) = expiry {

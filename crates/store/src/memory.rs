@@ -13,11 +13,17 @@
 //!  8 16 24 32 40 48 56 64 | 80 96 112 128 | 160 192 224 256 | 320 ...
 //! ```
 //!
+//! What is packed has a heap of its own (`alloc_packed`).
+//!
 //! Cost: two additions to a counter that only this thread writes, under 1 ns.
 #![allow(unsafe_code)]
 
 use crate::sharded::Sharded;
 use std::alloc::{GlobalAlloc, Layout};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libmimalloc_sys::mi_heap_t;
 
 /// mimalloc, counting. Declare it in the binary:
 ///
@@ -36,20 +42,56 @@ pub fn used() -> usize {
     USED.sum(0).max(0) as usize
 }
 
+/// The heap of what is packed; null before [`tune`].
+static PACKED: AtomicPtr<mi_heap_t> = AtomicPtr::new(null_mut());
+
 /// Has freed memory go back to the operating system soon, rather than after a
 /// second of allocating: what a sealed block or a grown table leaves behind
-/// would else be resident. To be called once, at the start.
+/// would else be resident. And makes the heap of what is packed. To be called once,
+/// at the start.
 pub fn tune() {
     const PURGE_DELAY: i32 = 15; // mi_option_purge_delay, in milliseconds
     // SAFETY: sets a number.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 10) }
+    let any = Box::new(1u8);
+    // SAFETY: looks at an address, whosever it is; and no preconditions.
+    unsafe {
+        // Another allocator could not free what comes from this one's heaps.
+        if libmimalloc_sys::mi_is_in_heap_region(std::ptr::from_ref(&*any).cast()) {
+            PACKED.store(libmimalloc_sys::mi_heap_new(), Ordering::Release);
+        }
+    }
+}
+
+/// Allocates for what is packed, in pages that have nothing else: as values are packed
+/// their own pages come free, and could not be given back if some of their blocks had
+/// been taken again. A million documents, packed: 1.2 bytes resident for each in use,
+/// with one heap for all 1.6. Null if there is no memory. Freed as everything else is.
+///
+/// # Safety
+/// The layout is of a size above 0, and an alignment of at most 8.
+pub(crate) unsafe fn alloc_packed(layout: Layout) -> *mut u8 {
+    let heap = PACKED.load(Ordering::Acquire);
+    if heap.is_null() {
+        // SAFETY: as here.
+        return unsafe { std::alloc::alloc(layout) };
+    }
+    USED.add(0, counted(layout) as i64);
+    // SAFETY: a heap that lasts as long as the process.
+    unsafe { libmimalloc_sys::mi_heap_malloc(heap, layout.size()).cast() }
 }
 
 /// Gives freed memory back to the operating system where that is possible:
 /// all that this thread has freed.
 pub fn purge() {
-    // SAFETY: no preconditions.
-    unsafe { libmimalloc_sys::mi_collect(true) }
+    let packed = PACKED.load(Ordering::Acquire);
+    // SAFETY: no preconditions; a heap that lasts as long as the process.
+    unsafe {
+        libmimalloc_sys::mi_collect(true);
+        if !packed.is_null() {
+            libmimalloc_sys::mi_heap_collect(packed, true);
+        }
+    }
 }
 
 /// Asks the processor to bring the cache line at `at` closer; a hint, and
