@@ -16,7 +16,8 @@
 //!
 //! Neither lasts longer than [`RESERVED_FOR`]. A training that has waited as long is
 //! given up, to be asked for again when another value is packed; nothing is reserved
-//! for [`PAUSE`] after that.
+//! for [`PAUSE`] after that. A training that only betters what there is keeps nobody
+//! waiting: it begins at once, where there is room for two, or not at all.
 
 use crate::config::Param;
 use crate::server::Server;
@@ -115,14 +116,16 @@ impl WayToRoom {
         Self { server, pause_until: None }
     }
 
-    /// Waits until there is room for as many bytes as `wanted` says at each look.
-    /// `Err` if there is none: with the server, or with nothing if that ends.
+    /// Waits until there is room for as many bytes as `wanted` says at each look, but
+    /// not if it `may_fail`. `Err` if there is none: with the server, or with nothing if
+    /// that ends.
     pub(crate) fn wait(
         &mut self,
+        may_fail: bool,
         wanted: impl Fn() -> usize,
     ) -> Result<Running, Option<Arc<Server>>> {
         let began = Instant::now();
-        let reserves = self.pause_until.is_none_or(|until| began >= until);
+        let reserves = !may_fail && self.pause_until.is_none_or(|until| began >= until);
         loop {
             let server = Weak::upgrade(&self.server).ok_or(None)?;
             if server.ending.load(Relaxed) {
@@ -131,6 +134,9 @@ impl WayToRoom {
             let bytes = wanted();
             let limit = server.config.number(Param::MaxMemory) as usize;
             let (now_us, reserved) = (server.uptime_us(), bytes.min(limit / RESERVED_ONE_IN));
+            if may_fail && !server.has_room(2 * bytes) {
+                return Err(Some(server));
+            }
             if server.has_room(bytes) {
                 // Keys make room for it as it comes to need it.
                 let evicts = server.evicts() && !server.learning.is_refusing();

@@ -100,7 +100,7 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
         }
         let mut way = WayToRoom::new(server);
         for request in waiting {
-            match way.wait(|| request.bytes_max()) {
+            match way.wait(request.may_fail(), || request.bytes_max()) {
                 Ok(running) => {
                     request.run(&running.0);
                     // It may be long until this thread allocates again.
@@ -124,6 +124,11 @@ impl Request {
         }
     }
 
+    /// Whether what it brings can be done without.
+    fn may_fail(&self) -> bool {
+        matches!(self, Self::Family { family, .. } if family.is_growing())
+    }
+
     fn run(self, server: &Arc<Server>) {
         match self {
             Self::Stream { samples, params, db, key } => {
@@ -145,7 +150,10 @@ impl Request {
             Self::Stream { db, key, .. } => {
                 server.trainer.asked.lock().remove(&(db, key));
             }
-            Self::Family { family, .. } | Self::Relevel { family, .. } => family.training_refused(),
+            Self::Family { family, .. } | Self::Relevel { family, .. } => {
+                server.store.families().stop_growing(&family);
+                family.training_refused();
+            }
         }
     }
 }

@@ -31,7 +31,10 @@ use crate::policy::{Edition, InForce};
 use crate::timing::UnpackTimes;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
-use snug_codec::family::{Family, FamilyConfig, FamilyStats, GROWN_TIMES, TrainingJob, Verdict};
+use snug_codec::family::{
+    Family, FamilyConfig, FamilyStats, GROWN_TIMES, TRAINING_BYTES, TRAINING_TIMES, TrainingJob,
+    Verdict,
+};
 use snug_codec::policy::{Choice, Policy};
 use snug_codec::{Codec, Dictionary, DictionaryKind, DictionarySource, Registry, RegistryStats};
 use std::sync::Arc;
@@ -373,6 +376,11 @@ impl StringFamily {
             && !self.asked.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether the training which is due only betters its dictionary.
+    pub fn is_growing(&self) -> bool {
+        self.state.lock().family.is_growing()
+    }
+
     /// Bytes that the training which is due takes at most.
     pub fn training_bytes_max(&self) -> usize {
         self.state.lock().family.training_bytes_max()
@@ -631,6 +639,7 @@ impl Families {
         let room = GROWN_ROOM * GROWN_TIMES * FamilyConfig::default().sample_bytes_max;
         if self.dictionaries.registry.references(id) * mean >= GROWN_BYTES
             && self.sample_bytes_max.load(Ordering::Relaxed) >= room
+            && self.has_room_to_grow()
             && self.growing.begin(id)
             && !state.family.grow()
         {
@@ -639,12 +648,28 @@ impl Families {
         state.growing = 0;
     }
 
+    /// Whether memory is left for samples, and for two trainings from them.
+    fn has_room_to_grow(&self) -> bool {
+        let samples = GROWN_TIMES * FamilyConfig::default().sample_bytes_max;
+        let taken = samples + 2 * (TRAINING_BYTES + TRAINING_TIMES * samples);
+        let below = self.sampled_below.load(Ordering::Relaxed);
+        below == usize::MAX || memory::used() + taken <= below
+    }
+
     /// Lets go of a family's samples, and of its place if it was growing.
     fn forget_samples(&self, state: &mut State) {
         let before = state.family.memory_bytes();
         self.end_growing(state);
         state.family.forget_samples();
         self.count_samples(before, state.family.memory_bytes());
+    }
+
+    /// There is no room for a family to grow, if it was about to: it may try again.
+    pub fn stop_growing(&self, family: &StringFamily) {
+        let mut state = family.state.lock();
+        if state.family.is_growing() {
+            self.forget_samples(&mut state);
+        }
     }
 
     fn end_growing(&self, state: &State) {
@@ -1117,7 +1142,11 @@ mod tests {
         assert_eq!((due()[2], families.growing.begin(9)), (false, true));
         families.growing.end(9);
         offer(b"c:1", 100);
-        assert!(more.state.lock().family.is_growing());
+        assert!(more.is_growing());
+        families.stop_growing(&more);
+        assert!(!more.is_growing());
+        offer(b"c:1", 100);
+        assert!(more.is_growing(), "it may try again");
         families.limit_samples(Some(64 << 20));
         families.keep_samples(1 << 20);
         assert!(families.growing.begin(9), "given back");
