@@ -202,9 +202,9 @@ impl Family {
         }
     }
 
-    /// Whether it has no dictionary yet, or one that has aged.
+    /// Whether it has no dictionary yet, or one that has aged or is from few samples.
     pub fn wants_dictionary(&self) -> bool {
-        self.dictionary.is_none() || self.retrain
+        self.dictionary.is_none() || self.retrain || self.is_growing()
     }
 
     /// Takes note of a value packed: whether it is worth keeping packed.
@@ -215,9 +215,11 @@ impl Family {
         if self.drift.note(raw_len, packed_len, self.config.drift_max) && self.dictionary.is_some()
         {
             self.stats.drifted += 1;
-            self.retrain = true;
-            self.growth = Growth::Young;
-            self.reservoir.restart(1);
+            // One that grows collects anew, and gets a dictionary anyway.
+            if !self.is_growing() {
+                (self.growth, self.retrain) = (Growth::Young, true);
+            }
+            self.restart_sample();
         }
         let saved = raw_len.saturating_sub(packed_len) as f32;
         let worth = saved >= self.config.saving_min * raw_len as f32;
@@ -236,8 +238,7 @@ impl Family {
         let may = self.growth == Growth::Young && !self.wants_dictionary();
         if may {
             self.growth = Growth::Sampling;
-            self.retrain = true;
-            self.reservoir.restart(GROWN_TIMES);
+            self.restart_sample();
         }
         may
     }
@@ -273,9 +274,9 @@ impl Family {
             let samples = self.reservoir.kept.clone();
             return Some(TrainingJob { samples, gain_min, rival: None });
         }
-        (self.growth, self.retrain) = (Growth::Training, false);
+        self.growth = Growth::Training;
         let samples = std::mem::take(&mut self.reservoir.kept);
-        self.reservoir.restart(1);
+        self.restart_sample();
         Some(TrainingJob { samples, gain_min, rival: self.dictionary.clone() })
     }
 
@@ -296,9 +297,13 @@ impl Family {
     /// values come, unless it was growing: it does so no longer.
     pub fn forget_samples(&mut self) {
         if self.is_growing() {
-            (self.growth, self.retrain) = (Growth::Young, false);
+            self.growth = Growth::Young;
         }
-        self.reservoir.restart(1);
+        self.restart_sample();
+    }
+
+    fn restart_sample(&mut self) {
+        self.reservoir.restart(if self.is_growing() { GROWN_TIMES } else { 1 });
     }
 
     /// Takes a trained dictionary into use, and lets go of its samples; the one
@@ -308,7 +313,7 @@ impl Family {
         self.retrain = false;
         self.rejected_at = 0;
         self.growth = self.after_training();
-        self.reservoir.restart(1);
+        self.restart_sample();
         self.drift = Drift::default();
         self.dictionary.replace(dictionary)
     }
@@ -688,6 +693,9 @@ mod tests {
             text.iter().copied().chain(random(i, 40)).collect()
         };
         let mut family = growing(&half, &mut ws);
+        (0..2 * DRIFT_VALUES).for_each(|_| assert!(family.packed(100, 20)));
+        (0..DRIFT_VALUES).for_each(|_| assert!(!family.packed(100, 80)));
+        assert!(family.stats().drifted == 1 && family.is_growing(), "it collects anew");
         family.forget_samples();
         assert!(!family.is_growing() && !family.wants_dictionary());
         assert!(family.grow());

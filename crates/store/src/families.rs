@@ -310,9 +310,7 @@ impl StringFamily {
             families.grow(&mut state);
         }
         if choice.codec == Codec::Zstd && families.has_room_for_sample(raw.len()) {
-            let before = state.family.memory_bytes();
-            state.family.sample(raw);
-            families.count_samples(before, state.family.memory_bytes());
+            families.counted(&mut state.family, |family| family.sample(raw));
         }
         if !forced {
             if verdict == Verdict::Raw && !choice.told {
@@ -604,10 +602,9 @@ impl Families {
     /// Empties a family that is let go of: whoever still holds it would sample into
     /// nothing.
     fn empty(&self, state: &mut State) {
-        let before = state.family.memory_bytes();
         self.end_growing(state);
-        state.family = Family::new(FamilyConfig::default(), 0);
-        self.count_samples(before, state.family.memory_bytes());
+        let none = Family::new(FamilyConfig::default(), 0);
+        self.counted(&mut state.family, |family| *family = none);
     }
 
     /// What the family is called that the values of a key belong to, or will when one
@@ -623,11 +620,7 @@ impl Families {
     /// The training of a family that is due: to be run where it disturbs nobody.
     /// `None` if the samples are there no more.
     pub fn training_job(&self, family: &StringFamily) -> Option<TrainingJob> {
-        let mut state = family.state.lock();
-        let before = state.family.memory_bytes();
-        let job = state.family.training_job();
-        self.count_samples(before, state.family.memory_bytes());
-        job
+        self.counted(&mut family.state.lock().family, Family::training_job)
     }
 
     /// Has a family collect more samples, if it holds enough for that and no other
@@ -636,9 +629,7 @@ impl Families {
         let Some(dictionary) = state.family.dictionary() else { return };
         let (stats, id) = (state.family.stats(), dictionary.id());
         let mean = stats.raw_bytes / stats.packed.max(1);
-        let room = GROWN_ROOM * GROWN_TIMES * FamilyConfig::default().sample_bytes_max;
         if self.dictionaries.registry.references(id) * mean >= GROWN_BYTES
-            && self.sample_bytes_max.load(Ordering::Relaxed) >= room
             && self.has_room_to_grow()
             && self.growing.begin(id)
             && !state.family.grow()
@@ -648,20 +639,20 @@ impl Families {
         state.growing = 0;
     }
 
-    /// Whether memory is left for samples, and for two trainings from them.
+    /// Whether samples may be so many, and memory is left for them and for two
+    /// trainings from them.
     fn has_room_to_grow(&self) -> bool {
         let samples = GROWN_TIMES * FamilyConfig::default().sample_bytes_max;
         let taken = samples + 2 * (TRAINING_BYTES + TRAINING_TIMES * samples);
         let below = self.sampled_below.load(Ordering::Relaxed);
-        below == usize::MAX || memory::used() + taken <= below
+        self.sample_bytes_max.load(Ordering::Relaxed) >= GROWN_ROOM * samples
+            && (below == usize::MAX || memory::used() + taken <= below)
     }
 
     /// Lets go of a family's samples, and of its place if it was growing.
     fn forget_samples(&self, state: &mut State) {
-        let before = state.family.memory_bytes();
         self.end_growing(state);
-        state.family.forget_samples();
-        self.count_samples(before, state.family.memory_bytes());
+        self.counted(&mut state.family, Family::forget_samples);
     }
 
     /// There is no room for a family to grow, if it was about to: it may try again.
@@ -682,11 +673,11 @@ impl Families {
     /// is worth having.
     pub fn adopt(&self, family: &StringFamily, dictionary: Option<Dictionary>) {
         let mut state = family.state.lock();
-        let before = state.family.memory_bytes();
         self.end_growing(&state);
         match dictionary {
             Some(dictionary) => {
-                self.replace(family, dictionary, |new| state.family.adopt(new));
+                let adopt = |new| self.counted(&mut state.family, |family| family.adopt(new));
+                self.replace(family, dictionary, adopt);
                 state.patience = Patience::default();
             }
             None => {
@@ -697,7 +688,6 @@ impl Families {
             }
         }
         state.awaited = false;
-        self.count_samples(before, state.family.memory_bytes());
         family.asked.store(false, Ordering::Release);
     }
 
@@ -787,12 +777,17 @@ impl Families {
             && (below == usize::MAX || memory::used() + len <= below)
     }
 
-    fn count_samples(&self, before: usize, after: usize) {
+    /// Changes a family, and counts what that does to its samples.
+    fn counted<R>(&self, family: &mut Family, change: impl FnOnce(&mut Family) -> R) -> R {
+        let before = family.memory_bytes();
+        let result = change(family);
+        let after = family.memory_bytes();
         if after >= before {
             self.sample_bytes.fetch_add(after - before, Ordering::Relaxed);
         } else {
             self.sample_bytes.fetch_sub(before - after, Ordering::Relaxed);
         }
+        result
     }
 
     /// A walk has met a value of this key. Makes no family.
