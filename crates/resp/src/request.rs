@@ -145,6 +145,12 @@ impl Span {
         fits.then(|| Self::inline(start, len))
     }
 
+    /// The large argument with this ordinal among those of its command: for commands
+    /// that were not parsed from a socket.
+    pub fn of_large(ordinal: usize) -> Option<Self> {
+        u32::try_from(ordinal).ok().map(Self::large)
+    }
+
     fn inline(start: usize, len: usize) -> Self {
         debug_assert!(start <= Self::START_MAX && len < Self::LARGE as usize);
         Self { start: start as u32, len: len as u32 }

@@ -8,7 +8,7 @@
 //!  handler finds nothing,
 //!  still holds its slots:
 //!    registers, slot is awaited
-//!                                       handler changes the key: `changed`
+//!                                       handler changes the key: the store tells
 //!                                         -> the key is ready
 //!                                       command (or EXEC) done, slots free:
 //!                                         `serve` executes the waiter's command
@@ -34,7 +34,7 @@
 
 use crate::client::{Client, Shared};
 use crate::command::Command;
-use crate::context::{Context, OwnedArgs};
+use crate::context::{Context, Origin, OwnedArgs};
 use crate::dispatch;
 use crate::out::{Chunk, Out};
 use crate::pubsub::{self, Caller};
@@ -44,7 +44,7 @@ use bytes::Bytes;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use snug_resp::{Protocol, Writer};
-use snug_store::{Batch, Interest, SlotGuard, Type};
+use snug_store::{Batch, Interest, Type};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -314,9 +314,8 @@ impl Waiter {
             server,
             command,
             worker,
-            in_exec: false,
+            origin: Origin::Waiter(self),
             hashed: None,
-            on_behalf: Some(self),
             pool: None,
         };
         let caller = Caller::enter(cx.client);
@@ -403,7 +402,7 @@ impl Context<'_> {
     /// without a reply. To be called under a scope that holds the slots of all
     /// its keys, and not within `EXEC`.
     pub(crate) fn wait(&mut self, wait: Wait<'_>) {
-        if let Some(waiter) = self.on_behalf {
+        if let Origin::Waiter(waiter) = self.origin {
             self.client.blocked = Some(Arc::clone(waiter));
             return;
         }
@@ -431,13 +430,5 @@ impl Context<'_> {
         let index = u32::from(self.command.index) + 1;
         self.client.shared.figures.last_command.store(index, Relaxed);
         self.client.blocked = Some(waiter);
-    }
-
-    /// Has the clients look again that wait for a key that is there, though
-    /// nothing in it changed that `WATCH` would follow.
-    pub(crate) fn ready(&self, slot: &SlotGuard<'_>, key: &snug_store::Key<'_>) {
-        if slot.observed(Interest::Wait) {
-            self.server.blocked.changed(slot.db(), key.slot(), key.bytes);
-        }
     }
 }

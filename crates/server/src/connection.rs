@@ -18,7 +18,7 @@ use crate::ahead::{Ahead, Keys};
 use crate::blocked::{self, Reason};
 use crate::client::{Client, Shared};
 use crate::config::Param;
-use crate::context::{Args, Context, Large, OwnedArgs};
+use crate::context::{Args, Context, Large, Origin, OwnedArgs};
 use crate::dispatch;
 use crate::error::Error;
 use crate::large::Awaited;
@@ -118,10 +118,9 @@ fn dispatch_one(
 ) -> bool {
     out.protocol = client.protocol;
     let command = crate::commands::none();
-    let (in_exec, on_behalf) = (false, None);
+    let origin = Origin::Client;
     let (store, pool) = (batch, Some(pool));
-    let mut cx =
-        Context { client, store, server, command, worker, in_exec, hashed, on_behalf, pool };
+    let mut cx = Context { client, store, server, command, worker, origin, hashed, pool };
     let executed = dispatch::execute(&mut cx, args, out);
     if blocked::any_ready() {
         server.serve(batch, worker);
@@ -446,7 +445,7 @@ impl Connection {
         self.resume = false;
         self.client.waits_to_write = false;
         if let Some(owned) = self.stalled.take() {
-            let batch = scratch.session.enter(crate::server::unix_ms());
+            let batch = self.server.enter(&mut scratch.session, crate::server::unix_ms());
             let (out, worker) = (&mut scratch.out, scratch.worker);
             let (client, args) = (&mut self.client, owned.args());
             client.clock = None;
@@ -566,7 +565,7 @@ impl Connection {
         let Scratch { session, out, ahead, worker, pool, .. } = scratch;
         let server = Arc::clone(&self.server);
         let now = crate::server::unix_ms();
-        let batch = session.enter(now);
+        let batch = server.enter(session, now);
         let shared = Arc::clone(&self.client.shared);
         shared.figures.last_active.store(now, Relaxed);
         let began = Instant::now();

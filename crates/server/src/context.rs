@@ -7,9 +7,9 @@
 //!   [`Context::lock`], or several at once with [`Context::hold`] first;
 //! - writes exactly one reply to `Out` and returns `Ok(())`, or returns the
 //!   error to be sent, and what it has written is taken back;
-//! - says what it changed through [`Context::changed`], while it still holds
-//!   the slot's guard: keyspace notifications, `WATCH`, clients that wait, and
-//!   later AOF and replicas all feed on that one call;
+//! - changes what it changes by ops ([`SlotGuard::apply`]), under the slot's guard:
+//!   keyspace notifications, `WATCH`, clients that wait, and whoever follows commits
+//!   are told by the store;
 //! - if it finds nothing and the client asked to wait for it, writes nothing
 //!   and calls [`Context::wait`](crate::blocked), while it holds its slots.
 
@@ -18,14 +18,52 @@ use crate::client::Client;
 use crate::command::Command;
 use crate::config::{self, Param};
 use crate::error::Error;
-use crate::notify::Class;
+use crate::notify::{Class, Event};
 use crate::server::Server;
 use snug_codec::Segments;
 use snug_codec::pool::Pool;
 use snug_resp::{Argument, Span, parse_integer};
+use snug_store::effect::{Argument as CommitArgument, CommitOp};
 use snug_store::{Batch, Found, Hold, Key, NewStr, SlotGuard, Type};
 use std::sync::Arc;
 use std::sync::OnceLock;
+
+/// A key that a read looked for is not there.
+const KEY_MISS: Event = Event::new(Class::KEY_MISS, "keymiss");
+
+/// Who has a command executed. What it may do depends on that: whether it may wait,
+/// whether it is refused for want of memory, what it finds of a key whose time has
+/// come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin<'c> {
+    /// A client, one command after the other.
+    Client,
+    /// A client's transaction: nothing in it may wait, and it sees one moment.
+    Exec,
+    /// A client that has waited for the command's outcome, and still may.
+    Waiter(&'c Arc<Waiter>),
+    /// A commit that took effect elsewhere: it is not judged again. Whether a key is
+    /// there is told by commits and not by the clock.
+    Replay,
+}
+
+impl Origin<'_> {
+    /// Whether it is a client's own command, which may be put off until work that it
+    /// needs is done.
+    pub(crate) fn may_wait(self) -> bool {
+        matches!(self, Self::Client)
+    }
+
+    /// Whether it may wait for what others write.
+    pub(crate) fn may_block(self) -> bool {
+        matches!(self, Self::Client | Self::Waiter(_))
+    }
+
+    /// Whether the time of a key that it names can have come.
+    pub(crate) fn minds_time(self) -> bool {
+        !matches!(self, Self::Replay)
+    }
+}
 
 /// Everything a handler may reach.
 pub(crate) struct Context<'c> {
@@ -39,13 +77,10 @@ pub(crate) struct Context<'c> {
     pub command: &'static Command,
     /// The worker that executes it, counted from 0.
     pub worker: usize,
-    /// Whether `EXEC` runs it: it must not block, and sees one moment in time.
-    pub in_exec: bool,
+    /// Who asks.
+    pub origin: Origin<'c>,
     /// A key that was hashed before the command was executed, if one was.
     pub hashed: Option<Key<'c>>,
-    /// The client that waits for this command's outcome, if it is executed on
-    /// behalf of one.
-    pub on_behalf: Option<&'c Arc<Waiter>>,
     /// The worker's workspaces for large values, where a command may wait for
     /// work with them.
     pub pool: Option<&'c Pool>,
@@ -154,29 +189,20 @@ impl<'c> Context<'c> {
             // It was counted before the command waited.
             return;
         }
+        if matches!(self.origin, Origin::Replay) {
+            return;
+        }
         self.server.stats.lookup(found.is_some());
         if found.is_none() {
-            self.notify(Class::KEY_MISS, "keymiss", key.bytes);
+            self.notify(KEY_MISS, key.bytes);
         }
     }
 
-    /// Tells the world that a key changed, while its slot is still locked:
-    /// `event` of `class` for keyspace notifications, `WATCH`, and whoever
-    /// else follows writes. The one way out for every write.
+    /// Tells of an event in the caller's database that is no change (`keymiss` and the
+    /// like), or the second of a change that has two.
     #[inline]
-    pub(crate) fn changed(&mut self, slot: &SlotGuard<'_>, key: &[u8], class: Class, event: &str) {
-        self.server.changed(slot, key, class, event);
-    }
-
-    /// Tells of a change that is no event and that neither `WATCH` nor waiting
-    /// clients follow: to a stream's groups.
-    pub(crate) fn effect(&mut self, slot: &SlotGuard<'_>, key: &[u8]) {
-        self.server.effect(slot, key);
-    }
-
-    /// A notification without a change (`keymiss` and the like).
-    pub(crate) fn notify(&self, class: Class, event: &str, key: &[u8]) {
-        self.server.notify(class, event, self.client.db, key);
+    pub(crate) fn notify(&self, event: Event, key: &[u8]) {
+        self.store.store().tell_event(self.client.db, key, event);
     }
 }
 
@@ -275,6 +301,38 @@ impl OwnedArgs {
     pub(crate) fn new(args: Args<'_>) -> Self {
         let large = args.large.iter().map(|large| Large::from(large.chain.clone())).collect();
         Self { buf: args.buf.to_vec(), spans: args.spans.to_vec(), large }
+    }
+
+    /// A command that nobody has sent.
+    #[cfg(test)]
+    pub(crate) fn of(command: &[Vec<u8>]) -> Self {
+        let mut owned = Self { buf: Vec::new(), spans: Vec::new(), large: Vec::new() };
+        for arg in command {
+            let start = owned.buf.len();
+            owned.buf.extend_from_slice(arg);
+            owned.spans.extend(Span::new(start, arg.len()));
+        }
+        owned
+    }
+
+    /// An op of a commit, as the command that it is; large values by reference.
+    /// `None` where its arguments are more bytes than a command can have.
+    pub(crate) fn of_op(op: CommitOp<'_>) -> Option<Self> {
+        let mut owned = Self { buf: Vec::new(), spans: Vec::new(), large: Vec::new() };
+        for arg in op.args() {
+            owned.spans.push(match arg {
+                CommitArgument::Bytes(bytes) => {
+                    let start = owned.buf.len();
+                    owned.buf.extend_from_slice(bytes);
+                    Span::new(start, bytes.len())?
+                }
+                CommitArgument::Chain(chain) => {
+                    owned.large.push(Large::from(chain.clone()));
+                    Span::of_large(owned.large.len() - 1)?
+                }
+            });
+        }
+        Some(owned)
     }
 
     /// Bytes that it keeps.

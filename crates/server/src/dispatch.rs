@@ -5,7 +5,7 @@ use crate::client::ReplyMode;
 use crate::command::{Command, flags};
 use crate::commands;
 use crate::config::Param;
-use crate::context::{Args, Context, OwnedArgs};
+use crate::context::{Args, Context, Origin, OwnedArgs};
 use crate::error::Error;
 use crate::eviction::Room;
 use crate::large::Awaited;
@@ -267,12 +267,15 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
         out.truncate(mark);
         fail(cx, &error, out);
     }
-    if cx.in_exec && turned_off(reply, cx.client.reply) && !only_pushes(command) {
+    if matches!(cx.origin, Origin::Exec)
+        && turned_off(reply, cx.client.reply)
+        && !only_pushes(command)
+    {
         out.truncate(mark);
     }
     if cx.client.blocked.is_some() {
         // It is counted when it has been served.
-        if cx.on_behalf.is_none() {
+        if cx.origin.may_wait() {
             cx.server.monitor.seen(cx, args);
         }
         return;

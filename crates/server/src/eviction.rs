@@ -11,9 +11,8 @@
 //! ```
 //!
 //! With no limit this costs a command one relaxed load and a branch, below the
-//! limit the sum of a few counters. What is evicted leaves through
-//! [`Server::changed`], as what is deleted does: `WATCH`, waiting clients and
-//! keyspace events hear of it.
+//! limit the sum of a few counters. What is evicted is deleted by an op like any
+//! other: `WATCH`, waiting clients and keyspace events hear of it.
 //!
 //! Several workers evict at once, each until the limit holds, and look after each
 //! key: what they evict too much is at most one key each. No buffer is left out of
@@ -22,7 +21,6 @@
 
 use crate::blocked;
 use crate::config::{Kind, Param};
-use crate::notify::Class;
 use crate::pubsub::Caller;
 use crate::reclaim::reclaim;
 use crate::server::{Server, unix_ms};
@@ -183,10 +181,7 @@ impl Server {
         let began = Instant::now();
         let mut evicted = 0;
         let room = loop {
-            let value = store.evict(how, &mut |slot, key| {
-                self.changed(slot, key, Class::EVICTED, "evicted");
-            });
-            let Some(value) = value else { break Room::None };
+            let Some((_, value)) = store.evict(how) else { break Room::None };
             if lazy {
                 reclaim(value);
             } else {

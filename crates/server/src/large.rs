@@ -118,7 +118,7 @@ impl Context<'_> {
     /// Whether the command may be put off until work in slices is done: not
     /// within a transaction, whose commands are one step.
     fn may_wait(&self) -> bool {
-        !self.in_exec && self.on_behalf.is_none() && self.pool.is_some()
+        self.origin.may_wait() && self.pool.is_some()
     }
 
     /// What a job came to, or `None` if the handler is to return: its command
@@ -136,15 +136,18 @@ impl Context<'_> {
         }
     }
 
-    /// Sees to it that a string which is about to be changed is not packed, if
-    /// it is large; false if the handler is to return, for its command is
-    /// executed again when it is not.
+    /// Sees to it that a string which is about to be changed in place is not packed;
+    /// false if the handler is to return, for its command is executed again when it
+    /// is not: that of a large one takes a while.
     pub(crate) fn make_raw(
         &mut self,
         slot: &mut SlotGuard<'_>,
         found: Found,
     ) -> Result<bool, Error> {
-        let Some(chain) = packed(slot, found) else { return Ok(true) };
+        let Some(chain) = packed(slot, found) else {
+            slot.unpack(found)?;
+            return Ok(true);
+        };
         if chain.segments() <= SEGMENTS_AT_ONCE || !self.may_wait() {
             slot.unpack(found)?;
             return Ok(true);

@@ -30,6 +30,7 @@ mod listening;
 mod log;
 mod loops;
 mod metrics;
+mod mirror;
 mod monitor;
 mod notify;
 mod out;

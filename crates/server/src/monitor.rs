@@ -5,6 +5,7 @@ use crate::client::{ReplyMode, Shared};
 use crate::command::{Command, flags};
 use crate::commands;
 use crate::config::{self, Param};
+use crate::context::Origin;
 use crate::context::{Args, Context};
 use crate::latency::{Events, Histogram, Times};
 use crate::pubsub;
@@ -149,7 +150,7 @@ impl Monitor {
         }
         cx.client.shared.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
         // One that had to wait was shown when it came.
-        if cx.on_behalf.is_none() {
+        if !matches!(cx.origin, Origin::Waiter(_)) {
             self.seen(cx, args);
         }
         let limit = config.number(Param::SlowlogLogSlowerThan);

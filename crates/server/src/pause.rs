@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::server::{Server, unix_ms};
 use parking_lot::Mutex;
+use snug_store::{Batch, Expired, Session};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::Waker;
 
@@ -51,6 +52,16 @@ impl Pause {
 }
 
 impl Server {
+    /// Begins a batch of work for clients. While writes are paused nothing changes,
+    /// not even for a key whose time has come: it is hidden and stays.
+    pub(crate) fn enter<'s>(&self, session: &'s mut Session, now: u64) -> Batch<'s> {
+        let batch = session.enter(now);
+        if self.pause.writes_paused(now) {
+            batch.expired_keys(Expired::Hidden);
+        }
+        batch
+    }
+
     /// Whether this client's requests are to wait. (A pause of writes only is
     /// looked at when a command is known to write.)
     #[inline]

@@ -74,6 +74,7 @@ fn start(flags: &[String]) -> Result<(), String> {
     let server = Server::new(config, cluster, workers);
     server.apply_policy()?;
     server.eviction_configured();
+    server.heed_events();
     let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
     let addresses = server.listening.apply(&server.config)?;
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;

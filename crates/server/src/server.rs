@@ -1,5 +1,5 @@
-//! What all workers share: configuration, clients, registries, counters. And
-//! the one way out of every write, [`Server::changed`].
+//! What all workers share: configuration, clients, registries, counters; and who
+//! hears of what the store tells.
 
 use crate::blocked::Blocked;
 use crate::client::Shared;
@@ -11,8 +11,8 @@ use crate::listening::Listening;
 use crate::log::Seldom;
 use crate::loops::Loops;
 use crate::metrics::FamilySums;
+use crate::mirror::Mirror;
 use crate::monitor::Monitor;
-use crate::notify::Class;
 use crate::pause::Pause;
 use crate::pubsub::PubSub;
 use crate::slices::Slices;
@@ -22,7 +22,9 @@ use crate::trainer::Trainer;
 use crate::watch::Watches;
 use crate::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
-use snug_store::{Interest, Observer, SlotGuard, Store, StoreConfig};
+use snug_store::{
+    Batch, Commit, Event, Interest, Observer, Replaced, SlotGuard, Store, StoreConfig, Told,
+};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -45,6 +47,7 @@ pub(crate) struct Server {
     pub listening: Listening,
     pub loops: Loops,
     pub pause: Pause,
+    pub mirror: Mirror,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
     pub workspaces: Workspaces,
@@ -83,9 +86,39 @@ pub(crate) struct Server {
 struct StoreEvents(Weak<Server>);
 
 impl Observer for StoreEvents {
-    fn expired(&self, slot: &SlotGuard<'_>, key: &[u8]) {
+    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {
+        let Some(server) = self.0.upgrade() else { return };
+        let number = server.store.key(key).slot();
+        if told == Told::Everybody && slot.observed(Interest::Watch) {
+            server.watches.touch(slot.db(), number, key);
+        }
+        if slot.observed(Interest::Wait) {
+            server.blocked.changed(slot.db(), number, key);
+        }
+    }
+
+    fn event(&self, db: usize, key: &[u8], event: Event) {
         if let Some(server) = self.0.upgrade() {
-            server.changed(slot, key, Class::EXPIRED, "expired");
+            server.publish_event(db, key, event);
+        }
+    }
+
+    fn replacing(&self, store: &Batch<'_>, dbs: &[usize]) {
+        if let Some(server) = self.0.upgrade() {
+            server.watches.touch_existing(store, dbs);
+        }
+    }
+
+    fn replaced(&self, store: &Batch<'_>, dbs: &[usize], how: Replaced) {
+        if let Some(server) = self.0.upgrade() {
+            server.watches.observe_again(store, dbs);
+            server.blocked.replaced(store, dbs, how == Replaced::Swapped);
+        }
+    }
+
+    fn committed(&self, commit: Commit<'_>) {
+        if let Some(server) = self.0.upgrade() {
+            server.mirror.committed(commit);
         }
     }
 
@@ -109,6 +142,7 @@ impl Server {
             loops: Loops::default(),
             monitor: Monitor::new(workers),
             pause: Pause::default(),
+            mirror: Mirror::default(),
             trainer: Trainer::default(),
             slices: Arc::default(),
             workspaces: Workspaces::new(&config, workers),
@@ -177,65 +211,6 @@ impl Server {
     /// Milliseconds since the server started.
     pub(crate) fn uptime_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
-    }
-
-    /// The one way out for every write, called under the slot's lock, so in
-    /// the order of the writes to that slot.
-    #[inline]
-    pub(crate) fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], class: Class, event: &str) {
-        self.stats.add(Stat::dirty, 1);
-        if slot.is_observed() {
-            self.tell_observers(slot, key);
-        }
-        let wanted = Class(self.config.number(Param::NotifyKeyspaceEvents) as u32);
-        if wanted.any(Class::NEW) && slot.take_added() {
-            self.publish_event(wanted, "new", slot.db(), key);
-        }
-        if wanted.any(class) {
-            self.publish_event(wanted, event, slot.db(), key);
-        }
-    }
-
-    /// Tells those who observe the slot of a key that it changed.
-    #[cold]
-    pub(crate) fn tell_observers(&self, slot: &SlotGuard<'_>, key: &[u8]) {
-        let number = self.store.key(key).slot();
-        if slot.observed(Interest::Watch) {
-            self.watches.touch(slot.db(), number, key);
-        }
-        if slot.observed(Interest::Wait) {
-            self.blocked.changed(slot.db(), number, key);
-        }
-    }
-
-    /// The way out for a change that is no event and that neither `WATCH` nor
-    /// waiting clients follow, under the slot's lock like
-    /// [`changed`](Self::changed).
-    #[inline]
-    pub(crate) fn effect(&self, _: &SlotGuard<'_>, _: &[u8]) {
-        self.stats.add(Stat::dirty, 1);
-    }
-
-    /// Publishes a keyspace event, if the configuration asks for its class.
-    #[inline]
-    pub(crate) fn notify(&self, class: Class, event: &str, db: usize, key: &[u8]) {
-        let wanted = Class(self.config.number(Param::NotifyKeyspaceEvents) as u32);
-        if wanted.any(class) {
-            self.publish_event(wanted, event, db, key);
-        }
-    }
-
-    #[cold]
-    fn publish_event(&self, wanted: Class, event: &str, db: usize, key: &[u8]) {
-        if wanted.any(Class::KEYSPACE) {
-            let mut channel = format!("__keyspace@{db}__:").into_bytes();
-            channel.extend_from_slice(key);
-            self.pubsub.publish(self, &channel, event.as_bytes());
-        }
-        if wanted.any(Class::KEYEVENT) {
-            let channel = format!("__keyevent@{db}__:{event}");
-            self.pubsub.publish(self, channel.as_bytes(), key);
-        }
     }
 
     /// A worker has all that it works with, and no client yet. The last of them

@@ -75,8 +75,6 @@ counters! {
     total_reads_processed,
     total_writes_processed,
     total_active_clients,
-    /// Changes since the last save; and since the start.
-    dirty,
     packed_blocks,
     packed_strings,
     strings_left_raw,

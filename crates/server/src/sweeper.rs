@@ -167,11 +167,12 @@ impl Sweeper {
 
     /// Removes keys whose time has come; whether some may be left.
     fn expire(&mut self, server: &Server, session: &mut Session, began: Instant) -> bool {
-        if !server.active_expire.load(Relaxed) {
+        let now = unix_ms();
+        if !server.active_expire.load(Relaxed) || server.pause.writes_paused(now) {
             return false;
         }
         let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
-        let batch = session.enter(unix_ms());
+        let batch = session.enter(now);
         let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
         if self.worker == 0 {
             server.blocked.take_over();
@@ -240,16 +241,14 @@ impl Sweeper {
         let key = batch.key(&name);
         let mut slot = batch.lock(db, &key);
         let found = slot.find_untouched(&key)?;
-        let job = slot.with_stream(found, |stream| {
-            let choice = edition.of_stream(&name, stream.memory().raw, params.level);
-            (params.codec, params.level) = (choice.codec, choice.level);
-            let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
-            if trains && stream.wants_dictionary() && server.has_room(0) {
-                server.trainer.ask(stream, params, db, &name);
-            }
-            stream.pack_job(&streams::shape(server))
-        });
-        let job = job.flatten()?;
+        let stream = slot.stream(found)?;
+        let choice = edition.of_stream(&name, stream.memory().raw, params.level);
+        (params.codec, params.level) = (choice.codec, choice.level);
+        let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
+        if trains && stream.wants_dictionary() && server.has_room(0) {
+            server.trainer.ask(stream, params, db, &name);
+        }
+        let job = slot.pack_job(found, &streams::shape(server))?;
         let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
         let mut tools = self.tools.take().unwrap_or_default();
         let work = Box::pin(async move {
@@ -272,7 +271,7 @@ fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: P
     let key = batch.key(&packing.key);
     let mut slot = batch.lock(packing.db, &key);
     let Some(found) = slot.find_untouched(&key) else { return };
-    if slot.with_stream(found, |stream| stream.install(outcome)) == Some(true) {
+    if slot.install_block(found, outcome) {
         server.stats.add(stat, 1);
         let (codec, level) = (packing.params.codec, packing.params.level);
         match packed_bytes {

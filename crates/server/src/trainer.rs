@@ -203,7 +203,7 @@ fn train_stream(
     let key = batch.key(name);
     let mut slot = batch.lock(db, &key);
     if let Some(found) = slot.find_untouched(&key) {
-        slot.with_stream(found, |stream| stream.adopt_dictionary(dictionary, &samples));
+        slot.adopt_dictionary(found, dictionary, &samples);
     }
     drop(slot);
     // Looking it up may have removed an expired key that somebody waits for.

@@ -101,13 +101,18 @@ impl Watches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snug_store::{NewStr, SetExpiry, Store, StoreConfig, Unobserved};
+    use snug_store::{Event, NewStr, Set, SetExpiry, Store, StoreConfig, Unobserved};
 
     fn set(store: &Batch<'_>, db: usize, key: &[u8]) {
         let key = store.key(key);
         let mut slot = store.lock(db, &key);
         let found = slot.find(&key);
-        slot.set_string(&key, found, NewStr::Int(1), SetExpiry::Clear);
+        slot.apply(
+            &key,
+            found,
+            Set { value: NewStr::Int(1), expiry: SetExpiry::Clear },
+            Event::NONE,
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The keyspace without a server: `cargo run -p snug-store --example embed`.
 
+use snug_store::types::stream::ops::AddEntry;
 use snug_store::types::stream::{Shape, StreamId};
-use snug_store::{NewStr, SetExpiry, Store, StoreConfig, Str, Type, Unobserved};
+use snug_store::{Event, NewStr, Set, SetExpiry, Store, StoreConfig, Str, Type, Unobserved};
 
 #[global_allocator]
 static ALLOCATOR: snug_store::memory::Allocator = snug_store::memory::Allocator;
@@ -20,7 +21,7 @@ fn main() {
             let key = batch.key(name.as_bytes());
             let mut slot = batch.lock(0, &key);
             let found = slot.find(&key);
-            slot.set_string(&key, found, NewStr::Bytes(value.as_bytes()), SetExpiry::Clear);
+            slot.apply(&key, found, Set::to(NewStr::Bytes(value.as_bytes())), Event::NONE);
         }
     }
     let bytes = snug_store::memory::used() - before;
@@ -29,8 +30,8 @@ fn main() {
     // A key that lives for a second.
     let batch = session.enter(now);
     let key = batch.key(b"session:1");
-    let expiry = SetExpiry::At(now + 1000);
-    batch.lock(0, &key).set_string(&key, None, NewStr::Bytes(b"ann"), expiry);
+    let ann = Set { value: NewStr::Bytes(b"ann"), expiry: SetExpiry::At(now + 1000) };
+    batch.lock(0, &key).apply(&key, None, ann, Event::NONE);
     batch.set_now(now + 999);
     assert!(batch.lock(0, &key).find(&key).is_some());
     batch.set_now(now + 1000);
@@ -40,8 +41,8 @@ fn main() {
     let (a, b) = (batch.key(b"a"), batch.key(b"b"));
     {
         let _held = batch.hold([(0, a), (0, b)]);
-        batch.lock(0, &a).set_string(&a, None, NewStr::Int(1), SetExpiry::Clear);
-        batch.lock(0, &b).set_string(&b, None, NewStr::Int(2), SetExpiry::Clear);
+        batch.lock(0, &a).apply(&a, None, Set::to(NewStr::Int(1)), Event::NONE);
+        batch.lock(0, &b).apply(&b, None, Set::to(NewStr::Int(2)), Event::NONE);
     }
     let mut slot = batch.lock(0, &b);
     let found = slot.find(&b).expect("it was just set");
@@ -51,12 +52,13 @@ fn main() {
     // A stream.
     let key = batch.key(b"events");
     let mut slot = batch.lock(0, &key);
-    let found = slot.insert_stream(&key);
+    let mut found = None;
     for n in 1..=1000 {
         let fields: [(&[u8], &[u8]); 2] = [(b"kind", b"read"), (b"region", b"eu-west")];
         let id = StreamId { ms: now + n, seq: 0 };
-        let added = slot.append_entry(found, id, fields.into_iter(), &Shape::default());
-        assert!(matches!(added, Some(Ok(()))));
+        let entry = AddEntry { id, fields: fields.into_iter(), shape: &Shape::default() };
+        found = slot.apply(&key, found, entry, Event::NONE).ok();
+        assert!(found.is_some());
     }
     drop(slot);
     println!("streams take {} bytes", store.type_memory(Type::Stream).allocated);

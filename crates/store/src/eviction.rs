@@ -34,9 +34,10 @@
 //! with hardly any key in its slots it falls back to counting them, which is one
 //! pass over the slots.
 
+use crate::effect::Event;
 use crate::entry::Cell;
 use crate::keyspace::share_of;
-use crate::slot::{Detached, Slot, SlotGuard};
+use crate::slot::{Detached, Slot};
 use crate::store::{Batch, DATABASES, Session};
 
 /// What tells the first to go among the keys that are looked at.
@@ -128,17 +129,12 @@ pub(crate) struct Sampled {
 }
 
 impl Batch<'_> {
-    /// Removes the least wanted of some keys drawn at random, and gives its value
-    /// to be freed with no lock held; `None` if there is none that may go.
-    /// `gone` is told of the key, under its slot's lock. O(samples).
+    /// Removes the least wanted of some keys drawn at random, and gives its database
+    /// and its value, to be freed with no lock held; `None` if there is none that may go. O(samples).
     ///
     /// # Panics
     /// Within a scope, and with a slot guard in use.
-    pub fn evict(
-        &self,
-        how: &Eviction,
-        gone: &mut dyn FnMut(&SlotGuard<'_>, &[u8]),
-    ) -> Option<Detached> {
+    pub fn evict(&self, how: &Eviction) -> Option<(usize, Detached)> {
         let store = self.store();
         let count = |db| if how.volatile { store.expiring(db) } else { store.keys(db) };
         let counts: [u64; DATABASES] = std::array::from_fn(count);
@@ -154,7 +150,7 @@ impl Batch<'_> {
                 let key = self.key(&name);
                 let mut guard = self.lock(db, &key);
                 match guard.find_untouched(&key) {
-                    Some(found) => return Some(take_out(&mut guard, found, gone)),
+                    Some(found) => return Some((db, guard.delete(found, Event::EVICTED))),
                     None => left = 1,
                 }
                 continue;
@@ -164,7 +160,7 @@ impl Batch<'_> {
             left -= sampled.seen;
             let is_best = best.as_ref().is_none_or(|(_, _, worth)| sampled.worth < *worth);
             if is_best && (left == 0 || sampled.worth == 0) {
-                return Some(take_out(&mut guard, sampled.found, gone));
+                return Some((db, guard.delete(sampled.found, Event::EVICTED)));
             }
             if is_best {
                 best = Some((db, guard.key(sampled.found).to_vec(), sampled.worth));
@@ -182,17 +178,6 @@ impl Batch<'_> {
         let slot = keyspace.draw(&|n| session.below(n), |slot| how.weight(slot))?;
         Some((db, slot))
     }
-}
-
-/// Takes the key out of its slot, and tells of it.
-fn take_out(
-    guard: &mut SlotGuard<'_>,
-    found: crate::slot::Found,
-    gone: &mut dyn FnMut(&SlotGuard<'_>, &[u8]),
-) -> Detached {
-    let value = guard.detach(found);
-    gone(guard, value.key());
-    value
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! data types, usable without a server.
 //!
 //! ```
-//! use snug_store::{NewStr, SetExpiry, Store, StoreConfig, Str, Unobserved};
+//! use snug_store::{Event, NewStr, Set, SetExpiry, Store, StoreConfig, Str, Unobserved};
 //!
 //! let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
 //! let mut session = store.session(); // one for each thread
@@ -11,7 +11,8 @@
 //!
 //! let mut slot = batch.lock(0, &key);
 //! let found = slot.find(&key);
-//! slot.set_string(&key, found, NewStr::Bytes(b"hello"), SetExpiry::Clear);
+//! let hello = Set { value: NewStr::Bytes(b"hello"), expiry: SetExpiry::Clear };
+//! slot.apply(&key, found, hello, Event::NONE);
 //!
 //! let found = slot.find(&key).unwrap();
 //! assert!(matches!(slot.string(found), Some(Str::Bytes(b"hello"))));
@@ -24,6 +25,7 @@
 pub mod anatomy;
 pub mod cooling;
 mod crc16;
+pub mod effect;
 mod entry;
 pub mod eviction;
 pub mod families;
@@ -43,6 +45,7 @@ mod weight;
 
 pub use anatomy::{Anatomy, Packed};
 pub use cooling::{Cooling, MEET_ONE_IN};
+pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
 pub use entry::ACCESS_MAX;
 pub use eviction::{Eviction, Order};
 pub use families::{Families, StringFamily};
@@ -52,6 +55,7 @@ pub use large::{
 };
 pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, Type, WRITTEN};
-pub use store::{Batch, DATABASES, Exclusive, Flushed, Hold, Observer, Session, Store};
+pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
+pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};

@@ -452,8 +452,6 @@ mod tests {
     struct Told(Arc<Mutex<Vec<String>>>);
 
     impl Observer for Told {
-        fn expired(&self, _: &SlotGuard<'_>, _: &[u8]) {}
-
         fn damaged(&self, why: &dyn Display) {
             self.0.lock().unwrap().push(why.to_string());
         }
@@ -480,7 +478,7 @@ mod tests {
         let met = || std::mem::take(&mut *told.0.lock().unwrap());
         let read = slot.string(found).unwrap().to_bytes().map(|_| ());
         assert_eq!((met(), read.is_err()), (vec![read.unwrap_err().to_string()], true));
-        assert!(slot.append(found, b"more").is_err());
+        assert!(slot.unpack(found).is_err());
         assert_eq!(met().len(), 1);
         let candidate = Candidate::of(&store, 0, slot.cell(found), false);
         assert!(Packer::default().pack(&store, &candidate, &params).is_none());

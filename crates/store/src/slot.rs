@@ -15,6 +15,7 @@
 //! expire, bytes by type) in the store's counters as it is made (`weight.rs`).
 #![allow(unsafe_code)]
 
+use crate::effect::Event;
 use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::eviction::{self, Eviction, Sampled};
 use crate::families::Pin;
@@ -22,15 +23,17 @@ use crate::hash::Key;
 use crate::large::{PackedChain, PackedLarge};
 use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
-use crate::store::{Counter, Session};
+use crate::store::{Counter, Expired, Session};
 use crate::table::{Cells, Mark, Place};
 use crate::timing::UnpackTimes;
-use crate::types::stream::{Shape, Stream, StreamError, StreamId};
+use crate::types::stream::{
+    DictionarySamples, PackJob, PackOutcome, Shape, Stream, StreamError, StreamId,
+};
 use crate::types::string::{NewStr, Str, canonical_int};
 use crate::weight::Weight;
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use snug_codec::Segments;
+use snug_codec::{Dictionary, Segments};
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -232,6 +235,7 @@ impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         self.session.guard_dropped();
         if self.locked {
+            self.session.commit();
             // SAFETY: locked in `SlotGuard::lock`.
             unsafe { self.slot.unlock() }
         } else {
@@ -347,10 +351,22 @@ impl<'a> SlotGuard<'a> {
         let place = self.cells().find(key)?;
         let cell = self.cells().get(place);
         if cell.expires() && cell.expiry().is_some_and(|expiry| expiry <= self.session.now()) {
-            self.expire(place);
-            return None;
+            return self.find_expired(place);
         }
         Some(Found(place))
+    }
+
+    /// What a lookup finds of a key whose time has come.
+    #[cold]
+    fn find_expired(&mut self, place: Place) -> Option<Found> {
+        match self.session.expired() {
+            Expired::Removed => {
+                self.expire(place);
+                None
+            }
+            Expired::Hidden => None,
+            Expired::Seen => Some(Found(place)),
+        }
     }
 
     pub(crate) fn cell(&self, found: Found) -> &Cell {
@@ -472,20 +488,23 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// Sets a key to a string, whatever it held. `found` is what a lookup of
-    /// the same key gave. O(value).
-    pub fn set_string(
+    /// the same key gave. O(value); a large one is shared.
+    #[inline]
+    pub(crate) fn set_string(
         &mut self,
         key: &Key<'_>,
         found: Option<Found>,
-        value: NewStr<'_>,
+        value: &NewStr<'_>,
         expiry: SetExpiry,
     ) -> Found {
-        let payload = match value {
+        let payload = match *value {
             NewStr::Int(value) => Payload::Int(value),
-            NewStr::Chain(chain) if chain.len() > INLINE_MAX => Payload::Large(Box::new(chain)),
-            NewStr::Chain(chain) => {
+            NewStr::Chain(ref chain) if chain.len() > INLINE_MAX => {
+                Payload::Large(Box::new(chain.clone()))
+            }
+            NewStr::Chain(ref chain) => {
                 let bytes = chain.to_vec();
-                return self.set_string(key, found, NewStr::Bytes(&bytes), expiry);
+                return self.set_string(key, found, &NewStr::Bytes(&bytes), expiry);
             }
             NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes)
                 if bytes.len() > INLINE_MAX =>
@@ -521,50 +540,34 @@ impl<'a> SlotGuard<'a> {
         found
     }
 
-    /// Sets a string's integer value, keeping its expiry.
-    pub fn set_int(&mut self, found: Found, value: i64) {
-        self.change(found, |cell| {
-            let expiry = cell.expiry();
-            cell.replace(expiry, Payload::Int(value));
-        });
-    }
-
-    /// Appends to a string; its new length. O(`bytes`) amortised. A packed one
-    /// is unpacked first.
-    pub fn append(&mut self, found: Found, bytes: &[u8]) -> Result<usize, Damaged> {
-        let len = self.string_len(found);
-        self.write_at(found, len, bytes)
-    }
-
     /// The length in bytes of a string value.
     pub fn string_len(&self, found: Found) -> usize {
         self.string(found).map_or(0, |string| string.len())
     }
 
-    /// Writes into a string at `offset`, extending it with zeros where it is
-    /// shorter; its new length. Keeps the expiry. O(`bytes`) plus what it
-    /// extends. A packed one is unpacked first.
-    pub fn write_at(
-        &mut self,
-        found: Found,
-        offset: usize,
-        bytes: &[u8],
-    ) -> Result<usize, Damaged> {
-        self.write_pieces_at(found, offset, bytes.len(), std::iter::once(bytes))
+    /// A string to be changed in place: an empty one if the key does not exist.
+    pub(crate) fn found_or_empty(&mut self, key: &Key<'_>, found: Option<Found>) -> Found {
+        found.unwrap_or_else(|| self.set_string(key, None, &NewStr::Changed(b""), SetExpiry::Clear))
     }
 
-    /// The same with a value, of which a chain is written segment by segment.
-    pub fn write_value_at(
+    /// Writes into a string at `offset`, extending it with zeros where it is
+    /// shorter; its new length. Keeps the expiry. O(`bytes`) plus what it
+    /// extends. It is not packed.
+    pub(crate) fn write_value_at(
         &mut self,
         found: Found,
         offset: usize,
         value: &NewStr<'_>,
-    ) -> Result<usize, Damaged> {
+    ) -> usize {
         match value {
             NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => {
-                self.write_at(found, offset, bytes)
+                self.write_pieces_at(found, offset, bytes.len(), std::iter::once(*bytes))
             }
-            NewStr::Int(value) => self.write_at(found, offset, value.to_string().as_bytes()),
+            NewStr::Int(value) => {
+                let digits = value.to_string();
+                let pieces = std::iter::once(digits.as_bytes());
+                self.write_pieces_at(found, offset, digits.len(), pieces)
+            }
             NewStr::Chain(chain) => {
                 let pieces = chain.parts().iter().map(|part| &part[..]);
                 self.write_pieces_at(found, offset, chain.len(), pieces)
@@ -579,8 +582,8 @@ impl<'a> SlotGuard<'a> {
         offset: usize,
         total: usize,
         pieces: impl Iterator<Item = &'p [u8]>,
-    ) -> Result<usize, Damaged> {
-        self.unpack(found)?;
+    ) -> usize {
+        debug_assert!(!self.kind(found).is_packed(), "unpacked by whoever is to change it");
         let len = self.string_len(found).max(offset + total);
         let session = self.session;
         self.change(found, |cell| {
@@ -611,21 +614,16 @@ impl<'a> SlotGuard<'a> {
             }
             cell.mark_changed();
         });
-        Ok(len)
+        len
     }
 
     /// Sets or removes the key's expiry.
-    pub fn set_expiry(&mut self, found: Found, expiry: Option<u64>) {
+    pub(crate) fn set_expiry(&mut self, found: Found, expiry: Option<u64>) {
         self.change(found, |cell| cell.set_expiry(expiry));
     }
 
-    /// Removes the key and its value.
-    pub fn remove(&mut self, found: Found) {
-        drop(self.detach(found));
-    }
-
     /// Takes the value out, with its expiry, to be attached to another key.
-    pub fn detach(&mut self, found: Found) -> Detached {
+    pub(crate) fn detach(&mut self, found: Found) -> Detached {
         let cell = self.cells_mut().remove(found.0);
         self.slot.keys.store(self.cells().len() as u32, Relaxed);
         if cell.expires() {
@@ -647,7 +645,7 @@ impl<'a> SlotGuard<'a> {
 
     /// A copy of the value, with its expiry, to be attached to another key.
     /// O(value), large values share their segments.
-    pub fn duplicate(&self, found: Found) -> Detached {
+    pub(crate) fn duplicate(&self, found: Found) -> Detached {
         let cell = self.cell(found);
         let payload = match cell.kind() {
             Kind::Int => Payload::Int(cell.int()),
@@ -665,7 +663,7 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// Gives a detached value to a key that does not exist here.
-    pub fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
+    pub(crate) fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
         let Detached { mut cell, _pin } = value;
         cell.rename(key.tag(), key.bytes);
         self.insert(key, cell)
@@ -677,9 +675,15 @@ impl<'a> SlotGuard<'a> {
         (cell.kind() == Kind::Stream).then(|| cell.stream())
     }
 
+    /// The stream, to note something in it that is no effect and takes no memory.
+    pub(crate) fn stream_to_note(&mut self, found: Found) -> Option<&mut Stream> {
+        let cell = self.cell_mut(found);
+        (cell.kind() == Kind::Stream).then(|| cell.stream_mut())
+    }
+
     /// Changes a stream, and counts what it takes afterwards. `None` if the
     /// value is of another type.
-    pub fn with_stream<R>(
+    pub(crate) fn with_stream<R>(
         &mut self,
         found: Found,
         change: impl FnOnce(&mut Stream) -> R,
@@ -690,29 +694,47 @@ impl<'a> SlotGuard<'a> {
         Some(self.change(found, |cell| change(cell.stream_mut())))
     }
 
+    /// The next block of a stream to pack: [`Stream::pack_job`].
+    pub fn pack_job(&mut self, found: Found, shape: &Shape) -> Option<PackJob> {
+        self.with_stream(found, |stream| stream.pack_job(shape))?
+    }
+
+    /// Puts what was packed into a stream: [`Stream::install`].
+    pub fn install_block(&mut self, found: Found, outcome: PackOutcome) -> bool {
+        self.with_stream(found, |stream| stream.install(outcome)) == Some(true)
+    }
+
+    /// Gives a stream the dictionary that was trained for it, or none:
+    /// [`Stream::adopt_dictionary`].
+    pub fn adopt_dictionary(
+        &mut self,
+        found: Found,
+        dictionary: Option<Dictionary>,
+        samples: &DictionarySamples,
+    ) {
+        self.with_stream(found, |stream| stream.adopt_dictionary(dictionary, samples));
+    }
+
     /// Appends an entry to a stream: [`Stream::append`], counted by what it says
-    /// it added. `None` if the value is of another type.
-    pub fn append_entry<'f>(
+    /// it added. The value is a stream.
+    #[inline]
+    pub(crate) fn append_entry<'f>(
         &mut self,
         found: Found,
         id: StreamId,
         fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
         shape: &Shape,
-    ) -> Option<Result<(), StreamError>> {
-        let cell = self.cell_mut(found);
-        if cell.kind() != Kind::Stream {
-            return None;
+    ) -> Result<(), StreamError> {
+        let growth = self.cell_mut(found).stream_mut().append(id, fields, shape)?;
+        Weight::grow_stream(growth, self.session.store());
+        if growth.pending > 0 {
+            self.note_unpacked();
         }
-        Some(cell.stream_mut().append(id, fields, shape).map(|growth| {
-            Weight::grow_stream(growth, self.session.store());
-            if growth.pending > 0 {
-                self.note_unpacked();
-            }
-        }))
+        Ok(())
     }
 
     /// Creates an empty stream under a key that does not exist.
-    pub fn insert_stream(&mut self, key: &Key<'_>) -> Found {
+    pub(crate) fn insert_stream(&mut self, key: &Key<'_>) -> Found {
         let payload = Payload::Stream(Box::new(Stream::new()));
         let mut cell = Cell::new(key.tag(), key.bytes, None, payload);
         cell.set_access(after_write(self.session, 0));
@@ -834,12 +856,16 @@ impl<'a> SlotGuard<'a> {
     }
 
     fn expire(&mut self, place: Place) {
-        let value = self.detach(Found(place));
-        self.session.store().observer().expired(self, value.cell.key());
+        self.delete(Found(place), Event::EXPIRED);
         self.count(Counter::Expired, 1);
     }
 
     pub(crate) fn insert(&mut self, key: &Key<'_>, cell: Cell) -> Found {
+        if self.session.expired() == Expired::Hidden
+            && let Some(hidden) = self.cells().find(key)
+        {
+            self.expire(hidden);
+        }
         let weight = Weight::of(&cell);
         weight.count(self.session.store());
         self.note_pending(weight);
@@ -985,7 +1011,6 @@ mod tests {
             match &bytes {
                 Ok(bytes) => prop_assert_eq!(bytes.len(), len),
                 Err(_) => {
-                    prop_assert!(slot.append(found, b"more").is_err());
                     prop_assert!(slot.unpack(found).is_err());
                     let params = StringParams { min_size: 1, min_saving_percent: 0, level: 1 };
                     let recheck = Recheck::AllRaw(0);
@@ -1013,7 +1038,7 @@ mod tests {
                 }
             }
             let copy = slot.duplicate(found);
-            slot.remove(found);
+            drop(slot.detach(found));
             drop((slot, copy));
             let memory = store.type_memory(Type::String);
             prop_assert_eq!((memory.allocated, memory.raw, memory.packed), (0, 0, 0));

@@ -26,6 +26,7 @@
 //! Slots are only ever waited for in ascending order, gates only by a thread
 //! that holds neither slot nor gate: nothing can wait in a circle.
 
+use crate::effect::{Class, Commit, Event, Form, Recorder, Replaced, Told};
 use crate::families::Families;
 use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, Page};
@@ -41,7 +42,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
@@ -52,24 +53,55 @@ const RECENCY: u64 = u64::MAX;
 /// Logical databases.
 pub const DATABASES: usize = 16;
 
-/// What the store tells of what it does by itself.
+/// Who is told of what becomes of a store, as it happens: watches, waiting clients,
+/// keyspace events, and those who follow commits.
+///
+/// Called under the locks of what has changed: to be quick, and to lock no slot but
+/// where it says so.
+#[allow(unused_variables)]
 pub trait Observer: Send + Sync {
-    /// A key's time came and it was removed. Called under the slot's lock.
-    fn expired(&self, slot: &SlotGuard<'_>, key: &[u8]);
+    /// A key changed in a slot that is observed ([`SlotGuard::observe`]); `told` is
+    /// not [`Told::Nobody`] and not [`Told::Quietly`].
+    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {}
+
+    /// An event happened to a key, of a class that is heeded ([`Store::heed`]).
+    fn event(&self, db: usize, key: &[u8], event: Event) {}
+
+    /// These databases are about to be emptied or swapped. The store is the caller's
+    /// alone; slots can be locked.
+    fn replacing(&self, store: &Batch<'_>, dbs: &[usize]) {}
+
+    /// They were: none of their slots is observed any more. The store is still the
+    /// caller's alone; slots can be locked.
+    fn replaced(&self, store: &Batch<'_>, dbs: &[usize], how: Replaced) {}
+
+    /// A commit took effect, and commits are followed ([`Batch::follow`]). Commits
+    /// of several sessions may arrive out of order; their numbers have no gap.
+    fn committed(&self, commit: Commit<'_>) {}
 
     /// A packed form does not unpack to what it was made of, and why. A slot's lock
     /// may be held.
-    fn damaged(&self, why: &dyn Display);
+    fn damaged(&self, why: &dyn Display) {}
 }
 
 /// An observer that listens to nothing.
 #[derive(Debug)]
 pub struct Unobserved;
 
-impl Observer for Unobserved {
-    fn expired(&self, _: &SlotGuard<'_>, _: &[u8]) {}
+impl Observer for Unobserved {}
 
-    fn damaged(&self, _: &dyn Display) {}
+/// What a lookup does with a key whose time has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Expired {
+    /// It removes the key, which is an effect, and finds none.
+    #[default]
+    Removed,
+    /// It finds none and leaves the key where it is: it is not this session's to
+    /// remove. A replica's clients, and everybody's while writes are paused.
+    Hidden,
+    /// It finds the key: whether it is there is told by the commits that are
+    /// replayed, and not by the clock.
+    Seen,
 }
 
 /// How a store is set up.
@@ -92,10 +124,12 @@ pub(crate) enum Counter {
     Values(Type, bool),
     Expired,
     Pending,
+    /// Effects.
+    Changes,
 }
 
 const TYPES: usize = 8;
-const COUNTERS: usize = 2 * DATABASES + 6 * TYPES + 2;
+const COUNTERS: usize = 2 * DATABASES + 6 * TYPES + 3;
 
 impl Counter {
     #[inline]
@@ -110,6 +144,7 @@ impl Counter {
             Self::Values(kind, is_packed) => {
                 2 * DATABASES + (4 + is_packed as usize) * TYPES + kind as usize
             }
+            Self::Changes => COUNTERS - 3,
             Self::Expired => COUNTERS - 2,
             Self::Pending => COUNTERS - 1,
         }
@@ -147,7 +182,14 @@ pub struct Store {
     keep_packed: AtomicBool,
     families: Families,
     observer: Box<dyn Observer>,
+    /// Classes of events that are heeded, and [`FOLLOWED`].
+    interests: AtomicU32,
+    /// Commits so far, of those that were followed.
+    commits: AtomicU64,
 }
+
+/// Among the interests: commits are followed. No class of events has this bit.
+const FOLLOWED: u32 = 1 << 31;
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -169,6 +211,8 @@ impl Store {
             keep_packed: AtomicBool::new(false),
             families: Families::default(),
             observer,
+            interests: AtomicU32::new(0),
+            commits: AtomicU64::new(0),
         })
     }
 
@@ -189,6 +233,9 @@ impl Store {
             mode: Cell::new(Mode::Single),
             guards: Cell::new(0),
             held: RefCell::default(),
+            expired: Cell::default(),
+            recorder: RefCell::default(),
+            recorded: Cell::new(false),
             unpacker: RefCell::default(),
             random: Cell::new(RandomState::new().build_hasher().finish() | 1),
         }
@@ -226,6 +273,43 @@ impl Store {
     #[inline]
     pub fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
         self.hasher.key(bytes)
+    }
+
+    /// Has the observer told of events of these classes, and of no others.
+    pub fn heed(&self, classes: Class) {
+        let change = |interests| Some(interests & FOLLOWED | classes.0 & !FOLLOWED);
+        let _ = self.interests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    /// The classes of events that are heeded.
+    #[inline]
+    pub fn heeded(&self) -> Class {
+        Class(self.interests.load(Ordering::Relaxed) & !FOLLOWED)
+    }
+
+    /// Tells the observer of an event, if events of its class are heeded. One that is
+    /// no effect, too: a key was missed.
+    #[inline]
+    pub fn tell_event(&self, db: usize, key: &[u8], event: Event) {
+        if self.heeded().any(event.class) {
+            self.observer.event(db, key, event);
+        }
+    }
+
+    /// Whether commits are followed.
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.interests.load(Ordering::Relaxed) & FOLLOWED != 0
+    }
+
+    /// The number of the last commit that was followed.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Effects since the start, followed or not.
+    pub fn changes(&self) -> u64 {
+        self.sum(Counter::Changes)
     }
 
     #[inline]
@@ -333,6 +417,12 @@ pub struct Session {
     guards: Cell<usize>,
     /// The slots locked in mode `Held`, ascending: keyspace and slot.
     held: RefCell<Vec<(usize, usize)>>,
+    /// What a lookup does with a key whose time has come.
+    expired: Cell<Expired>,
+    /// What was changed under the locks that are held, if commits are followed, and
+    /// whether there is anything.
+    recorder: RefCell<Recorder>,
+    recorded: Cell<bool>,
     /// What it unpacks strings with.
     unpacker: RefCell<Unpacker>,
     /// The state of its random numbers; never 0.
@@ -359,6 +449,7 @@ impl Session {
     pub fn enter(&mut self, now: u64) -> Batch<'_> {
         self.gate.0.lock_shared();
         self.now.set(now);
+        self.expired.set(Expired::Removed);
         Batch { session: self }
     }
 
@@ -370,6 +461,38 @@ impl Session {
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         self.now.get()
+    }
+
+    /// What a lookup does with a key whose time has come.
+    #[inline]
+    pub fn expired(&self) -> Expired {
+        self.expired.get()
+    }
+
+    /// Gathers an op on a key of database `db` for the commit that is being made.
+    #[cold]
+    pub(crate) fn record(&self, db: usize, form: impl FnOnce(&mut Form<'_>)) {
+        self.recorder.borrow_mut().add(db, form);
+        self.recorded.set(true);
+    }
+
+    /// Ends the commit that is being made: the locks under which it was are about
+    /// to be released.
+    #[inline]
+    pub(crate) fn commit(&self) {
+        if self.recorded.get() {
+            self.tell_commit();
+        }
+    }
+
+    #[cold]
+    fn tell_commit(&self) {
+        self.recorded.set(false);
+        let mut recorder = self.recorder.take();
+        let number = self.store.commits.fetch_add(1, Ordering::Relaxed) + 1;
+        self.store.observer.committed(Commit::new(number, self.now(), &recorder));
+        recorder.clear();
+        self.recorder.replace(recorder);
     }
 
     /// What it unpacks strings with; to be let go of at once.
@@ -561,19 +684,40 @@ impl<'s> Batch<'s> {
         work()
     }
 
-    /// Swaps two databases.
-    pub fn swap(&self, a: usize, b: usize) {
-        let _alone = self.exclusive();
+    /// Has two databases change their numbers. The store is the caller's alone.
+    pub(crate) fn exchange(&self, a: usize, b: usize) {
+        debug_assert_eq!(self.session.mode.get(), Mode::Exclusive);
         let databases = &self.store().databases;
         let was = databases[a].load(Ordering::Relaxed);
         databases[a].store(databases[b].load(Ordering::Relaxed), Ordering::Relaxed);
         databases[b].store(was, Ordering::Relaxed);
     }
 
-    /// Empties a database at once, and gives what was in it to be freed when
-    /// and where the caller sees fit. O(1).
-    pub fn flush(&self, db: usize) -> Flushed {
+    /// What a lookup does with a key whose time has come.
+    pub fn session_expired(&self) -> Expired {
+        self.session.expired()
+    }
+
+    /// What a lookup does from now on with a key whose time has come.
+    pub fn expired_keys(&self, are: Expired) {
+        self.session.expired.set(are);
+    }
+
+    /// Has commits told to the observer, from now on or no longer. Waits for the
+    /// batches of other sessions to end, so that every commit is told whole.
+    pub fn follow(&self, followed: bool) {
         let _alone = self.exclusive();
+        let interests = &self.store().interests;
+        if followed {
+            interests.fetch_or(FOLLOWED, Ordering::Relaxed);
+        } else {
+            interests.fetch_and(!FOLLOWED, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes everything out of a database. The store is the caller's alone. O(slots).
+    pub(crate) fn take_all(&self, db: usize) -> Flushed {
+        assert_eq!(self.session.mode.get(), Mode::Exclusive);
         assert_eq!(self.session.guards.get(), 0, "flushing with a guard in use");
         let store = &self.session.store;
         let keyspace = store.keyspace_of(db);
@@ -758,6 +902,7 @@ impl Drop for Hold<'_> {
     fn drop(&mut self) {
         let Some(session) = self.session else { return };
         debug_assert_eq!(session.guards.get(), 0);
+        session.commit();
         session.mode.set(Mode::Single);
         for (keyspace, slot) in session.held.borrow_mut().drain(..) {
             // SAFETY: locked by `hold`, in this very scope.
@@ -779,6 +924,7 @@ pub struct Exclusive<'b> {
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         let Some((session, gates)) = self.session.take() else { return };
+        session.commit();
         session.mode.set(Mode::Single);
         for gate in gates.iter() {
             // SAFETY: closed by `exclusive`, in this very scope.

@@ -1,7 +1,9 @@
 //! What is evicted: drawn fairly, only what may go, the least wanted first, and
 //! the books are right whatever others do meanwhile.
 
-use snug_store::{Batch, Eviction, NewStr, Order, SetExpiry, Store, StoreConfig, Type, Unobserved};
+use snug_store::{
+    Batch, Event, Eviction, NewStr, Order, Set, SetExpiry, Store, StoreConfig, Type, Unobserved,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -17,7 +19,7 @@ fn set(batch: &Batch<'_>, db: usize, name: &str, expiry: Option<u64>) {
     let mut slot = batch.lock(db, &key);
     let found = slot.find(&key);
     let expiry = expiry.map_or(SetExpiry::Clear, SetExpiry::At);
-    slot.set_string(&key, found, NewStr::Bytes(b"some value"), expiry);
+    slot.apply(&key, found, Set { value: NewStr::Bytes(b"some value"), expiry }, Event::NONE);
 }
 
 fn read(batch: &Batch<'_>, name: &str) -> bool {
@@ -26,13 +28,9 @@ fn read(batch: &Batch<'_>, name: &str) -> bool {
 }
 
 fn evict(batch: &Batch<'_>, how: &Eviction) -> Option<String> {
-    let mut told = None;
-    let value = batch.evict(how, &mut |slot, key| {
-        assert_eq!(slot.db(), 0);
-        told = Some(String::from_utf8(key.to_vec()).expect("as it was set"));
-    });
-    assert_eq!(value.map(|value| value.key().to_vec()), told.clone().map(String::into_bytes));
-    told
+    let (db, value) = batch.evict(how)?;
+    assert_eq!(db, 0);
+    Some(String::from_utf8(value.key().to_vec()).expect("as it was set"))
 }
 
 fn any(order: Order, samples: usize) -> Eviction {
@@ -106,14 +104,14 @@ fn every_database_is_drawn_from() {
     (0..300).for_each(|n| set(&batch, 9, &format!("b:{n}"), None));
     let mut gone = [0; 16];
     for _ in 0..200 {
-        let value = batch.evict(&any(Order::Random, 1), &mut |slot, _| gone[slot.db()] += 1);
-        assert!(value.is_some());
+        let (db, _) = batch.evict(&any(Order::Random, 1)).expect("there are keys");
+        gone[db] += 1;
     }
     assert!((20..80).contains(&gone[3]) && gone[3] + gone[9] == 200, "{gone:?}");
     for _ in 0..200 {
-        assert!(batch.evict(&any(Order::Recency, 5), &mut |_, _| {}).is_some());
+        assert!(batch.evict(&any(Order::Recency, 5)).is_some());
     }
-    assert!(batch.evict(&any(Order::Recency, 5), &mut |_, _| {}).is_none());
+    assert!(batch.evict(&any(Order::Recency, 5)).is_none());
     assert_eq!(store.type_memory(Type::String).allocated, 0);
 }
 
@@ -211,7 +209,7 @@ fn threads_that_write_and_evict_keep_the_books() {
                     let order = [Order::Recency, Order::Random, Order::Expiry][n as usize % 3];
                     let volatile = order == Order::Expiry;
                     let how = Eviction { order, volatile, samples: 5 };
-                    if n > 500 && batch.evict(&how, &mut |_, _| {}).is_some() {
+                    if n > 500 && batch.evict(&how).is_some() {
                         evicted.fetch_add(1, Relaxed);
                     }
                 }
@@ -230,7 +228,7 @@ fn threads_that_write_and_evict_keep_the_books() {
         }
     }
     assert_eq!(seen, left);
-    while batch.evict(&any(Order::Recency, 5), &mut |_, _| {}).is_some() {}
+    while batch.evict(&any(Order::Recency, 5)).is_some() {}
     assert_eq!((store.keys(0), store.expiring(0)), (0, 0));
     assert_eq!(store.type_memory(Type::String).allocated, 0);
 }

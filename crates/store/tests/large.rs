@@ -6,8 +6,11 @@ mod strings;
 use proptest::prelude::*;
 use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::{Batch, Found, Key, LargeJob, LargeNames, LargeOutcome, NewStr, SetExpiry};
-use snug_store::{Cooling, SlotGuard, Store, StoreConfig, Str, StringParams, Type, Unobserved};
+use snug_store::{
+    Append, Batch, Cooling, Delete, Event, Expire, Found, Key, LargeJob, LargeNames, LargeOutcome,
+    NewStr, Set, SetExpiry, SlotGuard, Store, StoreConfig, Str, StringParams, Type, Unobserved,
+    Write,
+};
 use std::sync::Arc;
 use strings::{assert_none_are_held, is_packed, set};
 
@@ -122,7 +125,8 @@ impl One<'_> {
             Op::Set(kind, seed, len) => {
                 self.plain = value(kind, seed, len);
                 let (mut slot, found) = self.slot();
-                slot.set_string(&self.key, found, NewStr::Bytes(&self.plain), SetExpiry::Keep);
+                let set = Set { value: NewStr::Bytes(&self.plain), expiry: SetExpiry::Keep };
+                slot.apply(&self.key, found, set, Event::NONE);
             }
             Op::Append(len) => {
                 if self.slot().1.is_none() {
@@ -131,7 +135,10 @@ impl One<'_> {
                 let more = text(len as u64, len);
                 self.plain.extend_from_slice(&more);
                 let (mut slot, found) = self.slot();
-                assert_eq!(slot.append(found.unwrap(), &more), Ok(self.plain.len()));
+                slot.unpack(found.unwrap()).unwrap();
+                let append = Append(NewStr::Bytes(&more));
+                let len = slot.apply(&self.key, found, append, Event::NONE);
+                assert_eq!(len, self.plain.len());
             }
             Op::WriteAt(at, len) => {
                 if self.slot().1.is_none() {
@@ -141,7 +148,10 @@ impl One<'_> {
                 self.plain.resize(self.plain.len().max(at + len), 0);
                 self.plain[at..at + len].copy_from_slice(&bytes);
                 let (mut slot, found) = self.slot();
-                assert_eq!(slot.write_at(found.unwrap(), at, &bytes), Ok(self.plain.len()));
+                slot.unpack(found.unwrap()).unwrap();
+                let write = Write { offset: at, value: NewStr::Bytes(&bytes) };
+                let len = slot.apply(&self.key, found, write, Event::NONE);
+                assert_eq!(len, self.plain.len());
             }
             Op::Take(after) => {
                 let job = self.job();
@@ -177,22 +187,13 @@ impl One<'_> {
             Op::Read(at, len) => self.read(at, len),
             Op::Expire => {
                 let (mut slot, found) = self.slot();
-                if let Some(found) = found {
-                    slot.set_expiry(found, Some(NOW * 2));
-                }
+                slot.apply(&self.key, found, Expire(Some(NOW * 2)), Event::NONE);
             }
             Op::Copy => {
                 let to = self.batch.key(b"copy");
-                let (slot, found) = self.slot();
-                let copy = found.map(|found| slot.duplicate(found));
-                drop(slot);
-                let mut slot = self.batch.lock(0, &to);
-                if let Some(found) = slot.find(&to) {
-                    slot.remove(found);
-                }
-                if let Some(copy) = copy {
-                    slot.attach(&to, copy);
-                }
+                let Some(found) = self.slot().1 else { return };
+                let _held = self.batch.hold([(0, self.key), (0, to)]);
+                self.batch.copy((0, &self.key), found, (0, &to));
             }
         }
     }
@@ -325,10 +326,15 @@ fn what_changed_or_was_used_meanwhile_is_not_replaced() {
     let batch = session.enter(NOW);
     let mut workspace = Workspace::new(WorkspaceConfig::default());
     let words = text(3, 300_000);
-    let changes: [fn(&mut SlotGuard<'_>, Found); 3] = [
-        |slot, found| assert!(slot.write_at(found, 5, b"!").is_ok()),
-        |slot, found| assert!(slot.append(found, b"!").is_ok()),
-        |slot, found| slot.remove(found),
+    let changes: [fn(&mut SlotGuard<'_>, &Key<'_>, Found); 3] = [
+        |slot, key, found| {
+            let write = Write { offset: 5, value: NewStr::Bytes(b"!") };
+            slot.apply(key, Some(found), write, Event::NONE);
+        },
+        |slot, key, found| {
+            slot.apply(key, Some(found), Append(NewStr::Bytes(b"!")), Event::NONE);
+        },
+        |slot, key, found| drop(slot.apply(key, Some(found), Delete, Event::NONE)),
     ];
     for change in changes {
         set(&batch, b"key", &words);
@@ -341,7 +347,7 @@ fn what_changed_or_was_used_meanwhile_is_not_replaced() {
         let outcome = drive(job.run(&mut workspace, &PARAMS, &Turns::default(), 3), usize::MAX);
         let mut slot = batch.lock(0, &key);
         let found = slot.find(&key).unwrap();
-        change(&mut slot, found);
+        change(&mut slot, &key, found);
         drop(slot);
         assert!(!batch.install_large(&job, outcome.unwrap()));
     }

@@ -3,7 +3,9 @@
 //! `RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target
 //! x86_64-unknown-linux-gnu -p snug-store --test locks`.
 
-use snug_store::{Batch, NewStr, SetExpiry, Store, StoreConfig, Str, Unobserved};
+use snug_store::{
+    Batch, Delete, Event, NewStr, Set, SetExpiry, Store, StoreConfig, Str, Unobserved,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Miri is a thousand times slower, and sees every interleaving's races anyway.
@@ -35,7 +37,8 @@ fn add(batch: &Batch<'_>, n: u64, amount: i64) {
     let mut slot = batch.lock(0, &key);
     let found = slot.find(&key).expect("no account is ever missing");
     let Some(Str::Int(value)) = slot.string(found) else { panic!("no balance") };
-    slot.set_int(found, value + amount);
+    let set = Set { value: NewStr::Int(value + amount), expiry: SetExpiry::Keep };
+    slot.apply(&key, Some(found), set, Event::NONE);
 }
 
 /// Money moves between accounts under every kind of scope; whoever looks at
@@ -49,7 +52,7 @@ fn no_transfer_is_ever_half_seen() {
         for n in 0..ACCOUNTS {
             let name = name(n);
             let key = batch.key(&name);
-            batch.lock(0, &key).set_string(&key, None, NewStr::Int(EACH), SetExpiry::Clear);
+            batch.lock(0, &key).apply(&key, None, Set::to(NewStr::Int(EACH)), Event::NONE);
         }
     }
     let done = AtomicBool::new(false);
@@ -131,7 +134,7 @@ fn whole_database_operations_disturb_nobody() {
                             let key = batch.key(name.as_bytes());
                             let mut slot = batch.lock(0, &key);
                             let found = slot.find(&key);
-                            slot.set_string(&key, found, NewStr::Int(1), SetExpiry::Clear);
+                            slot.apply(&key, found, Set::to(NewStr::Int(1)), Event::NONE);
                         }
                     }
                 }
@@ -162,9 +165,11 @@ fn keys_are_warmed_while_others_change_their_slots() {
                     let mut slot = batch.lock(0, &key);
                     let found = slot.find(&key);
                     match found {
-                        Some(found) if (n + round) % 3 == 0 => slot.remove(found),
+                        Some(found) if (n + round) % 3 == 0 => {
+                            slot.apply(&key, Some(found), Delete, Event::NONE);
+                        }
                         found => {
-                            slot.set_string(&key, found, NewStr::Int(1), SetExpiry::Clear);
+                            slot.apply(&key, found, Set::to(NewStr::Int(1)), Event::NONE);
                         }
                     }
                 }

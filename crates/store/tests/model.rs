@@ -5,10 +5,9 @@ use proptest::prelude::*;
 use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Batch, Cooling, LargeJob, LargeNames, NewStr, Packer, Session, SetExpiry, Store, StoreConfig,
-    Str,
+    Append, Batch, Cooling, Delete, Event, Expire, LargeJob, LargeNames, Lengthen, NewStr, Packer,
+    Session, Set, SetExpiry, Store, StoreConfig, Str, StringParams, Type, Unobserved, Write,
 };
-use snug_store::{StringParams, Type, Unobserved};
 use std::collections::BTreeMap;
 
 const START: u64 = 1_700_000_000_000;
@@ -245,7 +244,8 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
                     (SetExpiry::At(at), Some(at))
                 }
             };
-            slot.set_string(&key, found, NewStr::Bytes(&value), set);
+            let set = Set { value: NewStr::Bytes(&value), expiry: set };
+            slot.apply(&key, found, set, Event::NONE);
             model[db].insert(name, (value, at));
         }
         Op::Append(n, value) => {
@@ -255,7 +255,9 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             if let Some(found) = slot.find(&key) {
                 let kept = model[db].get_mut(&name).expect("the model has it");
                 kept.0.extend_from_slice(&value);
-                assert_eq!(slot.append(found, &value).unwrap(), kept.0.len());
+                slot.unpack(found).unwrap();
+                let append = Append(NewStr::Bytes(&value));
+                assert_eq!(slot.apply(&key, Some(found), append, Event::NONE), kept.0.len());
             }
         }
         Op::WriteAt(n, offset, value) => {
@@ -265,11 +267,21 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             if let Some(found) = slot.find(&key) {
                 let kept = &mut model[db].get_mut(&name).expect("the model has it").0;
                 let offset = offset as usize;
+                slot.unpack(found).unwrap();
+                if value.is_empty() {
+                    if offset > kept.len() {
+                        kept.resize(offset, 0);
+                        slot.apply(&key, Some(found), Lengthen { len: offset }, Event::NONE);
+                    }
+                    assert_eq!(slot.string_len(found), kept.len());
+                    return;
+                }
                 if kept.len() < offset + value.len() {
                     kept.resize(offset + value.len(), 0);
                 }
                 kept[offset..offset + value.len()].copy_from_slice(&value);
-                assert_eq!(slot.write_at(found, offset, &value).unwrap(), kept.len());
+                let write = Write { offset, value: NewStr::Bytes(&value) };
+                assert_eq!(slot.apply(&key, Some(found), write, Event::NONE), kept.len());
             }
         }
         Op::Expire(n, ms) => {
@@ -278,7 +290,7 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             let mut slot = batch.lock(db, &key);
             if let Some(found) = slot.find(&key) {
                 let at = ms.map(|ms| now + u64::from(ms));
-                slot.set_expiry(found, at);
+                slot.apply(&key, Some(found), Expire(at), Event::NONE);
                 model[db].get_mut(&name).expect("the model has it").1 = at;
             }
         }
@@ -287,10 +299,8 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             let key = batch.key(&name);
             let mut slot = batch.lock(db, &key);
             let found = slot.find(&key);
-            assert_eq!(found.is_some(), model[db].remove(&name).is_some());
-            if let Some(found) = found {
-                slot.remove(found);
-            }
+            let removed = slot.apply(&key, found, Delete, Event::NONE);
+            assert_eq!(removed.is_some(), model[db].remove(&name).is_some());
         }
         Op::Rename(a, b) | Op::Copy(a, b) => {
             let ((from_db, from), (to_db, to)) = (place(a), place(b));
@@ -300,15 +310,17 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             let (from_key, to_key) = (batch.key(&from), batch.key(&to));
             let _held = batch.hold([(from_db, from_key), (to_db, to_key)]);
             let copy = matches!(op, Op::Copy(..));
-            let mut slot = batch.lock(from_db, &from_key);
-            let Some(found) = slot.find(&from_key) else { return };
-            let value = if copy { slot.duplicate(found) } else { slot.detach(found) };
-            drop(slot);
-            let mut slot = batch.lock(to_db, &to_key);
-            if let Some(found) = slot.find(&to_key) {
-                slot.remove(found);
+            let Some(found) = batch.lock(from_db, &from_key).find(&from_key) else { return };
+            if !copy && from_db == to_db {
+                batch.rename(from_db, &from_key, &to_key);
+            } else {
+                batch.copy((from_db, &from_key), found, (to_db, &to_key));
+                if !copy {
+                    let mut slot = batch.lock(from_db, &from_key);
+                    let found = slot.find(&from_key);
+                    slot.apply(&from_key, found, Delete, Event::NONE);
+                }
             }
-            slot.attach(&to_key, value);
             let moved = model[from_db][&from].clone();
             if !copy {
                 model[from_db].remove(&from);

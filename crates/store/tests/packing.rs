@@ -2,9 +2,12 @@
 
 mod strings;
 
+use snug_store::types::stream::ops::{AddEntry, TrimEntries};
 use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
-use snug_store::{Batch, Cooling, LargeNames, MEET_ONE_IN, Packer, Session, Store, StoreConfig};
-use snug_store::{StringParams, Type, Unobserved};
+use snug_store::{
+    Append, Batch, Cooling, Delete, Event, Expire, Key, LargeNames, MEET_ONE_IN, NewStr, Packer,
+    Session, Store, StoreConfig, StringParams, Type, Unobserved,
+};
 use std::sync::Arc;
 use strings::{assert_none_are_held, codec, is_packed, set};
 
@@ -141,7 +144,7 @@ fn a_family_is_kept_as_long_as_it_has_values() {
         let key = batch.key(&name);
         let mut slot = batch.lock(0, &key);
         let found = slot.find(&key).unwrap();
-        slot.remove(found);
+        slot.apply(&key, Some(found), Delete, Event::NONE);
     }
     worker.passes(MEET_ONE_IN as usize, &session.enter(NOW));
     store.families().tidy(1);
@@ -160,7 +163,7 @@ fn what_expires_soon_is_left_raw() {
         let key = batch.key(&name);
         let mut slot = batch.lock(0, &key);
         let found = slot.find_untouched(&key).expect("just set");
-        slot.set_expiry(found, kept(n));
+        slot.apply(&key, Some(found), Expire(kept(n)), Event::NONE);
     });
     worker.cooling.leave_expiring(5_000);
     let other = StringParams { level: 4, ..PARAMS };
@@ -242,13 +245,12 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
 
     // Copies and renamed values refer to it too, and what is removed does not.
     let (from, to) = (batch.key(b"user:7:profile"), batch.key(b"copy"));
-    let copy = {
-        let mut slot = batch.lock(0, &from);
-        let found = slot.find_untouched(&from).unwrap();
-        slot.duplicate(found)
+    let copy = |from: &Key<'_>, to: &Key<'_>| {
+        let _held = batch.hold([(0, *from), (0, *to)]);
+        let found = batch.lock(0, from).find_untouched(from).unwrap();
+        batch.copy((0, from), found, (0, to));
     };
-    assert_eq!(worker.references(id), Some(DOCUMENTS as u64 + 1), "the copy on its way");
-    batch.lock(0, &to).attach(&to, copy);
+    copy(&from, &to);
     assert_eq!(worker.references(id), Some(DOCUMENTS as u64 + 1));
     assert!(is_packed(&batch, b"copy"));
     assert_eq!(get(&batch, b"copy"), document(7));
@@ -266,7 +268,7 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     {
         let mut slot = batch.lock(0, &to);
         let found = slot.find(&to).unwrap();
-        slot.remove(found);
+        slot.apply(&to, Some(found), Delete, Event::NONE);
     }
     assert_eq!(worker.references(id), None, "freed with its last value");
     assert_eq!(get(&batch, &name(3)), document(3));
@@ -303,7 +305,8 @@ fn what_is_read_often_is_unpacked_and_what_changed_meanwhile_is_not_replaced() {
     let found = slot.find(&key).unwrap();
     assert!(slot.unpack(found).unwrap());
     let candidate = slot.candidate(found).unwrap();
-    assert_eq!(slot.append(found, b"!").unwrap(), value.len() + 1);
+    let append = Append(NewStr::Bytes(b"!"));
+    assert_eq!(slot.apply(&key, Some(found), append, Event::NONE), value.len() + 1);
     drop(slot);
     let ready = worker.packer.pack(&worker.store, &candidate, &PARAMS).unwrap();
     assert!(!batch.install(&candidate, &ready));
@@ -334,21 +337,19 @@ fn a_cold_streams_tail_is_sealed() {
     let append = |name: &[u8], ids: std::ops::Range<u64>| {
         let key = batch.key(name);
         let mut slot = batch.lock(0, &key);
-        let found = match slot.find(&key) {
-            Some(found) => found,
-            None => slot.insert_stream(&key),
-        };
+        let mut found = slot.find(&key);
         for id in ids {
             let fields = [(b"field".as_slice(), b"the same value".as_slice())];
             let id = StreamId::new(id, 0);
-            slot.append_entry(found, id, fields.iter().copied(), &shape).unwrap().unwrap();
+            let entry = AddEntry { id, fields: fields.iter().copied(), shape: &shape };
+            found = Some(slot.apply(&key, found, entry, Event::NONE).unwrap());
         }
     };
     let tail_bytes = |name: &[u8]| {
         let key = batch.key(name);
         let mut slot = batch.lock(0, &key);
         let found = slot.find_untouched(&key).unwrap();
-        slot.with_stream(found, |stream| stream.tail_bytes()).unwrap()
+        slot.stream(found).unwrap().tail_bytes()
     };
     append(b"cold", 1..400);
     append(b"small", 1..10);
@@ -366,7 +367,7 @@ fn a_cold_streams_tail_is_sealed() {
     let key = batch.key(b"cold");
     let mut slot = batch.lock(0, &key);
     let found = slot.find(&key).unwrap();
-    assert_eq!(slot.with_stream(found, |stream| stream.len()), Some(400));
+    assert_eq!(slot.stream(found).map(Stream::len), Some(400));
 }
 
 #[test]
@@ -459,33 +460,36 @@ fn a_stream_counts_as_packed_while_one_of_its_blocks_is() {
     };
     let key = batch.key(b"stream");
     let mut slot = batch.lock(0, &key);
-    let found = slot.insert_stream(&key);
+    let mut found = None;
     let (shape, value) = (Shape::default(), b"all the same ".repeat(40));
     for n in 1..=1000 {
         let fields = [(&b"field"[..], &value[..])];
-        let added = slot.append_entry(found, StreamId::new(n, 0), fields.into_iter(), &shape);
-        added.unwrap().unwrap();
+        let id = StreamId::new(n, 0);
+        let entry = AddEntry { id, fields: fields.into_iter(), shape: &shape };
+        found = slot.apply(&key, found, entry, Event::NONE).ok();
     }
+    let found = found.unwrap();
     assert_eq!(counts(), (1, 0), "raw until it is packed");
     let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
-    let pack = |stream: &mut Stream| {
-        stream.pack_some(&mut workspace, &PackParams::default(), &Shape::default(), usize::MAX)
-    };
-    slot.with_stream(found, pack).unwrap();
+    while let Some(job) = slot.pack_job(found, &shape) {
+        let outcome = job.run(&mut workspace, &PackParams::default(), &mut Vec::new());
+        assert!(slot.install_block(found, outcome));
+    }
     assert_eq!(counts(), (0, 1));
-    let copy = slot.duplicate(found);
-    let to = batch.key(b"copy");
     drop(slot);
-    batch.lock(0, &to).attach(&to, copy);
+    let to = batch.key(b"copy");
+    {
+        let _held = batch.hold([(0, key), (0, to)]);
+        batch.copy((0, &key), found, (0, &to));
+    }
     assert_eq!(counts(), (0, 2));
     let mut slot = batch.lock(0, &key);
     let found = slot.find(&key).unwrap();
-    let empty = |stream: &mut Stream| {
-        stream.trim(Trim::MaxLen(0), None, &shape, &mut StreamScratch::new()).unwrap();
-    };
-    slot.with_stream(found, empty).unwrap();
+    let scratch = &mut StreamScratch::new();
+    let empty = TrimEntries { trim: Trim::MaxLen(0), approximate: None, shape: &shape, scratch };
+    slot.apply(&key, Some(found), empty, Event::NONE);
     assert_eq!(counts(), (1, 1), "nothing of it is left to be packed");
-    slot.remove(found);
+    slot.apply(&key, Some(found), Delete, Event::NONE);
     drop(slot);
     assert_eq!(counts(), (0, 1));
     let kept = batch.flush(0);

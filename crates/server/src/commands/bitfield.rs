@@ -10,20 +10,19 @@
 //! cost is the same in a string of any length. Of a packed large one those
 //! segments are unpacked that fields lie in, once for all of a command's.
 
-use super::bits::{bitmap, parse_offset, pieces, spelled, string_of};
-use super::strings::{found_or_empty, read_string};
+use super::bits::{SETBIT, bitmap, parse_offset, pieces, spelled, string_of};
+use super::strings::read_string;
 use crate::command::Command;
 use crate::command::flags::*;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::large::packed;
-use crate::notify::Class;
+use crate::notify::Event;
 use crate::out::Out;
-use crate::stats::Stat;
 use bytes::Bytes;
 use snug_codec::SEGMENT_BYTES;
 use snug_resp::parse_integer;
-use snug_store::{Found, PackedChain, SlotGuard, Str};
+use snug_store::{Found, Key, Lengthen, NewStr, PackedChain, SlotGuard, Str, Write};
 
 const PER_FIELD: &str = "O(1) for each subcommand specified";
 
@@ -211,31 +210,29 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return answer_gets(cx, slot, found, &operations, out);
     };
     let found = cx.find_string(&mut slot, &key)?;
-    let is_new = found.is_none();
-    let len = found.map_or(0, |found| slot.string_len(found));
-    let found = found_or_empty(&mut slot, &key, found);
-    if !cx.make_raw(&mut slot, found)? {
+    if let Some(found) = found
+        && !cx.make_raw(&mut slot, found)?
+    {
         return Ok(());
     }
-    // All the room that is needed, before the first operation looks.
-    slot.write_at(found, len.max(end), b"")?;
+    let len = found.map_or(0, |found| slot.string_len(found));
+    if end > len {
+        // All the room that is needed, before the first operation looks.
+        slot.apply(&key, found, Lengthen { len: end }, Event::NONE);
+    }
+    let Some(found) = slot.find_untouched(&key) else { return Ok(()) };
     out.w().array(operations.len());
-    let mut changes = 0;
+    let mut changes = false;
     for (field, action) in operations {
-        // What `write_at` has unpacked cannot fail to be read any more.
-        let Some((answer, changed)) = act(&mut slot, found, field, action) else {
+        let Some((answer, changed)) = act(&mut slot, &key, found, field, action) else {
             out.w().null();
             continue;
         };
         out.w().integer(answer as i64);
-        changes += u64::from(action != Action::Get && (changed || end > len));
+        changes |= action != Action::Get && (changed || end > len);
     }
-    if changes > 0 {
-        cx.changed(&slot, key.bytes, Class::STRING, "setbit");
-        cx.server.stats.add(Stat::dirty, changes - 1);
-    } else if is_new {
-        // Every operation failed, but the room for them was made.
-        cx.notify(Class::NEW, "new", key.bytes);
+    if changes {
+        cx.notify(SETBIT, key.bytes);
     }
     Ok(())
 }
@@ -244,6 +241,7 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
 /// `None` if it failed.
 fn act(
     slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
     found: Found,
     field: Field,
     action: Action,
@@ -260,7 +258,9 @@ fn act(
     };
     if after != before {
         let window = field.write(window, after);
-        slot.write_at(found, field.byte(), &window[..field.byte_len()]).ok()?;
+        let value = NewStr::Changed(&window[..field.byte_len()]);
+        // One event tells of all fields.
+        slot.apply(key, Some(found), Write { offset: field.byte(), value }, Event::NONE);
     }
     Some((answer, after != before))
 }

@@ -7,18 +7,21 @@
 //! string one segment at a time is unpacked, about a tenth of a millisecond
 //! each; before a bit of it is changed, all of it.
 
-use super::strings::{clamp_range, found_or_empty, read_string, store};
+use super::strings::{clamp_range, read_string, store};
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::large::packed;
-use crate::notify::Class;
+use crate::notify::{Class, Event};
 use crate::out::Out;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::parse_integer;
-use snug_store::{Found, NewStr, PackedChain, SetExpiry, SlotGuard, Str};
+use snug_store::{Delete, Found, NewStr, PackedChain, SetExpiry, SlotGuard, Str, Write};
+
+/// The event of bits that were set or cleared.
+pub(super) const SETBIT: Event = Event::new(Class::STRING, "setbit");
 
 pub(super) const fn bitmap(
     command: Command,
@@ -138,21 +141,20 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let mut slot = cx.lock(&key);
     let at = (offset >> 3) as usize;
     let found = cx.find_string(&mut slot, &key)?;
-    if let Some(found) = found {
-        if !cx.make_raw(&mut slot, found)? {
-            return Ok(());
-        }
-        slot.unpack(found)?;
+    if let Some(found) = found
+        && !cx.make_raw(&mut slot, found)?
+    {
+        return Ok(());
     }
     let string = found.and_then(|found| slot.string(found));
     let longer = string.is_none_or(|string| string.len() <= at);
     let byte = string.map_or(0, |string| byte_at(string, at));
     let was = is_set(byte, offset);
     let mask = 0x80 >> (offset & 7);
-    let found = found_or_empty(&mut slot, &key, found);
-    slot.write_at(found, at, &[if on { byte | mask } else { byte & !mask }])?;
     if longer || was != on {
-        cx.changed(&slot, key.bytes, Class::STRING, "setbit");
+        let byte = [if on { byte | mask } else { byte & !mask }];
+        let write = Write { offset: at, value: NewStr::Changed(&byte) };
+        slot.apply(&key, found, write, SETBIT);
     }
     out.w().integer(i64::from(was));
     Ok(())
@@ -521,9 +523,8 @@ fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
             NewStr::Chain(bitmap.into_chain())
         };
         store(cx, &mut slot, &key, found, value, SetExpiry::Clear);
-    } else if let Some(found) = found {
-        slot.remove(found);
-        cx.changed(&slot, key.bytes, Class::GENERIC, "del");
+    } else {
+        slot.apply(&key, found, Delete, Event::DEL);
     }
     out.w().integer(len as i64);
     Ok(())

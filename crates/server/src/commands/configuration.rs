@@ -142,6 +142,7 @@ fn apply(server: &Server, param: Param, value: &str) -> Result<(), String> {
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
             server.eviction_configured();
         }
+        Param::NotifyKeyspaceEvents => server.heed_events(),
         Param::Port | Param::Bind => {
             server.listening.apply(&server.config).map_err(|error| {
                 tracing::warn!(%error, "CONFIG SET: cannot listen");
@@ -158,7 +159,7 @@ fn apply(server: &Server, param: Param, value: &str) -> Result<(), String> {
 }
 
 fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    for stat in Stat::all().filter(|stat| *stat != Stat::dirty) {
+    for stat in Stat::all() {
         cx.server.stats.reset(stat);
     }
     cx.server.monitor.reset();

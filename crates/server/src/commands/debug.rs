@@ -11,9 +11,11 @@ use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::glob;
+use crate::mirror;
+use crate::notify::Event;
 use crate::out::Out;
 use snug_resp::{Protocol, parse_integer};
-use snug_store::{DATABASES, NewStr, SetExpiry};
+use snug_store::{DATABASES, NewStr, Set, SetExpiry};
 use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -56,6 +58,7 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         }
         (b"stringmatch-len", 4) => string_match(args, out)?,
         (b"htstats", 3 | 4) => table_stats(cx, args, out)?,
+        (b"mirror", 3) => mirror(cx, args, out)?,
         (b"error", 3) => out.w().error_bytes(args.bytes(2)),
         (b"log", 3) => {
             tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args.bytes(2)));
@@ -69,6 +72,21 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
             )));
         }
     }
+    Ok(())
+}
+
+/// Has a second store follow this one, and compares the two.
+fn mirror(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    if args.is(2, "start") {
+        mirror::start(cx)?;
+    } else if args.is(2, "check") {
+        mirror::check(cx)?;
+    } else if args.is(2, "stop") {
+        mirror::stop(cx);
+    } else {
+        return Err(Error::SYNTAX);
+    }
+    out.w().ok();
     Ok(())
 }
 
@@ -116,10 +134,8 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         if let Some(size) = size {
             value.resize(size as usize, 0);
         }
-        slot.set_string(&key, None, NewStr::Bytes(&value), SetExpiry::Clear);
-        if slot.is_observed() {
-            cx.server.tell_observers(&slot, &name);
-        }
+        let set = Set { value: NewStr::Bytes(&value), expiry: SetExpiry::Clear };
+        slot.apply(&key, None, set, Event::NONE);
     }
     out.w().ok();
     Ok(())
@@ -274,6 +290,10 @@ fn help(out: &mut Out) {
         ("HTSTATS <dbid>", "Describe the slots of a database."),
         ("LOG <message>", "Write a message to the log."),
         ("OBJECT <key>", "Describe how a key is held."),
+        (
+            "MIRROR <START|CHECK|STOP>",
+            "Keep a second store that is fed with the commits of this one; compare the two. START wants no keys; until a CHECK every write is kept.",
+        ),
         (
             "POPULATE <count> [<prefix>] [<size>]",
             "Create <count> string keys <prefix>:<number>; the prefix is 'key' unless given.",

@@ -45,7 +45,7 @@ const STREAM: u32 = 6;
 
 /// A digest in the making. Zeros stand for nothing at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Digest([u8; 20]);
+pub(crate) struct Digest([u8; 20]);
 
 impl std::fmt::Display for Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -88,6 +88,11 @@ impl Digest {
         })?;
         Ok(())
     }
+}
+
+/// The digest of what a database's key holds; `None` if there is no such key.
+pub(crate) fn of_key(cx: &Context<'_>, db: usize, key: &[u8]) -> Result<Option<Digest>, Error> {
+    add_value(cx, db, key, Digest::default())
 }
 
 /// The digest of a database's key from `digest` on; `None` if there is no such key.

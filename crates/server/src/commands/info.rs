@@ -255,7 +255,7 @@ fn persistence(cx: &View<'_>, text: &mut String) {
         "current_fork_perc": "0.00",
         "current_save_keys_processed": 0,
         "current_save_keys_total": 0,
-        "rdb_changes_since_last_save": cx.server.stats.get(Stat::dirty),
+        "rdb_changes_since_last_save": cx.server.store.changes(),
         "rdb_bgsave_in_progress": 0,
         "rdb_last_save_time": cx.server.started_unix,
         "rdb_last_bgsave_status": "ok",

@@ -6,14 +6,15 @@
 
 use crate::command::flags::*;
 use crate::command::{Command, Group};
+use crate::commands::strings::PERSIST;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
-use crate::notify::Class;
+use crate::notify::Event;
 use crate::out::Out;
 use crate::reclaim::reclaim;
 use snug_resp::Writer;
-use snug_store::{Detached, Key, Type};
+use snug_store::{Delete, Expire, Type};
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::new("del", -2, del).flags(WRITE).keys(1, -1, 1).about(
@@ -164,11 +165,10 @@ fn remove(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, lazy: bool) -> Re
         let key = cx.key(name);
         let mut slot = cx.lock(&key);
         let Some(found) = slot.find_untouched(&key) else { continue };
-        let value = slot.detach(found);
-        cx.changed(&slot, key.bytes, Class::GENERIC, "del");
+        let value = slot.apply(&key, Some(found), Delete, Event::DEL);
         drop(slot);
         removed += 1;
-        if lazy {
+        if lazy && let Some(value) = value {
             reclaim(value);
         }
     }
@@ -236,32 +236,8 @@ fn rename_to(cx: &mut Context<'_>, args: Args<'_>, unless_taken: bool) -> Result
     if unless_taken && cx.lock(&to).find(&to).is_some() {
         return Ok(false);
     }
-    let db = cx.db();
-    let Some(value) = take(cx, db, &from) else { return Err(Error::NO_SUCH_KEY) };
-    put(cx, db, &to, value);
-    cx.changed(&cx.lock(&from), from.bytes, Class::GENERIC, "rename_from");
-    cx.changed(&cx.lock(&to), to.bytes, Class::GENERIC, "rename_to");
+    cx.store.rename(cx.db(), &from, &to);
     Ok(true)
-}
-
-/// Takes a key's value out of its slot.
-fn take(cx: &Context<'_>, db: usize, key: &Key<'_>) -> Option<Detached> {
-    let mut slot = cx.store.lock(db, key);
-    let found = slot.find_untouched(key)?;
-    Some(slot.detach(found))
-}
-
-/// Gives a value to a key, in place of what that key held.
-fn put(cx: &Context<'_>, db: usize, key: &Key<'_>, value: Detached) {
-    let mut slot = cx.store.lock(db, key);
-    if let Some(found) = slot.find_untouched(key) {
-        slot.remove(found);
-    }
-    slot.attach(key, value);
-    // Told before what follows, which is told of both keys.
-    if slot.take_added() {
-        cx.server.notify(Class::NEW, "new", db, key.bytes);
-    }
 }
 
 /// Argument `index` as the number of a database.
@@ -289,11 +265,7 @@ fn move_(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         out.w().integer(0);
         return Ok(());
     }
-    if let Some(value) = take(cx, from, &key) {
-        put(cx, to, &key, value);
-        cx.changed(&cx.store.lock(from, &key), key.bytes, Class::GENERIC, "move_from");
-        cx.changed(&cx.store.lock(to, &key), key.bytes, Class::GENERIC, "move_to");
-    }
+    cx.store.move_key(&key, from, to);
     out.w().integer(1);
     Ok(())
 }
@@ -322,14 +294,10 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     }
     let _held = cx.store.hold([(from_db, from), (to_db, to)]);
     let taken = |cx: &Context<'_>| cx.store.lock(to_db, &to).find_untouched(&to).is_some();
-    let value = {
-        let mut slot = cx.lock(&from);
-        cx.find_to_read(&mut slot, &from).map(|found| slot.duplicate(found))
-    };
-    match value {
-        Some(value) if replace || !taken(cx) => {
-            put(cx, to_db, &to, value);
-            cx.changed(&cx.store.lock(to_db, &to), to.bytes, Class::GENERIC, "copy_to");
+    let found = cx.find_to_read(&mut cx.lock(&from), &from);
+    match found {
+        Some(found) if replace || !taken(cx) => {
+            cx.store.copy((from_db, &from), found, (to_db, &to));
             out.w().integer(1);
         }
         _ => out.w().integer(0),
@@ -498,12 +466,10 @@ fn expire_at(
     let mut slot = cx.lock(&key);
     let set = match slot.find(&key) {
         Some(found) if conditions.allow(slot.expiry(found).map(|ms| ms as i64), at) => {
-            if at <= now {
-                slot.remove(found);
-                cx.changed(&slot, key.bytes, Class::GENERIC, "del");
+            if at <= now && cx.origin.minds_time() {
+                slot.apply(&key, Some(found), Delete, Event::DEL);
             } else {
-                slot.set_expiry(found, Some(at as u64));
-                cx.changed(&slot, key.bytes, Class::GENERIC, "expire");
+                slot.apply(&key, Some(found), Expire(Some(at as u64)), Event::EXPIRE);
             }
             1
         }
@@ -556,9 +522,8 @@ fn persist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Er
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let expiring = slot.find(&key).filter(|&found| slot.expiry(found).is_some());
-    if let Some(found) = expiring {
-        slot.set_expiry(found, None);
-        cx.changed(&slot, key.bytes, Class::GENERIC, "persist");
+    if expiring.is_some() {
+        slot.apply(&key, expiring, Expire(None), PERSIST);
     }
     out.w().integer(i64::from(expiring.is_some()));
     Ok(())

@@ -17,7 +17,7 @@ mod command;
 mod configuration;
 mod connection;
 mod debug;
-mod digest;
+pub(crate) mod digest;
 pub(crate) mod info;
 mod keys;
 mod latency;

@@ -2,7 +2,7 @@
 
 use crate::command::flags::*;
 use crate::command::{Command, Group};
-use crate::context::{Args, Context};
+use crate::context::{Args, Context, Origin};
 use crate::error::Error;
 use crate::out::Out;
 use crate::pubsub::{Subject, names_of, tell};
@@ -118,7 +118,7 @@ fn psubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(),
 }
 
 fn ssubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    if cx.in_exec {
+    if matches!(cx.origin, Origin::Exec) {
         return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
     begin(cx, args, out, Subject::ShardChannel);

@@ -11,11 +11,10 @@ use crate::command::{Command, Group};
 use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
-use crate::context::{Args, Context};
+use crate::context::{Args, Context, Origin};
 use crate::error::Error;
 use crate::out::Out;
 use crate::server::unix_ms;
-use crate::stats::Stat;
 use snug_resp::parse_integer;
 use snug_store::Flushed;
 use std::fmt::Write as _;
@@ -141,11 +140,7 @@ fn flush(
     let alone = cx.store.exclusive();
     let mut flushed = Vec::new();
     for db in dbs {
-        cx.server.stats.add(Stat::dirty, cx.store.store().keys(db));
-        cx.server.watches.touch_existing(cx.store, &[db]);
         flushed.push(cx.store.flush(db));
-        cx.server.watches.observe_again(cx.store, &[db]);
-        cx.server.blocked.replaced(cx.store, &[db], false);
     }
     let store = cx.store.store();
     if (0..snug_store::DATABASES).all(|db| store.keys(db) == 0) {
@@ -178,14 +173,7 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let (first, second) = (number(1, "first")?, number(2, "second")?);
     let (first, second) = (database(cx, first)?, database(cx, second)?);
     if first != second {
-        let both = [first, second];
-        let alone = cx.store.exclusive();
-        cx.server.watches.touch_existing(cx.store, &both);
         cx.store.swap(first, second);
-        cx.server.watches.observe_again(cx.store, &both);
-        cx.server.blocked.replaced(cx.store, &both, true);
-        drop(alone);
-        cx.server.stats.add(Stat::dirty, 1);
     }
     out.w().ok();
     Ok(())
@@ -265,7 +253,7 @@ fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), 
 }
 
 fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    if cx.in_exec {
+    if matches!(cx.origin, Origin::Exec) {
         return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
     }
     // Who is one already is not even answered.

@@ -2,21 +2,30 @@
 //! and how it is acknowledged or taken over. Reading by a group is in
 //! `stream_reads`.
 //!
-//! What these commands change is the groups' own: it leaves through
-//! [`Context::effect`], for neither `WATCH` nor waiting clients follow it, and
-//! only the commands of `XGROUP` are told as keyspace events.
+//! What these commands change is the groups' own: neither `WATCH` nor waiting
+//! clients follow it, and only the commands of `XGROUP` are told as keyspace events.
+//!
+//! Commands that give entries to a consumer look first and change then: what is read
+//! of the stream, and written to the reply, is gathered as the entries to be given or
+//! forgotten ([`Member`]), some at a time.
 
-use super::streams::{Bound, find, parse_bound, parse_id, with_scratch, write_entry};
+use super::streams::{Bound, event, find, parse_bound, parse_id, with_scratch, write_entry};
 use super::{container, quoted};
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::commands;
 use crate::context::{Args, Context};
 use crate::error::Error;
-use crate::notify::Class;
+use crate::notify::Event;
 use crate::out::Out;
 use snug_resp::{Writer, parse_integer};
-use snug_store::types::stream::{self, ConsumerId, Course, Fields, PendingEntry, Stream, StreamId};
+use snug_store::types::stream::ops::{
+    Acknowledge, Assign, CreateConsumer, CreateGroup, Created, DeleteConsumer, DestroyGroup,
+    SetGroup,
+};
+use snug_store::types::stream::{
+    self, ConsumerId, Course, Fields, PendingEntry, Position, Stream, StreamId,
+};
 use snug_store::{Found, Key, SlotGuard, Type};
 
 pub(crate) const COMMANDS: &[Command] = &[
@@ -90,12 +99,6 @@ const XGROUP: &[Command] = &[
     ),
 ];
 
-/// Tells of a change to a group that is a keyspace event.
-pub(super) fn notify_group(cx: &mut Context<'_>, slot: &SlotGuard<'_>, key: &[u8], event: &str) {
-    cx.effect(slot, key);
-    cx.notify(Class::STREAM, event, key);
-}
-
 fn no_group(key: &[u8], group: &[u8]) -> Error {
     let (key, group) = (quoted(key, usize::MAX), quoted(group, usize::MAX));
     let text = [b"NOGROUP No such key '", key, b"' or consumer group '", group, b"'"];
@@ -155,16 +158,10 @@ fn create(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         b"$" => found.and_then(|found| slot.stream(found)).map_or(StreamId::MIN, Stream::last_id),
         id => parse_id(id, 0)?,
     };
-    let place = found.unwrap_or_else(|| slot.insert_stream(&key));
-    let created = slot
-        .with_stream(place, |stream| stream.create_group(args.bytes(3), id, options.entries_read));
-    if created != Some(true) {
+    let create =
+        CreateGroup { group: args.bytes(3), last_id: id, entries_read: options.entries_read };
+    if slot.apply(&key, found, create, event("xgroup-create")) == Created::Nothing {
         return Err(Error::new("BUSYGROUP Consumer Group name already exists"));
-    }
-    if found.is_none() {
-        cx.changed(&slot, key.bytes, Class::STREAM, "xgroup-create");
-    } else {
-        notify_group(cx, &slot, key.bytes, "xgroup-create");
     }
     out.w().ok();
     Ok(())
@@ -187,18 +184,6 @@ fn existing(
     }
 }
 
-/// Changes a group of a stream, both of which exist.
-fn with_group<R>(
-    slot: &mut SlotGuard<'_>,
-    found: Found,
-    key: &Key<'_>,
-    group: &[u8],
-    change: impl FnOnce(&Stream, &mut stream::Group) -> R,
-) -> Result<R, Error> {
-    let changed = slot.with_stream(found, |stream| stream.with_group(group, change));
-    changed.flatten().ok_or_else(|| no_group(key.bytes, group))
-}
-
 fn set_id(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let options = parse_options(args, false)?;
     let key = cx.key(args.bytes(2));
@@ -213,10 +198,13 @@ fn set_id(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         b"+" => Some(StreamId::MAX),
         id => Some(parse_id(id, 0)?),
     };
-    with_group(&mut slot, found, &key, args.bytes(3), |stream, group| {
-        group.set_id(id.unwrap_or(stream.last_id()), options.entries_read);
-    })?;
-    notify_group(cx, &slot, key.bytes, "xgroup-setid");
+    let last = || slot.stream(found).map_or(StreamId::MIN, Stream::last_id);
+    let set = SetGroup {
+        group: args.bytes(3),
+        last_id: id.unwrap_or_else(last),
+        entries_read: options.entries_read,
+    };
+    slot.apply(&key, Some(found), set, event("xgroup-setid"));
     out.w().ok();
     Ok(())
 }
@@ -225,13 +213,8 @@ fn destroy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Er
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, None)?;
-    let removed = slot.with_stream(found, |stream| stream.remove_group(args.bytes(3)));
-    let removed = removed == Some(true);
-    if removed {
-        notify_group(cx, &slot, key.bytes, "xgroup-destroy");
-        // Who waits by this group is to hear that it is gone.
-        cx.ready(&slot, &key);
-    }
+    let destroy = DestroyGroup(args.bytes(3));
+    let removed = slot.apply(&key, Some(found), destroy, event("xgroup-destroy"));
     out.w().integer(i64::from(removed));
     Ok(())
 }
@@ -240,27 +223,29 @@ fn create_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Resul
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
-    let now = slot.now();
-    let new = with_group(&mut slot, found, &key, args.bytes(3), |_, group| {
-        group.make_consumer(args.bytes(4), now).1
-    })?;
-    if new {
-        notify_group(cx, &slot, key.bytes, "xgroup-createconsumer");
-    }
+    let new = make_consumer(&mut slot, &key, found, args.bytes(3), args.bytes(4));
     out.w().integer(i64::from(new));
     Ok(())
+}
+
+/// Makes a consumer of a group unless there is one of that name; whether it did.
+pub(super) fn make_consumer(
+    slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
+    found: Found,
+    group: &[u8],
+    consumer: &[u8],
+) -> bool {
+    let create = CreateConsumer { group, consumer };
+    slot.apply(key, Some(found), create, event("xgroup-createconsumer"))
 }
 
 fn delete_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
-    let pending = with_group(&mut slot, found, &key, args.bytes(3), |_, group| {
-        group.find_consumer(args.bytes(4)).map(|consumer| group.remove_consumer(consumer))
-    })?;
-    if pending.is_some() {
-        notify_group(cx, &slot, key.bytes, "xgroup-delconsumer");
-    }
+    let delete = DeleteConsumer { group: args.bytes(3), consumer: args.bytes(4) };
+    let pending = slot.apply(&key, Some(found), delete, event("xgroup-delconsumer"));
     out.w().integer(pending.unwrap_or(0) as i64);
     Ok(())
 }
@@ -314,12 +299,8 @@ fn xack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     // All or nothing: no ID is acknowledged before all have been read.
     let ids: Vec<StreamId> =
         args.iter_from(3).map(|id| parse_id(id, 0)).collect::<Result<_, _>>()?;
-    let acknowledged = with_group(&mut slot, found, &key, args.bytes(2), |_, group| {
-        ids.iter().filter(|&&id| group.acknowledge(id)).count()
-    })?;
-    if acknowledged > 0 {
-        cx.effect(&slot, key.bytes);
-    }
+    let acknowledge = Acknowledge { group: args.bytes(2), ids };
+    let acknowledged = slot.apply(&key, Some(found), acknowledge, Event::NONE);
     out.w().integer(acknowledged as i64);
     Ok(())
 }
@@ -460,22 +441,72 @@ impl Claim {
         self.idle_ms_min > 0 && idle_ms(entry, now) < self.idle_ms_min
     }
 
-    /// Makes an entry of the stream the consumer's, and writes it.
-    fn take(
-        &self,
-        group: &mut stream::Group,
-        consumer: ConsumerId,
-        (id, fields): (StreamId, Fields<'_>),
-        counted: u64,
-        out: &mut Out,
-    ) {
-        let once_more = counted.saturating_add(u64::from(!self.just_id));
-        group.assign(id, consumer, self.delivered, self.count.unwrap_or(once_more));
+    /// How often an entry counts as delivered once it is claimed.
+    fn count_of(&self, counted: u64) -> u64 {
+        self.count.unwrap_or(counted.saturating_add(u64::from(!self.just_id)))
+    }
+
+    /// Writes an entry that is claimed.
+    fn write(&self, id: StreamId, fields: Fields<'_>, out: &mut Out) {
         if self.just_id {
             out.w().bulk_display(id);
         } else {
             write_entry(out, id, fields);
         }
+    }
+}
+
+/// Entries that are given to a consumer, each with how often it was delivered.
+pub(super) type Given = Vec<(StreamId, u64)>;
+
+/// The group of a stream that a command changes, and for whom.
+pub(super) struct Member<'s, 'g, 'a> {
+    pub slot: &'s mut SlotGuard<'g>,
+    pub key: &'s Key<'a>,
+    pub found: Found,
+    pub group: &'a [u8],
+    pub consumer: &'a [u8],
+}
+
+impl Member<'_, '_, '_> {
+    /// The stream and the group.
+    pub(super) fn look(&self) -> Result<(&Stream, &stream::Group), Error> {
+        let stream = self.slot.stream(self.found);
+        let both = stream.and_then(|stream| Some((stream, stream.group(self.group)?)));
+        both.ok_or_else(|| no_group(self.key.bytes, self.group))
+    }
+
+    /// Makes the consumer if there is none, and notes that it was seen.
+    pub(super) fn enter(&mut self) {
+        make_consumer(self.slot, self.key, self.found, self.group, self.consumer);
+        self.slot.saw_consumer(self.found, self.group, self.consumer, false);
+    }
+
+    /// Makes entries pending for the consumer, delivered at a time.
+    pub(super) fn give(&mut self, given: &Given, delivered: u64) {
+        for run in given.chunk_by(|a, b| a.1 == b.1) {
+            let ids: Vec<StreamId> = run.iter().map(|(id, _)| *id).collect();
+            let Self { group, consumer, .. } = *self;
+            let assign = Assign { group, consumer, ids: &ids, delivered, count: run[0].1 };
+            self.slot.apply(self.key, Some(self.found), assign, Event::NONE);
+        }
+    }
+
+    /// Has entries pend no longer.
+    fn forget(&mut self, ids: Vec<StreamId>) {
+        let acknowledge = Acknowledge { group: self.group, ids };
+        self.slot.apply(self.key, Some(self.found), acknowledge, Event::NONE);
+    }
+
+    /// Sets how far the group has been delivered, if that is another place than it is
+    /// at.
+    pub(super) fn advance(&mut self, to: Position) -> Result<(), Error> {
+        if to != self.look()?.1.position() {
+            let Position { last_id, entries_read } = to;
+            let set = SetGroup { group: self.group, last_id, entries_read };
+            self.slot.apply(self.key, Some(self.found), set, Event::NONE);
+        }
+        Ok(())
     }
 }
 
@@ -536,58 +567,52 @@ fn xclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     };
     let now = slot.now();
     let (claim, ids, last_id) = parse_claim(args, now)?;
+    let (group, consumer) = (args.bytes(2), args.bytes(3));
+    let mut member = Member { slot: &mut slot, key: &key, found, group, consumer };
+    let mut position = member.look()?.1.position();
+    position.last_id = position.last_id.max(last_id);
+    member.advance(position)?;
+    member.enter();
     let array = out.w().array_deferred();
-    let claimed = with_group(&mut slot, found, &key, args.bytes(2), |stream, group| {
-        let pending = group.pending().len();
-        let raised = group.raise_last_id(last_id);
-        let (consumer, new) = group.make_consumer(args.bytes(3), now);
-        group.saw(consumer, now);
-        let claimed = claim_all(stream, group, consumer, &claim, &ids, now, out);
-        let changed = raised || pending != group.pending().len() || claimed != Ok(0);
-        (claimed, new, changed)
-    });
-    let (claimed, new, changed) = claimed?;
-    if new {
-        notify_group(cx, &slot, key.bytes, "xgroup-createconsumer");
-    }
-    if changed {
-        cx.effect(&slot, key.bytes);
-    }
-    out.w().set_array_len(array, claimed?);
+    let claimed = claim_all(&mut member, &claim, &ids, now, out)?;
+    out.w().set_array_len(array, claimed);
     Ok(())
 }
 
 /// Claims these entries if they may be, and writes them; how many were.
 fn claim_all(
-    stream: &Stream,
-    group: &mut stream::Group,
-    consumer: ConsumerId,
+    member: &mut Member<'_, '_, '_>,
     claim: &Claim,
     ids: &[StreamId],
     now: u64,
     out: &mut Out,
 ) -> Result<usize, Error> {
     let mut claimed = 0;
-    let mut claim_one = |id, fields: Option<Fields<'_>>| {
-        let Some(fields) = fields else {
-            // What was deleted from the stream is pending no longer.
-            group.acknowledge(id);
-            return;
+    // An ID that is named twice is looked at again when the first is claimed.
+    for ids in ids.chunk_by(|before, id| before < id) {
+        let (mut given, mut gone) = (Given::new(), Vec::new());
+        let (stream, group) = member.look()?;
+        let claim_one = |id, fields: Option<Fields<'_>>| {
+            let Some(fields) = fields else {
+                // What was deleted from the stream is pending no longer.
+                gone.push(id);
+                return;
+            };
+            let counted = match group.pending().get(id) {
+                Some(entry) if claim.spares(&entry, now) => return,
+                Some(entry) => entry.count,
+                None if claim.force => 1,
+                None => return,
+            };
+            claim.write(id, fields, out);
+            given.push((id, claim.count_of(counted)));
         };
-        let counted = match group.pending().get(id) {
-            Some(entry) if claim.spares(&entry, now) => return,
-            Some(entry) => entry.count,
-            None if claim.force => 1,
-            None => return,
-        };
-        claim.take(group, consumer, (id, fields), counted, out);
-        group.was_active(consumer, now);
-        claimed += 1;
-    };
-    with_scratch(|scratch| {
-        let mut ascending = ids.chunk_by(|before, id| before < id);
-        ascending.try_for_each(|ids| stream.visit_each(ids, scratch, &mut claim_one))
-    })?;
+        let visited = with_scratch(|scratch| stream.visit_each(ids, scratch, claim_one));
+        claimed += given.len();
+        member.forget(gone);
+        member.give(&given, claim.delivered);
+        visited?;
+    }
     Ok(claimed)
 }
 
@@ -645,33 +670,21 @@ fn xautoclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(),
     };
     let now = slot.now();
     let claim = Claim { idle_ms_min, delivered: now, count: None, force: false, just_id };
-    let claimed = with_group(&mut slot, found, &key, args.bytes(2), |stream, group| {
-        let (consumer, new) = group.make_consumer(args.bytes(3), now);
-        group.saw(consumer, now);
-        (claim_idle(stream, group, consumer, &claim, (start, count), now, out), new)
-    });
-    let (changed, new) = claimed?;
-    if new {
-        notify_group(cx, &slot, key.bytes, "xgroup-createconsumer");
-    }
-    if changed? {
-        cx.effect(&slot, key.bytes);
-    }
-    Ok(())
+    let (group, consumer) = (args.bytes(2), args.bytes(3));
+    let mut member = Member { slot: &mut slot, key: &key, found, group, consumer };
+    member.enter();
+    claim_idle(&mut member, &claim, (start, count), now, out)
 }
 
 /// Claims what is idle from an ID on, up to `count` entries, and writes the
 /// whole reply: where to go on, the entries, the IDs that exist no longer.
-/// Whether anything changed.
 fn claim_idle(
-    stream: &Stream,
-    group: &mut stream::Group,
-    consumer: ConsumerId,
+    member: &mut Member<'_, '_, '_>,
     claim: &Claim,
     (start, mut count): (StreamId, u64),
     now: u64,
     out: &mut Out,
-) -> Result<bool, Error> {
+) -> Result<(), Error> {
     let mark = out.mark();
     let array = out.w().array_deferred();
     let mut claimed = 0;
@@ -681,6 +694,7 @@ fn claim_idle(
     while let batch = count.min(attempts).min(LOOKUPS)
         && batch > 0
     {
+        let (stream, group) = member.look()?;
         let mut entries = Vec::new();
         while (entries.len() as u64) < batch
             && let Some(entry) = from.and_then(|from| group.pending().next_from(from))
@@ -692,22 +706,24 @@ fn claim_idle(
             break;
         }
         attempts -= entries.len() as u64;
-        visit_pending(stream, &entries, |entry, fields| match fields {
-            None => {
-                group.acknowledge(entry.id);
-                deleted.push(entry.id);
-                count -= 1;
-            }
+        let (mut given, mut gone) = (Given::new(), Vec::new());
+        let visited = visit_pending(stream, &entries, |entry, fields| match fields {
+            None => gone.push(entry.id),
             Some(_) if claim.spares(entry, now) => {}
             Some(fields) => {
-                claim.take(group, consumer, (entry.id, fields), entry.count, out);
-                group.was_active(consumer, now);
-                claimed += 1;
-                count -= 1;
+                claim.write(entry.id, fields, out);
+                given.push((entry.id, claim.count_of(entry.count)));
             }
-        })?;
+        });
+        claimed += given.len();
+        count -= (given.len() + gone.len()) as u64;
+        deleted.extend_from_slice(&gone);
+        member.forget(gone);
+        member.give(&given, claim.delivered);
+        visited?;
     }
     out.w().set_array_len(array, claimed);
+    let (_, group) = member.look()?;
     let next = from.and_then(|from| group.pending().next_from(from));
     let mut head = Vec::new();
     let mut writer = Writer::new(&mut head, out.protocol);
@@ -717,7 +733,7 @@ fn claim_idle(
     let mut w = out.w();
     w.array(deleted.len());
     deleted.iter().for_each(|id| w.bulk_display(id));
-    Ok(claimed + deleted.len() > 0)
+    Ok(())
 }
 
 fn write_position(group: &stream::Group, course: &Course, out: &mut Out) {

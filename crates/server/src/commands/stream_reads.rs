@@ -11,13 +11,13 @@ use super::streams::{parse_id, with_scratch, write_entry, write_range};
 use crate::blocked::Wait;
 use crate::command::flags::*;
 use crate::command::{Command, Group};
-use crate::commands::stream_groups::{LOOKUPS, notify_group, visit_pending};
+use crate::commands::stream_groups::{Given, LOOKUPS, Member, visit_pending};
 use crate::context::{Args, Context, OwnedArgs};
 use crate::error::Error;
 use crate::out::{Out, OutMark};
 use crate::server::unix_ms;
 use snug_resp::Protocol;
-use snug_store::types::stream::{self, ConsumerId, Stream, StreamId};
+use snug_store::types::stream::{Stream, StreamId};
 use snug_store::{Found, Key, SlotGuard, Type};
 use std::ops::ControlFlow;
 
@@ -196,7 +196,7 @@ fn read(
         let Some(found) = slot.find_untouched(&key) else { continue };
         let served = match (options.group, *after) {
             (Some(reader), after) => {
-                serve_group(cx, &mut slot, &key, found, reader, after, options.count, out)
+                serve_group(&mut slot, &key, found, reader, after, options.count, out)
             }
             (None, After::Id(id) | After::Resolved(id)) => slot
                 .stream(found)
@@ -279,7 +279,6 @@ fn serve(
 /// anything; whether there was. The history of a consumer is always something.
 #[allow(clippy::too_many_arguments)]
 fn serve_group(
-    cx: &mut Context<'_>,
     slot: &mut SlotGuard<'_>,
     key: &Key<'_>,
     found: Found,
@@ -288,105 +287,83 @@ fn serve_group(
     count: u64,
     out: &mut Out,
 ) -> Result<bool, Error> {
-    let now = slot.now();
-    let served = slot.with_stream(found, |stream| {
-        stream.with_group(reader.group, |stream, group| {
-            let (consumer, new) = group.make_consumer(reader.consumer, now);
-            group.saw(consumer, now);
-            let served = match after {
-                After::Id(id) | After::Resolved(id) => {
-                    write_name(key.bytes, out);
-                    write_history(stream, group, consumer, id, count, now, out).map(|()| true)
-                }
-                After::Group => {
-                    let to = (!reader.noack).then_some(consumer);
-                    deliver(stream, group, to, key.bytes, count, now, out)
-                }
-            };
-            (served, new)
-        })
-    });
-    let Some((served, new)) = served.flatten() else {
-        return Err(no_group(key.bytes, reader.group));
-    };
-    if new {
-        notify_group(cx, slot, key.bytes, "xgroup-createconsumer");
+    let Reader { group, consumer, noack } = reader;
+    let mut member = Member { slot, key, found, group, consumer };
+    member.look().map_err(|_| no_group(key.bytes, group))?;
+    member.enter();
+    match after {
+        After::Id(id) | After::Resolved(id) => {
+            write_name(key.bytes, out);
+            write_history(&mut member, id, count, out)?;
+            Ok(true)
+        }
+        After::Group => deliver(&mut member, noack, count, out),
     }
-    if matches!(served, Ok(true)) {
-        cx.effect(slot, key.bytes);
-    }
-    served
 }
 
 /// Writes the entries that a group has not been given yet, if there are any,
-/// and makes them pending for a consumer; for none, they count as acknowledged.
+/// and makes them pending for the consumer; without, they count as acknowledged.
 fn deliver(
-    stream: &Stream,
-    group: &mut stream::Group,
-    to: Option<ConsumerId>,
-    name: &[u8],
+    member: &mut Member<'_, '_, '_>,
+    noack: bool,
     count: u64,
-    now: u64,
     out: &mut Out,
 ) -> Result<bool, Error> {
-    let after = group.last_id();
+    let now = member.slot.now();
+    let (stream, group) = member.look()?;
+    let mut position = group.position();
     let (last, course) = with_scratch(|scratch| {
         Ok::<_, Error>((stream.last_live_id(scratch)?, stream.course(scratch)?))
     })?;
+    let after = position.last_id;
     let (Some(start), true) = (after.next(), last > Some(after)) else { return Ok(false) };
-    write_name(name, out);
+    write_name(member.key.bytes, out);
     let array = out.w().array_deferred();
-    let mut written = 0;
-    with_scratch(|scratch| {
+    let mut given = Given::new();
+    let read = with_scratch(|scratch| {
         stream.range(start, StreamId::MAX, false, scratch, |id, fields| {
             write_entry(out, id, fields);
-            group.advance(id, &course);
-            if let Some(consumer) = to {
-                group.assign(id, consumer, now, 1);
-            }
-            written += 1;
-            if written == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            position.advance(id, &course);
+            given.push((id, 1));
+            let enough = given.len() as u64 == count;
+            if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
-    })?;
-    if let Some(consumer) = to {
-        group.was_active(consumer, now);
+    });
+    out.w().set_array_len(array, given.len());
+    if !noack {
+        member.give(&given, now);
     }
-    out.w().set_array_len(array, written as usize);
+    member.advance(position)?;
+    read?;
     Ok(true)
 }
 
-/// Writes what is pending for a consumer after an ID, each entry delivered once
+/// Writes what is pending for the consumer after an ID, each entry delivered once
 /// more; of one that was deleted from the stream, the ID alone.
 fn write_history(
-    stream: &Stream,
-    group: &mut stream::Group,
-    consumer: ConsumerId,
+    member: &mut Member<'_, '_, '_>,
     after: StreamId,
     count: u64,
-    now: u64,
     out: &mut Out,
 ) -> Result<(), Error> {
+    let now = member.slot.now();
     let array = out.w().array_deferred();
     let mut written = 0;
     let mut from = after.next();
+    let Some(consumer) = member.look()?.1.find_consumer(member.consumer) else { return Ok(()) };
     loop {
         let left = if count == 0 { u64::MAX } else { count - written };
-        let batch = left.min(LOOKUPS);
-        let mut entries = Vec::new();
-        while (entries.len() as u64) < batch
-            && let Some(entry) = from.and_then(|from| group.next_of_noted(consumer, from))
-        {
-            from = entry.id.next();
-            entries.push(entry);
-        }
-        if entries.is_empty() {
-            break;
-        }
+        let most = left.min(LOOKUPS) as usize;
+        let entries = member.slot.pending_of(member.found, member.group, consumer, from, most);
+        let Some(last) = entries.last() else { break };
+        from = last.id.next();
         written += entries.len() as u64;
-        visit_pending(stream, &entries, |entry, fields| match fields {
+        let mut given = Given::new();
+        let (stream, _) = member.look()?;
+        let visited = visit_pending(stream, &entries, |entry, fields| match fields {
             Some(fields) => {
                 write_entry(out, entry.id, fields);
-                group.assign(entry.id, consumer, now, entry.count.saturating_add(1));
+                given.push((entry.id, entry.count.saturating_add(1)));
             }
             None => {
                 let mut w = out.w();
@@ -394,7 +371,9 @@ fn write_history(
                 w.bulk_display(entry.id);
                 w.null_array();
             }
-        })?;
+        });
+        member.give(&given, now);
+        visited?;
     }
     out.w().set_array_len(array, written as usize);
     Ok(())
@@ -411,7 +390,7 @@ fn nothing_yet(
     out: &mut Out,
 ) -> Result<(), Error> {
     out.truncate(mark);
-    let Some(timeout_ms) = options.timeout_ms.filter(|_| !cx.in_exec) else {
+    let Some(timeout_ms) = options.timeout_ms.filter(|_| cx.origin.may_block()) else {
         out.w().null_array();
         return Ok(());
     };

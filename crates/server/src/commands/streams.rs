@@ -11,9 +11,10 @@ use crate::commands::stream_groups;
 use crate::config::Param;
 use crate::context::{Args, Context};
 use crate::error::Error;
-use crate::notify::Class;
+use crate::notify::{Class, Event};
 use crate::out::Out;
 use crate::server::Server;
+use snug_store::types::stream::ops::{AddEntry, DeleteEntries, SetId, TrimEntries};
 use snug_store::types::stream::{
     Fields, Groups, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,
 };
@@ -111,6 +112,11 @@ impl From<StreamError> for Error {
             StreamError::Damaged => DAMAGED,
         }
     }
+}
+
+/// An event of streams.
+pub(super) const fn event(name: &'static str) -> Event {
+    Event::new(Class::STREAM, name)
 }
 
 thread_local! {
@@ -253,10 +259,19 @@ struct TrimOptions {
 }
 
 impl TrimOptions {
-    /// The entries dropped.
-    fn apply(&self, stream: &mut Stream, shape: &Shape) -> Result<u64, Error> {
-        let Some(trim) = self.trim else { return Ok(0) };
-        Ok(with_scratch(|scratch| stream.trim(trim, self.approximate, shape, scratch))?)
+    /// Trims a stream; the entries dropped.
+    fn apply(
+        &self,
+        slot: &mut SlotGuard<'_>,
+        key: &Key<'_>,
+        found: Found,
+        shape: &Shape,
+    ) -> Result<u64, Error> {
+        let Self { trim: Some(trim), approximate } = *self else { return Ok(0) };
+        with_scratch(|scratch| {
+            let trim = TrimEntries { trim, approximate, shape, scratch };
+            Ok(slot.apply(key, Some(found), trim, event("xtrim")).dropped()?)
+        })
     }
 }
 
@@ -380,24 +395,11 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         ));
     }
     let id = new_id.after(last, slot.now())?;
-    let place = found.unwrap_or_else(|| slot.insert_stream(&key));
     let fields =
         (first..args.len()).step_by(2).map(|name| (args.bytes(name), args.bytes(name + 1)));
     let shape = shape(cx.server);
-    let appended = slot.append_entry(place, id, fields, &shape);
-    if let Some(Err(error)) = appended {
-        if found.is_none() {
-            slot.remove(place);
-        }
-        return Err(error.into());
-    }
-    cx.changed(&slot, key.bytes, Class::STREAM, "xadd");
-    if options.trim.trim.is_some() {
-        let dropped = slot.with_stream(place, |stream| options.trim.apply(stream, &shape));
-        if dropped.transpose()?.is_some_and(|dropped| dropped > 0) {
-            cx.notify(Class::STREAM, "xtrim", key.bytes);
-        }
-    }
+    let place = slot.apply(&key, found, AddEntry { id, fields, shape: &shape }, event("xadd"))?;
+    options.trim.apply(&mut slot, &key, place, &shape)?;
     out.w().bulk_display(id);
     Ok(())
 }
@@ -412,11 +414,7 @@ fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         return Ok(());
     };
     let shape = shape(cx.server);
-    let dropped = slot.with_stream(found, |stream| options.trim.apply(stream, &shape));
-    let dropped = dropped.transpose()?.unwrap_or(0);
-    if dropped > 0 {
-        cx.changed(&slot, key.bytes, Class::STREAM, "xtrim");
-    }
+    let dropped = options.trim.apply(&mut slot, &key, found, &shape)?;
     out.w().integer(dropped as i64);
     Ok(())
 }
@@ -431,18 +429,11 @@ fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let ids: Vec<StreamId> =
         args.iter_from(2).map(|text| parse_id(text, 0)).collect::<Result<_, _>>()?;
     let shape = shape(cx.server);
-    let deleted = slot.with_stream(found, |stream| {
-        with_scratch(|scratch| {
-            ids.iter().try_fold(0, |deleted, &id| {
-                Ok(deleted + i64::from(stream.delete(id, &shape, scratch)?))
-            })
-        })
-    });
-    let deleted = deleted.unwrap_or(Ok(0)).map_err(|error: StreamError| Error::from(error))?;
-    if deleted > 0 {
-        cx.changed(&slot, key.bytes, Class::STREAM, "xdel");
-    }
-    out.w().integer(deleted);
+    let deleted = with_scratch(|scratch| {
+        let delete = DeleteEntries { ids, shape: &shape, scratch };
+        slot.apply(&key, Some(found), delete, event("xdel"))
+    })?;
+    out.w().integer(deleted as i64);
     Ok(())
 }
 
@@ -544,8 +535,8 @@ fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
             ));
         }
     }
-    slot.with_stream(found, |stream| stream.set_id(id, entries_added, max_deleted));
-    cx.changed(&slot, key.bytes, Class::STREAM, "xsetid");
+    let set = SetId { last_id: id, entries_added, max_deleted_id: max_deleted };
+    slot.apply(&key, Some(found), set, event("xsetid"));
     out.w().ok();
     Ok(())
 }

@@ -16,11 +16,14 @@ use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::float::Extended;
 use crate::lcs;
-use crate::notify::Class;
+use crate::notify::{Class, Event};
 use crate::out::Out;
 use snug_codec::Segments;
 use snug_resp::parse_integer;
-use snug_store::{Found, Key, NewStr, PackedChain, SetExpiry, SlotGuard, Str, Type};
+use snug_store::{
+    Append, Delete, Expire, Found, Key, NewStr, PackedChain, Set, SetExpiry, SlotGuard, Str, Type,
+    Write,
+};
 
 const fn string(
     command: Command,
@@ -30,6 +33,11 @@ const fn string(
 ) -> Command {
     command.about(Group::String, since, complexity, summary)
 }
+
+/// The event of a string that was set.
+const SET: Event = Event::new(Class::STRING, "set");
+/// The event of a key that expires no longer.
+pub(super) const PERSIST: Event = Event::new(Class::GENERIC, "persist");
 
 const CONSTANT: &str = "O(1)";
 const PER_KEY_READ: &str = "O(N) where N is the number of keys to retrieve.";
@@ -198,20 +206,10 @@ pub(super) fn store(
     value: NewStr<'_>,
     expiry: SetExpiry,
 ) {
-    slot.set_string(key, found, value, expiry);
-    cx.changed(slot, key.bytes, Class::STRING, "set");
+    slot.apply(key, found, Set { value, expiry }, SET);
     if let SetExpiry::At(_) = expiry {
-        cx.notify(Class::GENERIC, "expire", key.bytes);
+        cx.notify(Event::EXPIRE, key.bytes);
     }
-}
-
-/// A string to be changed in place: an empty one if the key did not exist.
-pub(super) fn found_or_empty(
-    slot: &mut SlotGuard<'_>,
-    key: &Key<'_>,
-    found: Option<Found>,
-) -> Found {
-    found.unwrap_or_else(|| slot.set_string(key, None, NewStr::Changed(b""), SetExpiry::Clear))
 }
 
 /// Refuses a string that would be longer than `proto-max-bulk-len`.
@@ -470,10 +468,7 @@ fn getdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
     reply(&slot, found, out)?;
-    if let Some(found) = found {
-        slot.remove(found);
-        cx.changed(&slot, key.bytes, Class::GENERIC, "del");
-    }
+    slot.apply(&key, found, Delete, Event::DEL);
     Ok(())
 }
 
@@ -491,17 +486,16 @@ fn getex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     };
     reply(&slot, Some(found), out)?;
     match time {
-        Some((unit, time)) if unit.is_absolute() && time <= slot.now() => {
-            slot.remove(found);
-            cx.changed(&slot, key.bytes, Class::GENERIC, "del");
+        Some((unit, time))
+            if unit.is_absolute() && time <= slot.now() && cx.origin.minds_time() =>
+        {
+            slot.apply(&key, Some(found), Delete, Event::DEL);
         }
         Some((_, time)) => {
-            slot.set_expiry(found, Some(time));
-            cx.changed(&slot, key.bytes, Class::GENERIC, "expire");
+            slot.apply(&key, Some(found), Expire(Some(time)), Event::EXPIRE);
         }
         None if options.ttl == Ttl::Persist && slot.expiry(found).is_some() => {
-            slot.set_expiry(found, None);
-            cx.changed(&slot, key.bytes, Class::GENERIC, "persist");
+            slot.apply(&key, Some(found), Expire(None), PERSIST);
         }
         None => {}
     }
@@ -585,13 +579,8 @@ fn increment(cx: &mut Context<'_>, args: Args<'_>, by: i64, out: &mut Out) -> Re
     };
     let value =
         before.checked_add(by).ok_or(Error::new("ERR increment or decrement would overflow"))?;
-    match found {
-        Some(found) => slot.set_int(found, value),
-        None => {
-            slot.set_string(&key, None, NewStr::Int(value), SetExpiry::Clear);
-        }
-    }
-    cx.changed(&slot, key.bytes, Class::STRING, "incrby");
+    let set = Set { value: NewStr::Int(value), expiry: SetExpiry::Keep };
+    slot.apply(&key, found, set, Event::new(Class::STRING, "incrby"));
     out.w().integer(value);
     Ok(())
 }
@@ -608,8 +597,8 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     let by = Extended::parse(args.bytes(2)).ok_or(Error::NOT_FLOAT)?;
     let sum =
         before.add(by).ok_or(Error::new("ERR increment would produce NaN or Infinity"))?.to_text();
-    slot.set_string(&key, found, NewStr::Text(sum.as_bytes()), SetExpiry::Keep);
-    cx.changed(&slot, key.bytes, Class::STRING, "incrbyfloat");
+    let set = Set { value: NewStr::Text(sum.as_bytes()), expiry: SetExpiry::Keep };
+    slot.apply(&key, found, set, Event::new(Class::STRING, "incrbyfloat"));
     out.w().bulk(sum.as_bytes());
     Ok(())
 }
@@ -618,22 +607,14 @@ fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let value = args.value(2);
-    let len = match cx.find_string(&mut slot, &key)? {
-        Some(found) => {
-            let len = slot.string_len(found);
-            check_length(cx, len, value.len())?;
-            if !cx.make_raw(&mut slot, found)? {
-                return Ok(());
-            }
-            slot.write_value_at(found, len, &value)?
+    let found = cx.find_string(&mut slot, &key)?;
+    if let Some(found) = found {
+        check_length(cx, slot.string_len(found), value.len())?;
+        if !cx.make_raw(&mut slot, found)? {
+            return Ok(());
         }
-        None => {
-            let len = value.len();
-            slot.set_string(&key, None, value, SetExpiry::Clear);
-            len
-        }
-    };
-    cx.changed(&slot, key.bytes, Class::STRING, "append");
+    }
+    let len = slot.apply(&key, found, Append(value), Event::new(Class::STRING, "append"));
     out.w().integer(len as i64);
     Ok(())
 }
@@ -689,12 +670,13 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return Ok(());
     }
     check_length(cx, offset, value.len())?;
-    let found = found_or_empty(&mut slot, &key, found);
-    if !cx.make_raw(&mut slot, found)? {
+    if let Some(found) = found
+        && !cx.make_raw(&mut slot, found)?
+    {
         return Ok(());
     }
-    let len = slot.write_value_at(found, offset, &value)?;
-    cx.changed(&slot, key.bytes, Class::STRING, "setrange");
+    let event = Event::new(Class::STRING, "setrange");
+    let len = slot.apply(&key, found, Write { offset, value }, event);
     out.w().integer(len as i64);
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::client::{Client, Multi, Watching};
 use crate::command::flags::*;
 use crate::command::{Command, Group};
 use crate::config::Param;
-use crate::context::{Args, Context};
+use crate::context::{Args, Context, Origin};
 use crate::dispatch;
 use crate::error::Error;
 use crate::out::Out;
@@ -135,12 +135,12 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let broken = cx.client.watch.is_broken();
     if !broken {
         out.w().array(multi.queue.len());
-        cx.in_exec = true;
+        let origin = std::mem::replace(&mut cx.origin, Origin::Exec);
         for (command, args) in &multi.queue {
             dispatch::call(cx, command, args.args(), out);
             out.protocol = cx.client.protocol;
         }
-        cx.in_exec = false;
+        cx.origin = origin;
     }
     drop(held);
     drop(alone);

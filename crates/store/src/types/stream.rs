@@ -37,6 +37,7 @@ mod join;
 mod kept;
 #[cfg(test)]
 mod model;
+pub mod ops;
 mod pack;
 mod pending;
 mod range;
@@ -46,7 +47,7 @@ mod tail;
 mod trim;
 
 pub use dictionary::DictionarySamples;
-pub use group::{Consumer, ConsumerId, Course, Group, Groups};
+pub use group::{Consumer, ConsumerId, Course, Group, Groups, Position};
 pub use id::StreamId;
 pub use pack::{ColumnSize, PackJob, PackOutcome, PackParams, PackProgress};
 pub use pending::{Pending, PendingEntry};
@@ -238,10 +239,7 @@ impl Stream {
         if id <= self.last_id {
             return Err(StreamError::NotGreater);
         }
-        let bytes: usize = fields.clone().map(|(name, value)| name.len() + value.len()).sum();
-        if bytes > ENTRY_BYTES_MAX {
-            return Err(StreamError::TooLarge);
-        }
+        check_size(fields.clone())?;
         let bytes_max = shape.block_bytes as usize;
         let full = self.tail.rows() >= shape.block_entries;
         let appended = if full { None } else { self.tail.append(id, fields.clone(), bytes_max) };
@@ -367,6 +365,12 @@ impl Stream {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.live_between(start, end));
         sealed + self.tail.live_between(start, end)
     }
+}
+
+/// Whether fields are few enough bytes for one entry.
+fn check_size<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Result<(), StreamError> {
+    let bytes: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > ENTRY_BYTES_MAX { Err(StreamError::TooLarge) } else { Ok(()) }
 }
 
 /// The bytes that the allocator hands out for a buffer of `bytes`, which has

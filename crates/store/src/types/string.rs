@@ -10,6 +10,8 @@
 //! What packs and unpacks is not here (`packing.rs`, `large.rs`), only what a reader
 //! has to tell apart. Lengths are known of all without unpacking.
 
+pub mod ops;
+
 use crate::large::PackedLarge;
 use crate::packing::{Damaged, PackedStr};
 use snug_codec::Segments;

@@ -1,12 +1,12 @@
 //! Strings of the first database by their names, for tests of how they are packed.
 
-use snug_store::{Batch, Found, NewStr, SetExpiry, SlotGuard, Store, Str, Type};
+use snug_store::{Batch, Event, Found, NewStr, Set, SlotGuard, Store, Str, Type};
 
 pub(crate) fn set(batch: &Batch<'_>, name: &[u8], value: &[u8]) {
     let key = batch.key(name);
     let mut slot = batch.lock(0, &key);
     let found = slot.find(&key);
-    slot.set_string(&key, found, NewStr::Bytes(value), SetExpiry::Clear);
+    slot.apply(&key, found, Set::to(NewStr::Bytes(value)), Event::NONE);
 }
 
 /// What `look` tells of a key that is there, which does not count as a read.

@@ -116,6 +116,30 @@ impl Course {
     }
 }
 
+/// How far a group has been delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The last entry delivered.
+    pub last_id: StreamId,
+    /// How many entries were delivered since the stream began, if known.
+    pub entries_read: Option<u64>,
+}
+
+impl Position {
+    /// Goes on to the entry of `id`, which is delivered.
+    pub fn advance(&mut self, id: StreamId, course: &Course) {
+        if id <= self.last_id {
+            return;
+        }
+        match &mut self.entries_read {
+            Some(read) if !course.has_gaps_from(id) => *read = read.wrapping_add(1),
+            read if course.entries_added > 0 => *read = course.entries_until(id),
+            _ => {}
+        }
+        self.last_id = id;
+    }
+}
+
 /// A consumer group.
 #[derive(Debug)]
 pub struct Group {
@@ -179,13 +203,6 @@ impl Group {
     pub fn set_id(&mut self, last_id: StreamId, entries_read: Option<u64>) {
         self.last_id = last_id;
         self.entries_read = entries_read;
-    }
-
-    /// Raises the last entry delivered, if it is before `id`; whether it was.
-    pub fn raise_last_id(&mut self, id: StreamId) -> bool {
-        let before = self.last_id < id;
-        self.last_id = self.last_id.max(id);
-        before
     }
 
     /// How many entries are still to be delivered, if that can be told. Both
@@ -292,17 +309,9 @@ impl Group {
         consumer.pending
     }
 
-    /// Notes that the entry of `id` was delivered: the group has come as far.
-    pub fn advance(&mut self, id: StreamId, course: &Course) {
-        if id <= self.last_id {
-            return;
-        }
-        match &mut self.entries_read {
-            Some(read) if !course.has_gaps_from(id) => *read = read.wrapping_add(1),
-            read if course.entries_added > 0 => *read = course.entries_until(id),
-            _ => {}
-        }
-        self.last_id = id;
+    /// How far it has been delivered.
+    pub fn position(&self) -> Position {
+        Position { last_id: self.last_id, entries_read: self.entries_read }
     }
 
     /// Makes an entry pending for a consumer, whoever had it before.
@@ -658,7 +667,9 @@ mod tests {
         stream.append(StreamId::new(3, 1), fields(), &shape).unwrap();
         let lag = stream.with_group(b"g", |stream, group| {
             let course = stream.course(&mut StreamScratch::new()).unwrap();
-            group.advance(StreamId::new(3, 1), &course);
+            let mut position = group.position();
+            position.advance(StreamId::new(3, 1), &course);
+            group.set_id(position.last_id, position.entries_read);
             (group.entries_read().map(|read| read as i64), group.lag(&course))
         });
         assert_eq!(lag, Some((Some(i64::MIN), Some(i64::MIN + 2))));

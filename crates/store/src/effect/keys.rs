@@ -1,0 +1,204 @@
+//! Changes of keys whatever they hold, and of whole databases.
+//!
+//! | change | as a command |
+//! | --- | --- |
+//! | a key is removed: asked for, expired, evicted | `DEL key` |
+//! | it is given a time to expire at, or none | `PEXPIREAT key ms`, `PERSIST key` |
+//! | its value goes to another name | `RENAME key name` |
+//! | its value goes to another database | `MOVE key db` |
+//! | another key gets a copy of its value | `COPY key other DB n REPLACE` |
+//! | a database is emptied | `FLUSHDB` |
+//! | two databases are swapped | `SWAPDB a b` |
+
+use super::{Change, Class, Event, Form, Told};
+use crate::hash::Key;
+use crate::slot::{Detached, Found, SlotGuard};
+use crate::store::{Batch, Counter, Flushed};
+
+/// Removes a key. What it held is given back, to be freed where it suits.
+#[derive(Clone, Copy, Debug)]
+pub struct Delete;
+
+impl Delete {
+    fn write(key: &[u8], form: &mut Form<'_>) {
+        form.command("DEL").bytes(key);
+    }
+}
+
+impl Change for Delete {
+    type Outcome = Option<Detached>;
+
+    fn apply(
+        &mut self,
+        slot: &mut SlotGuard<'_>,
+        _: &Key<'_>,
+        found: Option<Found>,
+    ) -> Option<Detached> {
+        found.map(|found| slot.detach(found))
+    }
+
+    fn form(&self, _: &Option<Detached>, key: &[u8], form: &mut Form<'_>) {
+        Self::write(key, form);
+    }
+
+    fn told(&self, outcome: &Option<Detached>) -> Told {
+        if outcome.is_some() { Told::Everybody } else { Told::Nobody }
+    }
+}
+
+/// Has a key expire at this Unix time in milliseconds, or no longer. The key exists.
+#[derive(Clone, Copy, Debug)]
+pub struct Expire(pub Option<u64>);
+
+impl Change for Expire {
+    type Outcome = ();
+
+    fn apply(&mut self, slot: &mut SlotGuard<'_>, _: &Key<'_>, found: Option<Found>) {
+        if let Some(found) = found {
+            slot.set_expiry(found, self.0);
+        }
+    }
+
+    fn form(&self, (): &(), key: &[u8], form: &mut Form<'_>) {
+        match self.0 {
+            Some(at) => form.command("PEXPIREAT").bytes(key).number(at),
+            None => form.command("PERSIST").bytes(key),
+        };
+    }
+}
+
+impl SlotGuard<'_> {
+    /// Removes what the store itself removes, for the reason that `event` names.
+    pub(crate) fn delete(&mut self, found: Found, event: Event) -> Detached {
+        let value = self.detach(found);
+        let session = self.session();
+        if session.store().is_followed() {
+            session.record(self.db(), |form| Delete::write(value.key(), form));
+        }
+        self.tell(value.key(), Told::Everybody, event);
+        value
+    }
+}
+
+/// How the keys of databases were replaced all at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// They are gone.
+    Flushed,
+    /// They are those of another database.
+    Swapped,
+}
+
+impl Batch<'_> {
+    fn record(&self, db: usize, form: impl FnOnce(&mut Form<'_>)) {
+        if self.store().is_followed() {
+            self.session().record(db, form);
+        }
+    }
+
+    /// Gives a value to a key, in place of what that key held, which is given back.
+    fn put(&self, db: usize, key: &Key<'_>, value: Detached) -> Option<Detached> {
+        let mut slot = self.lock(db, key);
+        let found = slot.find_untouched(key);
+        let before = found.map(|found| slot.detach(found));
+        slot.attach(key, value);
+        // Told before what follows, which is told of both keys.
+        if slot.take_added() {
+            self.store().tell_event(db, key.bytes, Event::NEW);
+        }
+        before
+    }
+
+    /// Tells of a change of a key that was made and recorded.
+    fn tell(&self, db: usize, key: &Key<'_>, name: &'static str) {
+        let slot = self.lock(db, key);
+        slot.tell(key.bytes, Told::Everybody, Event::new(Class::GENERIC, name));
+    }
+
+    /// Moves the value of a key of database `from` to a key of database `to`, in
+    /// place of what that held, which is given back. Both slots are held, and there
+    /// is such a key. O(1).
+    fn carry(
+        &self,
+        (from_db, from): (usize, &Key<'_>),
+        (to_db, to): (usize, &Key<'_>),
+    ) -> Option<Detached> {
+        let value = {
+            let mut slot = self.lock(from_db, from);
+            let found = slot.find_untouched(from)?;
+            slot.detach(found)
+        };
+        self.put(to_db, to, value)
+    }
+
+    /// Gives the value of a key to another name, in place of what that held, which
+    /// is given back. The slots of both are held, and the key exists. O(1).
+    pub fn rename(&self, db: usize, from: &Key<'_>, to: &Key<'_>) -> Option<Detached> {
+        let before = self.carry((db, from), (db, to));
+        self.record(db, |form| {
+            form.command("RENAME").bytes(from.bytes).bytes(to.bytes);
+        });
+        self.tell(db, from, "rename_from");
+        self.tell(db, to, "rename_to");
+        before
+    }
+
+    /// Moves a key to another database, which has none of that name. The slots in
+    /// both are held, and the key exists. O(1).
+    pub fn move_key(&self, key: &Key<'_>, from: usize, to: usize) {
+        let before = self.carry((from, key), (to, key));
+        debug_assert!(before.is_none(), "the other database has such a key");
+        self.record(from, |form| {
+            form.command("MOVE").bytes(key.bytes).number(to as u64);
+        });
+        self.tell(from, key, "move_from");
+        self.tell(to, key, "move_to");
+    }
+
+    /// Gives a copy of a key's value, with its expiry, to another key, in place of
+    /// what that held, which is given back. The slots of both are held. O(value);
+    /// large values share what they consist of.
+    pub fn copy(
+        &self,
+        (from_db, from): (usize, &Key<'_>),
+        found: Found,
+        (to_db, to): (usize, &Key<'_>),
+    ) -> Option<Detached> {
+        let value = self.lock(from_db, from).duplicate(found);
+        let before = self.put(to_db, to, value);
+        self.record(from_db, |form| {
+            form.command("COPY").bytes(from.bytes).bytes(to.bytes);
+            form.word("DB").number(to_db as u64).word("REPLACE");
+        });
+        self.tell(to_db, to, "copy_to");
+        before
+    }
+
+    /// Swaps two databases. O(watched and awaited keys).
+    pub fn swap(&self, a: usize, b: usize) {
+        let _alone = self.exclusive();
+        let observer = self.store().observer();
+        observer.replacing(self, &[a, b]);
+        self.exchange(a, b);
+        observer.replaced(self, &[a, b], Replaced::Swapped);
+        self.record(a, |form| {
+            form.command("SWAPDB").number(a as u64).number(b as u64);
+        });
+        self.store().count(Counter::Changes, 1);
+    }
+
+    /// Empties a database at once, and gives what was in it to be freed when and
+    /// where the caller sees fit. O(slots).
+    pub fn flush(&self, db: usize) -> Flushed {
+        let _alone = self.exclusive();
+        let (store, keys) = (self.store(), self.store().keys(db));
+        store.observer().replacing(self, &[db]);
+        let flushed = self.take_all(db);
+        store.observer().replaced(self, &[db], Replaced::Flushed);
+        self.record(db, |form| {
+            form.command("FLUSHDB");
+        });
+        store.count(Counter::Changes, keys as i64);
+        flushed
+    }
+}
