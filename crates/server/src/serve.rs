@@ -38,11 +38,16 @@ fn help() -> String {
          FILE is a configuration file in Redis's format; - reads one from standard input. \
          Parameters:\n\n",
     );
+    let mut idle = String::from("\nAccepted for compatibility, without effect:\n\n");
     for declaration in PARAMETERS {
         let default = if declaration.default.is_empty() { "\"\"" } else { declaration.default };
-        help += &format!("  --{} [{default}]\n        {}\n", declaration.name, declaration.help);
+        let usage = format!("  --{} [{default}]\n", declaration.name);
+        match declaration.help {
+            Some(text) => help += &format!("{usage}        {text}\n"),
+            None => idle += &usage,
+        }
     }
-    help
+    help + &idle
 }
 
 /// Lets the system give huge pages if the configuration does: the allocator has

@@ -1,5 +1,7 @@
 //! The one table of parameters: name, type, default, whether `CONFIG SET` may
-//! change it, a line of help.
+//! change it, a line of help. It has two parts. The parameters of the second are
+//! accepted, checked and shown, because configuration files of Redis hold them, and
+//! change nothing else.
 
 use super::values::Kind;
 
@@ -21,23 +23,31 @@ pub(crate) struct Declaration {
     pub default: &'static str,
     /// Whether `CONFIG SET` may change it.
     pub change: Change,
-    /// One line of help.
-    pub help: &'static str,
+    /// One line of help; none for a parameter that is accepted and has no effect.
+    pub help: Option<&'static str>,
 }
 
 macro_rules! parameters {
-    ($($id:ident $name:literal $kind:expr, $default:literal, $change:ident, $help:literal;)*) => {
+    (
+        with effect {$($id:ident $name:literal $kind:expr, $default:literal, $change:ident, $help:literal;)*}
+        without effect {$($idle:ident $idle_name:literal $idle_kind:expr, $idle_default:literal, $idle_change:ident;)*}
+    ) => {
         /// Each parameter, as an index into [`PARAMETERS`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(clippy::enum_variant_names)]
-        pub(crate) enum Param { $($id),* }
+        pub(crate) enum Param { $($id,)* $($idle),* }
 
-        /// Every parameter there is.
-        pub(crate) const PARAMETERS: &[Declaration] = &[$(Declaration {
-            name: $name, kind: $kind, default: $default, change: $change, help: $help,
-        }),*];
+        /// Every parameter there is: first those with effect, then those without.
+        pub(crate) const PARAMETERS: &[Declaration] = &[
+            $(Declaration {
+                name: $name, kind: $kind, default: $default, change: $change, help: Some($help),
+            },)*
+            $(Declaration {
+                name: $idle_name, kind: $idle_kind, default: $idle_default, change: $idle_change, help: None,
+            }),*
+        ];
 
-        const IDS: &[Param] = &[$(Param::$id),*];
+        const IDS: &[Param] = &[$(Param::$id,)* $(Param::$idle),*];
     };
 }
 
@@ -55,180 +65,184 @@ pub(crate) const ACCESS_NO: i64 = 0;
 pub(crate) const ACCESS_LOCAL: i64 = 2;
 
 parameters! {
-    Port "port" PORT, "6379", MUTABLE, "TCP port to listen on; 0 for none.";
-    Bind "bind" Kind::Text, "127.0.0.1", MUTABLE, "Addresses to listen on.";
-    Dir "dir" Kind::Text, ".", PROTECTED, "Directory to work in.";
-    Workers "workers" Kind::Int { min: 0, max: 64 }, "0", FIXED, "Worker threads; 0 for one per core.";
-    TcpBacklog "tcp-backlog" PORT, "511", FIXED, "Length of the queue of connections to be accepted.";
-    TcpKeepalive "tcp-keepalive" NATURAL, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
-    Timeout "timeout" NATURAL, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
-    AdminPort "admin-port" PORT, "0", FIXED, "TCP port of metrics, health and policy over HTTP; 0 for none.";
-    AdminBind "admin-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the admin port listens on.";
-    AdminToken "admin-token" Kind::Token, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
-    AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
-    MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
-    Databases "databases" Kind::Int { min: 1, max: 16 }, "16", FIXED, "Logical databases.";
-    RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";
-    ProtoMaxBulkLen "proto-max-bulk-len" Kind::Memory { min: 1_048_576, max: i64::MAX }, "536870912", MUTABLE, "Longest string, in bytes.";
-    ClientQueryBufferLimit "client-query-buffer-limit" Kind::Memory { min: 1_048_576, max: i64::MAX }, "1073741824", MUTABLE, "Most bytes of requests buffered for one client.";
-    ClientOutputBufferLimit "client-output-buffer-limit" Kind::OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", MUTABLE, "Most bytes of replies waiting for a client, by class: hard, soft, seconds.";
-    MaxMemory "maxmemory" BYTES, "0", MUTABLE, "Most bytes of memory to use; 0 for no limit.";
-    MaxMemoryPolicy "maxmemory-policy" Kind::Enum(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", MUTABLE, "What is evicted at the limit.";
-    NotifyKeyspaceEvents "notify-keyspace-events" Kind::Events, "", MUTABLE, "Classes of keyspace events to publish.";
-    SlowlogLogSlowerThan "slowlog-log-slower-than" Kind::Int { min: -1, max: i64::MAX }, "10000", MUTABLE, "Microseconds from which on a command is logged as slow; -1 for never.";
-    SlowlogMaxLen "slowlog-max-len" ANY, "128", MUTABLE, "Entries kept in the slow log.";
-    LatencyMonitorThreshold "latency-monitor-threshold" ANY, "0", MUTABLE, "Milliseconds from which on an event is recorded; 0 for never.";
-    LatencyTracking "latency-tracking" Kind::Bool, "yes", MUTABLE, "Keep a latency histogram per command.";
-    EnableDebugCommand "enable-debug-command" ACCESS, "local", FIXED, "Who may use DEBUG.";
-    EnableProtectedConfigs "enable-protected-configs" ACCESS, "no", FIXED, "Who may set dir and dbfilename at run time: they say where files are written.";
-    ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
-    ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
-    ClusterAllowReadsWhenDown "cluster-allow-reads-when-down" Kind::Bool, "no", MUTABLE, "Answer reads while the cluster is down.";
-    ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down" Kind::Bool, "yes", MUTABLE, "Serve shard channels while the cluster is down.";
-    ClusterAnnounceIp "cluster-announce-ip" Kind::Text, "", MUTABLE, "Address to tell cluster clients.";
-    ClusterConfigFile "cluster-config-file" Kind::Text, "nodes.conf", FIXED, "Where cluster state is kept.";
-    ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE, "Milliseconds until a node counts as failing.";
-    ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE, "How hard the sweeper looks for expired keys.";
-    SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds that one turn of the sweeper may spend on expired keys.";
-    Hz "hz" Kind::Clamped { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
-    StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries; 0 for no limit.";
-    StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
-    Save "save" Kind::Save, "", MUTABLE, "Kept for compatibility until snapshots arrive.";
-    AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
-    LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
-    LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
-    LogFile "logfile" Kind::Text, "", FIXED, "File to log to; empty for standard output.";
-    LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
-    LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
-    ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Refuse other machines while there is no password.";
-    Daemonize "daemonize" Kind::Enum(&["no"]), "no", FIXED, "Always no: whoever starts the server runs it in the background.";
-    AlwaysShowLogo "always-show-logo" Kind::Bool, "no", FIXED, "Accepted for compatibility, without effect.";
-    SetProcTitle "set-proc-title" Kind::Bool, "yes", FIXED, "Accepted for compatibility, without effect.";
-    CrashLogEnabled "crash-log-enabled" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    DynamicHz "dynamic-hz" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    Activerehashing "activerehashing" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    Activedefrag "activedefrag" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "What is evicted is freed as UNLINK does.";
-    LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    LazyfreeLazyServerDel "lazyfree-lazy-server-del" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaLazyFlush "replica-lazy-flush" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    Rdbcompression "rdbcompression" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    Rdbchecksum "rdbchecksum" Kind::Bool, "yes", FIXED, "Accepted for compatibility, without effect.";
-    AofUseRdbPreamble "aof-use-rdb-preamble" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    AofLoadTruncated "aof-load-truncated" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaServeStaleData "replica-serve-stale-data" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaReadOnly "replica-read-only" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplDisklessSync "repl-diskless-sync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplDisableTcpNodelay "repl-disable-tcp-nodelay" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    JemallocBgThread "jemalloc-bg-thread" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
-    IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", FIXED, "Accepted for compatibility, without effect.";
-    ReplicaPriority "replica-priority" NATURAL, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    MinReplicasToWrite "min-replicas-to-write" NATURAL, "0", MUTABLE, "Replicas without which writes are refused; 0 for none. There are no replicas yet.";
-    MinReplicasMaxLag "min-replicas-max-lag" NATURAL, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
-    ReplPingReplicaPeriod "repl-ping-replica-period" Kind::Int { min: 1, max: i32::MAX as i64 }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplTimeout "repl-timeout" Kind::Int { min: 1, max: i32::MAX as i64 }, "60", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplBacklogTtl "repl-backlog-ttl" ANY, "3600", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplDisklessSyncDelay "repl-diskless-sync-delay" NATURAL, "5", MUTABLE, "Accepted for compatibility, without effect.";
-    BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE, "Accepted for compatibility, without effect.";
-    HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE, "Accepted for compatibility, without effect.";
-    HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE, "Accepted for compatibility, without effect.";
-    ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", MUTABLE, "Accepted for compatibility, without effect.";
-    ListCompressDepth "list-compress-depth" NATURAL, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE, "Accepted for compatibility, without effect.";
-    SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE, "Accepted for compatibility, without effect.";
-    SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE, "Accepted for compatibility, without effect.";
-    ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE, "Accepted for compatibility, without effect.";
-    ZsetMaxListpackValue "zset-max-listpack-value" BYTES, "64", MUTABLE, "Accepted for compatibility, without effect.";
-    MaxmemorySamples "maxmemory-samples" Kind::Int { min: 1, max: i32::MAX as i64 }, "5", MUTABLE, "Keys looked at for each that is evicted.";
-    MaxmemoryEvictionTenacity "maxmemory-eviction-tenacity" Kind::Int { min: 0, max: 100 }, "10", MUTABLE, "How long one command may evict: 50 microseconds each up to 10, each above 15 % longer, 100 without end.";
-    LfuLogFactor "lfu-log-factor" NATURAL, "10", MUTABLE, "How much less likely each read of a key is counted than the one before, with an LFU policy.";
-    LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    AutoAofRewritePercentage "auto-aof-rewrite-percentage" NATURAL, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE, "Accepted for compatibility, without effect.";
-    AcllogMaxLen "acllog-max-len" ANY, "128", MUTABLE, "Accepted for compatibility, without effect.";
-    IoThreads "io-threads" Kind::Int { min: 1, max: 128 }, "1", FIXED, "Accepted for compatibility, without effect.";
-    ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: 0, max: 1000 }, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragThresholdUpper "active-defrag-threshold-upper" Kind::Int { min: 0, max: 1000 }, "100", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragCycleMin "active-defrag-cycle-min" Kind::Int { min: 1, max: 99 }, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragCycleMax "active-defrag-cycle-max" Kind::Int { min: 1, max: 99 }, "25", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterMigrationBarrier "cluster-migration-barrier" NATURAL, "1", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterReplicaValidityFactor "cluster-replica-validity-factor" NATURAL, "10", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterAnnouncePort "cluster-announce-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterAnnounceBusPort "cluster-announce-bus-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplBacklogSize "repl-backlog-size" BYTES, "1048576", MUTABLE, "Accepted for compatibility, without effect.";
-    AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE, "Accepted for compatibility, without effect.";
-    HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE, "Accepted for compatibility, without effect.";
-    MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    Dbfilename "dbfilename" Kind::FileName("filename"), "dump.rdb", PROTECTED, "Accepted for compatibility, without effect.";
-    Appendfilename "appendfilename" Kind::FileName("filename"), "appendonly.aof", FIXED, "Accepted for compatibility, without effect.";
-    Appenddirname "appenddirname" Kind::FileName("dirname"), "appendonlydir", FIXED, "Accepted for compatibility, without effect.";
-    Pidfile "pidfile" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
-    Appendfsync "appendfsync" Kind::Enum(&["everysec", "always", "no"]), "everysec", MUTABLE, "Accepted for compatibility, without effect.";
-    Masterauth "masterauth" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    Masteruser "masteruser" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    Replicaof "replicaof" Kind::Enum(&[""]), "", FIXED, "Whose replica to be; replication is not supported yet, so only empty.";
-    Aclfile "aclfile" Kind::Enum(&[""]), "", FIXED, "File of users; not supported yet, so only empty.";
-    Unixsocket "unixsocket" Kind::Enum(&[""]), "", FIXED, "Unix socket to listen on; not supported yet, so only empty.";
-    ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE, "Accepted for compatibility, without effect.";
-    OomScoreAdj "oom-score-adj" Kind::Enum(&["no", "yes", "relative", "absolute"]), "no", MUTABLE, "Accepted for compatibility, without effect.";
-    Supervised "supervised" Kind::Enum(&["upstart", "systemd", "auto", "no"]), "no", FIXED, "Accepted for compatibility, without effect.";
-    LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Percentiles, "50 99 99.9", MUTABLE, "Percentiles that INFO latencystats shows.";
-    ClusterAnnounceHostname "cluster-announce-hostname" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", MUTABLE, "Accepted for compatibility, without effect.";
-    RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas" NATURAL, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplDisklessLoad "repl-diskless-load" Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", MUTABLE, "Accepted for compatibility, without effect.";
-    OomScoreAdjValues "oom-score-adj-values" Kind::OomScores, "0 200 800", MUTABLE, "Accepted for compatibility, without effect.";
-    AofTimestampEnabled "aof-timestamp-enabled" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    RdbSaveIncrementalFsync "rdb-save-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED, "Accepted for compatibility, without effect.";
-    Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED, "Accepted for compatibility, without effect.";
-    SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED, "Accepted for compatibility, without effect.";
-    SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED, "Accepted for compatibility, without effect.";
-    SyslogFacility "syslog-facility" Kind::Enum(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]), "local0", FIXED, "Accepted for compatibility, without effect.";
-    ServerCpulist "server_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
-    BioCpulist "bio_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
-    AofRewriteCpulist "aof_rewrite_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
-    BgsaveCpulist "bgsave_cpulist" Kind::Text, "", FIXED, "Accepted for compatibility, without effect.";
-    ShutdownOnSigterm "shutdown-on-sigterm" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "Accepted for compatibility, without effect.";
-    ShutdownOnSigint "shutdown-on-sigint" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "Accepted for compatibility, without effect.";
-    BindSourceAddr "bind-source-addr" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    SocketMarkId "socket-mark-id" Kind::Int { min: 0, max: u32::MAX as i64 }, "0", FIXED, "Accepted for compatibility, without effect.";
-    AclPubsubDefault "acl-pubsub-default" Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaAnnounceIp "replica-announce-ip" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaAnnouncePort "replica-announce-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaAnnounced "replica-announced" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterPort "cluster-port" PORT, "0", FIXED, "Accepted for compatibility, without effect.";
-    ClusterAllowReplicaMigration "cluster-allow-replica-migration" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterReplicaNoFailover "cluster-replica-no-failover" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterLinkSendbufLimit "cluster-link-sendbuf-limit" BYTES, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    ClusterAnnounceTlsPort "cluster-announce-tls-port" PORT, "0", MUTABLE, "Accepted for compatibility, without effect.";
-    SanitizeDumpPayload "sanitize-dump-payload" Kind::Enum(&["no", "yes", "clients"]), "no", MUTABLE, "Accepted for compatibility, without effect.";
-    ActiveDefragMaxScanFields "active-defrag-max-scan-fields" Kind::Int { min: 1, max: i64::MAX }, "1000", MUTABLE, "Accepted for compatibility, without effect.";
-    AofDisableAutoGc "aof-disable-auto-gc" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    CrashMemcheckEnabled "crash-memcheck-enabled" Kind::Bool, "yes", MUTABLE, "Accepted for compatibility, without effect.";
-    IgnoreWarnings "ignore-warnings" Kind::Text, "", MUTABLE, "Accepted for compatibility, without effect.";
-    PropagationErrorBehavior "propagation-error-behavior" Kind::Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore", MUTABLE, "Accepted for compatibility, without effect.";
-    ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors" Kind::Bool, "no", MUTABLE, "Accepted for compatibility, without effect.";
-    TlsPort "tls-port" Kind::Enum(&["0"]), "0", MUTABLE, "TCP port for TLS; not supported yet, so only 0.";
-    Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
-    PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
-    PackMinSaving "pack-min-saving" Kind::Int { min: -100_000, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw; below 0 for tests.";
-    PackColdAfter "pack-cold-after" Kind::Int { min: 0, max: 1_000_000_000 }, "5", MUTABLE, "Seconds without access after which a value is cold.";
-    PackCpuPercent "pack-cpu-percent" Kind::Int { min: 1, max: 100 }, "10", MUTABLE, "Percent of each worker's time that packing may take while clients keep it busy; a tenth of that where they take all of it.";
-    PackLevel "pack-level" Kind::Int { min: -7, max: 22 }, "1", MUTABLE, "zstd level of packing.";
-    PackDictionarySize "pack-dictionary-size" Kind::Memory { min: 0, max: 112_640 }, "16384", MUTABLE, "Size of a trained dictionary, in bytes, of streams of long texts four times that; 0 for none.";
-    PackPolicy "pack-policy" Kind::Policy, "{}", MUTABLE, "Which values are packed, and with what: a policy in JSON.";
-    PackPolicyFile "pack-policy-file" Kind::Text, "", FIXED, "File of the policy to begin with, unless pack-policy is given.";
-    PackSliceUs "pack-slice-us" Kind::Int { min: 20, max: 10_000 }, "50", MUTABLE, "Longest uninterrupted codec work on a worker, in microseconds.";
-    PackWorkspaces "pack-workspaces" Kind::Int { min: 1, max: 64 }, "2", FIXED, "Values above 64 KiB that each worker packs or unpacks at once, each in a workspace of its own.";
+    with effect {
+        Port "port" PORT, "6379", MUTABLE, "TCP port to listen on; 0 for none.";
+        Bind "bind" Kind::Text, "127.0.0.1", MUTABLE, "Addresses to listen on.";
+        Dir "dir" Kind::Text, ".", PROTECTED, "Directory to work in.";
+        Workers "workers" Kind::Int { min: 0, max: 64 }, "0", FIXED, "Worker threads; 0 for one per core.";
+        TcpBacklog "tcp-backlog" PORT, "511", FIXED, "Length of the queue of connections to be accepted.";
+        TcpKeepalive "tcp-keepalive" NATURAL, "300", MUTABLE, "Seconds between TCP keepalive probes; 0 for none.";
+        Timeout "timeout" NATURAL, "0", MUTABLE, "Seconds after which an idle client is disconnected; 0 for never.";
+        AdminPort "admin-port" PORT, "0", FIXED, "TCP port of metrics, health and policy over HTTP; 0 for none.";
+        AdminBind "admin-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the admin port listens on.";
+        AdminToken "admin-token" Kind::Token, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
+        AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
+        MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
+        Databases "databases" Kind::Int { min: 1, max: 16 }, "16", FIXED, "Logical databases.";
+        RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";
+        ProtoMaxBulkLen "proto-max-bulk-len" Kind::Memory { min: 1_048_576, max: i64::MAX }, "536870912", MUTABLE, "Longest string, in bytes.";
+        ClientQueryBufferLimit "client-query-buffer-limit" Kind::Memory { min: 1_048_576, max: i64::MAX }, "1073741824", MUTABLE, "Most bytes of requests buffered for one client.";
+        ClientOutputBufferLimit "client-output-buffer-limit" Kind::OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", MUTABLE, "Most bytes of replies waiting for a client, by class: hard, soft, seconds.";
+        MaxMemory "maxmemory" BYTES, "0", MUTABLE, "Most bytes of memory to use; 0 for no limit.";
+        MaxMemoryPolicy "maxmemory-policy" Kind::Enum(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", MUTABLE, "What is evicted at the limit.";
+        NotifyKeyspaceEvents "notify-keyspace-events" Kind::Events, "", MUTABLE, "Classes of keyspace events to publish.";
+        SlowlogLogSlowerThan "slowlog-log-slower-than" Kind::Int { min: -1, max: i64::MAX }, "10000", MUTABLE, "Microseconds from which on a command is logged as slow; -1 for never.";
+        SlowlogMaxLen "slowlog-max-len" ANY, "128", MUTABLE, "Entries kept in the slow log.";
+        LatencyMonitorThreshold "latency-monitor-threshold" ANY, "0", MUTABLE, "Milliseconds from which on an event is recorded; 0 for never.";
+        LatencyTracking "latency-tracking" Kind::Bool, "yes", MUTABLE, "Keep a latency histogram per command.";
+        EnableDebugCommand "enable-debug-command" ACCESS, "local", FIXED, "Who may use DEBUG.";
+        EnableProtectedConfigs "enable-protected-configs" ACCESS, "no", FIXED, "Who may set dir and dbfilename at run time: they say where files are written.";
+        ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
+        ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
+        ClusterAllowReadsWhenDown "cluster-allow-reads-when-down" Kind::Bool, "no", MUTABLE, "Answer reads while the cluster is down.";
+        ClusterAllowPubsubshardWhenDown "cluster-allow-pubsubshard-when-down" Kind::Bool, "yes", MUTABLE, "Serve shard channels while the cluster is down.";
+        ClusterAnnounceIp "cluster-announce-ip" Kind::Text, "", MUTABLE, "Address to tell cluster clients.";
+        ClusterConfigFile "cluster-config-file" Kind::Text, "nodes.conf", FIXED, "Where cluster state is kept.";
+        SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds that one turn of the sweeper may spend on expired keys.";
+        Hz "hz" Kind::Clamped { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
+        StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries; 0 for no limit.";
+        StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
+        AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
+        LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
+        LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
+        LogFile "logfile" Kind::Text, "", FIXED, "File to log to; empty for standard output.";
+        LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
+        LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
+        ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Refuse other machines while there is no password.";
+        Daemonize "daemonize" Kind::Enum(&["no"]), "no", FIXED, "Always no: whoever starts the server runs it in the background.";
+        LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "What is evicted is freed as UNLINK does.";
+        DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
+        MinReplicasToWrite "min-replicas-to-write" NATURAL, "0", MUTABLE, "Replicas without which writes are refused; 0 for none. There are no replicas yet.";
+        MinReplicasMaxLag "min-replicas-max-lag" NATURAL, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
+        MaxmemorySamples "maxmemory-samples" Kind::Int { min: 1, max: i32::MAX as i64 }, "5", MUTABLE, "Keys looked at for each that is evicted.";
+        MaxmemoryEvictionTenacity "maxmemory-eviction-tenacity" Kind::Int { min: 0, max: 100 }, "10", MUTABLE, "How long one command may evict: 50 microseconds each up to 10, each above 15 % longer, 100 without end.";
+        LfuLogFactor "lfu-log-factor" NATURAL, "10", MUTABLE, "How much less likely each read of a key is counted than the one before, with an LFU policy.";
+        Replicaof "replicaof" Kind::Enum(&[""]), "", FIXED, "Whose replica to be; replication is not supported yet, so only empty.";
+        Aclfile "aclfile" Kind::Enum(&[""]), "", FIXED, "File of users; not supported yet, so only empty.";
+        Unixsocket "unixsocket" Kind::Enum(&[""]), "", FIXED, "Unix socket to listen on; not supported yet, so only empty.";
+        LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Percentiles, "50 99 99.9", MUTABLE, "Percentiles that INFO latencystats shows.";
+        TlsPort "tls-port" Kind::Enum(&["0"]), "0", MUTABLE, "TCP port for TLS; not supported yet, so only 0.";
+        Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
+        PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
+        PackMinSaving "pack-min-saving" Kind::Int { min: -100_000, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw; below 0 for tests.";
+        PackColdAfter "pack-cold-after" Kind::Int { min: 0, max: 1_000_000_000 }, "5", MUTABLE, "Seconds without access after which a value is cold.";
+        PackCpuPercent "pack-cpu-percent" Kind::Int { min: 1, max: 100 }, "10", MUTABLE, "Percent of each worker's time that packing may take while clients keep it busy; a tenth of that where they take all of it.";
+        PackLevel "pack-level" Kind::Int { min: -7, max: 22 }, "1", MUTABLE, "zstd level of packing.";
+        PackDictionarySize "pack-dictionary-size" Kind::Memory { min: 0, max: 112_640 }, "16384", MUTABLE, "Size of a trained dictionary, in bytes, of streams of long texts four times that; 0 for none.";
+        PackPolicy "pack-policy" Kind::Policy, "{}", MUTABLE, "Which values are packed, and with what: a policy in JSON.";
+        PackPolicyFile "pack-policy-file" Kind::Text, "", FIXED, "File of the policy to begin with, unless pack-policy is given.";
+        PackSliceUs "pack-slice-us" Kind::Int { min: 20, max: 10_000 }, "50", MUTABLE, "Longest uninterrupted codec work on a worker, in microseconds.";
+        PackWorkspaces "pack-workspaces" Kind::Int { min: 1, max: 64 }, "2", FIXED, "Values above 64 KiB that each worker packs or unpacks at once, each in a workspace of its own.";
+    }
+    without effect {
+        ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE;
+        ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE;
+        Save "save" Kind::Save, "", MUTABLE;
+        AlwaysShowLogo "always-show-logo" Kind::Bool, "no", FIXED;
+        SetProcTitle "set-proc-title" Kind::Bool, "yes", FIXED;
+        CrashLogEnabled "crash-log-enabled" Kind::Bool, "yes", MUTABLE;
+        DynamicHz "dynamic-hz" Kind::Bool, "yes", MUTABLE;
+        Activerehashing "activerehashing" Kind::Bool, "yes", MUTABLE;
+        Activedefrag "activedefrag" Kind::Bool, "no", MUTABLE;
+        LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE;
+        LazyfreeLazyServerDel "lazyfree-lazy-server-del" Kind::Bool, "no", MUTABLE;
+        ReplicaLazyFlush "replica-lazy-flush" Kind::Bool, "no", MUTABLE;
+        StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE;
+        Rdbcompression "rdbcompression" Kind::Bool, "yes", MUTABLE;
+        Rdbchecksum "rdbchecksum" Kind::Bool, "yes", FIXED;
+        AofUseRdbPreamble "aof-use-rdb-preamble" Kind::Bool, "yes", MUTABLE;
+        AofLoadTruncated "aof-load-truncated" Kind::Bool, "yes", MUTABLE;
+        NoAppendfsyncOnRewrite "no-appendfsync-on-rewrite" Kind::Bool, "no", MUTABLE;
+        ReplicaServeStaleData "replica-serve-stale-data" Kind::Bool, "yes", MUTABLE;
+        ReplicaReadOnly "replica-read-only" Kind::Bool, "yes", MUTABLE;
+        ReplicaIgnoreMaxmemory "replica-ignore-maxmemory" Kind::Bool, "yes", MUTABLE;
+        ReplDisklessSync "repl-diskless-sync" Kind::Bool, "yes", MUTABLE;
+        ReplDisableTcpNodelay "repl-disable-tcp-nodelay" Kind::Bool, "no", MUTABLE;
+        JemallocBgThread "jemalloc-bg-thread" Kind::Bool, "yes", MUTABLE;
+        IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", FIXED;
+        ReplicaPriority "replica-priority" NATURAL, "100", MUTABLE;
+        ReplPingReplicaPeriod "repl-ping-replica-period" Kind::Int { min: 1, max: i32::MAX as i64 }, "10", MUTABLE;
+        ReplTimeout "repl-timeout" Kind::Int { min: 1, max: i32::MAX as i64 }, "60", MUTABLE;
+        ReplBacklogTtl "repl-backlog-ttl" ANY, "3600", MUTABLE;
+        ReplDisklessSyncDelay "repl-diskless-sync-delay" NATURAL, "5", MUTABLE;
+        BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE;
+        HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE;
+        HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE;
+        ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", MUTABLE;
+        ListCompressDepth "list-compress-depth" NATURAL, "0", MUTABLE;
+        SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE;
+        SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE;
+        SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE;
+        ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE;
+        ZsetMaxListpackValue "zset-max-listpack-value" BYTES, "64", MUTABLE;
+        LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE;
+        AutoAofRewritePercentage "auto-aof-rewrite-percentage" NATURAL, "100", MUTABLE;
+        TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE;
+        AcllogMaxLen "acllog-max-len" ANY, "128", MUTABLE;
+        IoThreads "io-threads" Kind::Int { min: 1, max: 128 }, "1", FIXED;
+        ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE;
+        ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: 0, max: 1000 }, "10", MUTABLE;
+        ActiveDefragThresholdUpper "active-defrag-threshold-upper" Kind::Int { min: 0, max: 1000 }, "100", MUTABLE;
+        ActiveDefragCycleMin "active-defrag-cycle-min" Kind::Int { min: 1, max: 99 }, "1", MUTABLE;
+        ActiveDefragCycleMax "active-defrag-cycle-max" Kind::Int { min: 1, max: 99 }, "25", MUTABLE;
+        ClusterMigrationBarrier "cluster-migration-barrier" NATURAL, "1", MUTABLE;
+        ClusterReplicaValidityFactor "cluster-replica-validity-factor" NATURAL, "10", MUTABLE;
+        ClusterAnnouncePort "cluster-announce-port" PORT, "0", MUTABLE;
+        ClusterAnnounceBusPort "cluster-announce-bus-port" PORT, "0", MUTABLE;
+        ReplBacklogSize "repl-backlog-size" BYTES, "1048576", MUTABLE;
+        AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE;
+        HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE;
+        ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE;
+        MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE;
+        Dbfilename "dbfilename" Kind::FileName("filename"), "dump.rdb", PROTECTED;
+        Appendfilename "appendfilename" Kind::FileName("filename"), "appendonly.aof", FIXED;
+        Appenddirname "appenddirname" Kind::FileName("dirname"), "appendonlydir", FIXED;
+        Pidfile "pidfile" Kind::Text, "", FIXED;
+        Appendfsync "appendfsync" Kind::Enum(&["everysec", "always", "no"]), "everysec", MUTABLE;
+        Masterauth "masterauth" Kind::Text, "", MUTABLE;
+        Masteruser "masteruser" Kind::Text, "", MUTABLE;
+        ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE;
+        OomScoreAdj "oom-score-adj" Kind::Enum(&["no", "yes", "relative", "absolute"]), "no", MUTABLE;
+        Supervised "supervised" Kind::Enum(&["upstart", "systemd", "auto", "no"]), "no", FIXED;
+        ClusterAnnounceHostname "cluster-announce-hostname" Kind::Text, "", MUTABLE;
+        ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", MUTABLE;
+        RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE;
+        ReplDisklessSyncMaxReplicas "repl-diskless-sync-max-replicas" NATURAL, "0", MUTABLE;
+        ReplDisklessLoad "repl-diskless-load" Kind::Enum(&["disabled", "on-empty-db", "swapdb"]), "disabled", MUTABLE;
+        OomScoreAdjValues "oom-score-adj-values" Kind::OomScores, "0 200 800", MUTABLE;
+        AofTimestampEnabled "aof-timestamp-enabled" Kind::Bool, "no", MUTABLE;
+        AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync" Kind::Bool, "yes", MUTABLE;
+        RdbSaveIncrementalFsync "rdb-save-incremental-fsync" Kind::Bool, "yes", MUTABLE;
+        EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED;
+        Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED;
+        SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED;
+        SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED;
+        SyslogFacility "syslog-facility" Kind::Enum(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]), "local0", FIXED;
+        ServerCpulist "server_cpulist" Kind::Text, "", FIXED;
+        BioCpulist "bio_cpulist" Kind::Text, "", FIXED;
+        AofRewriteCpulist "aof_rewrite_cpulist" Kind::Text, "", FIXED;
+        BgsaveCpulist "bgsave_cpulist" Kind::Text, "", FIXED;
+        ShutdownOnSigterm "shutdown-on-sigterm" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE;
+        ShutdownOnSigint "shutdown-on-sigint" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE;
+        BindSourceAddr "bind-source-addr" Kind::Text, "", MUTABLE;
+        SocketMarkId "socket-mark-id" Kind::Int { min: 0, max: u32::MAX as i64 }, "0", FIXED;
+        AclPubsubDefault "acl-pubsub-default" Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels", MUTABLE;
+        ReplicaAnnounceIp "replica-announce-ip" Kind::Text, "", MUTABLE;
+        ReplicaAnnouncePort "replica-announce-port" PORT, "0", MUTABLE;
+        ReplicaAnnounced "replica-announced" Kind::Bool, "yes", MUTABLE;
+        ClusterPort "cluster-port" PORT, "0", FIXED;
+        ClusterAllowReplicaMigration "cluster-allow-replica-migration" Kind::Bool, "yes", MUTABLE;
+        ClusterReplicaNoFailover "cluster-replica-no-failover" Kind::Bool, "no", MUTABLE;
+        ClusterLinkSendbufLimit "cluster-link-sendbuf-limit" BYTES, "0", MUTABLE;
+        ClusterAnnounceTlsPort "cluster-announce-tls-port" PORT, "0", MUTABLE;
+        SanitizeDumpPayload "sanitize-dump-payload" Kind::Enum(&["no", "yes", "clients"]), "no", MUTABLE;
+        ActiveDefragMaxScanFields "active-defrag-max-scan-fields" Kind::Int { min: 1, max: i64::MAX }, "1000", MUTABLE;
+        AofDisableAutoGc "aof-disable-auto-gc" Kind::Bool, "no", MUTABLE;
+        CrashMemcheckEnabled "crash-memcheck-enabled" Kind::Bool, "yes", MUTABLE;
+        IgnoreWarnings "ignore-warnings" Kind::Text, "", MUTABLE;
+        PropagationErrorBehavior "propagation-error-behavior" Kind::Enum(&["ignore", "panic", "panic-on-replicas"]), "ignore", MUTABLE;
+        ReplicaIgnoreDiskWriteErrors "replica-ignore-disk-write-errors" Kind::Bool, "no", MUTABLE;
+    }
 }
 
 /// One parameter by the name clients use.
