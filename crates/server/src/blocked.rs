@@ -166,14 +166,15 @@ impl Blocked {
         (keys.len(), keys.values().filter(|&&without_key| without_key).count())
     }
 
-    /// A key in a slot where somebody waits changed. Under the slot's lock.
+    /// A key in a slot changed; whether anybody waits there. Under the slot's lock.
     #[cold]
-    pub(crate) fn changed(&self, db: usize, slot: usize, key: &[u8]) {
+    pub(crate) fn changed(&self, db: usize, slot: usize, key: &[u8]) -> bool {
         let registry = self.registry.lock();
         let waiters = registry.slots.get(&(db, slot));
         if waiters.is_some_and(|waiters| waiters.iter().any(|(awaited, _)| awaited == key)) {
             make_ready(db, key);
         }
+        waiters.is_some()
     }
 
     /// Databases were emptied or swapped: marks the slots of awaited keys
@@ -206,14 +207,17 @@ impl Blocked {
     pub(crate) fn remove(&self, store: &Batch<'_>, waiter: &Arc<Waiter>) {
         for name in &waiter.keys {
             let key = store.key(name);
-            let mut slot = store.lock(waiter.db, &key);
+            let slot = store.lock(waiter.db, &key);
             let mut registry = self.registry.lock();
             let place = (waiter.db, key.slot());
             let Some(waiters) = registry.slots.get_mut(&place) else { continue };
             waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
             if waiters.is_empty() {
                 registry.slots.remove(&place);
-                slot.observe(Interest::Wait, false);
+                let awaited = |slot| registry.slots.contains_key(&(waiter.db, slot));
+                if !slot.covered(&key).any(awaited) {
+                    slot.observe(Interest::Wait, false);
+                }
             }
         }
         self.registry.lock().clients.remove(&waiter.client.id);

@@ -88,12 +88,19 @@ struct StoreEvents(Weak<Server>);
 impl Observer for StoreEvents {
     fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {
         let Some(server) = self.0.upgrade() else { return };
-        let number = server.store.key(key).slot();
-        if told == Told::Everybody && slot.observed(Interest::Watch) {
-            server.watches.touch(slot.db(), number, key);
+        let hashed = server.store.key(key);
+        let (db, number) = (slot.db(), hashed.slot());
+        // Its neighbours' observers left their mark if they were all under one lock.
+        let alone = slot.covered(&hashed).len() == 1;
+        if told == Told::Everybody
+            && slot.observed(Interest::Watch)
+            && !server.watches.touch(db, number, key)
+            && alone
+        {
+            slot.observe(Interest::Watch, false);
         }
-        if slot.observed(Interest::Wait) {
-            server.blocked.changed(slot.db(), number, key);
+        if slot.observed(Interest::Wait) && !server.blocked.changed(db, number, key) && alone {
+            slot.observe(Interest::Wait, false);
         }
     }
 

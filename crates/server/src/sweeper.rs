@@ -176,6 +176,7 @@ impl Sweeper {
         let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
         if self.worker == 0 {
             server.blocked.take_over();
+            batch.tidy();
         }
         if blocked::any_ready() {
             server.serve(&batch, self.worker);

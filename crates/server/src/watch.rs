@@ -49,7 +49,7 @@ impl Watches {
         broken: &Arc<AtomicBool>,
     ) {
         let hashed = store.key(key);
-        let mut slot = store.lock(db, &hashed);
+        let slot = store.lock(db, &hashed);
         let mut watched = self.0.lock();
         let place = (db, hashed.slot());
         let Some(watches) = watched.get_mut(&place) else { return };
@@ -59,16 +59,20 @@ impl Watches {
         }
         if watches.is_empty() {
             watched.remove(&place);
-            slot.observe(Interest::Watch, false);
+            if !slot.covered(&hashed).any(|slot| watched.contains_key(&(db, slot))) {
+                slot.observe(Interest::Watch, false);
+            }
         }
     }
 
-    /// A key in this slot changed. To be called with the slot locked.
-    pub(crate) fn touch(&self, db: usize, slot: usize, key: &[u8]) {
-        if let Some(watches) = self.0.lock().get(&(db, slot)) {
-            let of_key = watches.iter().filter(|watch| watch.key == key);
-            of_key.for_each(|watch| watch.broken.store(true, Relaxed));
-        }
+    /// A key in this slot changed; whether any is watched there. To be called with the
+    /// slot locked.
+    pub(crate) fn touch(&self, db: usize, slot: usize, key: &[u8]) -> bool {
+        let watched = self.0.lock();
+        let watches = watched.get(&(db, slot));
+        let of_key = watches.into_iter().flatten().filter(|watch| watch.key == key);
+        of_key.for_each(|watch| watch.broken.store(true, Relaxed));
+        watches.is_some()
     }
 
     /// A database is about to be emptied, or two are about to be swapped: the

@@ -27,7 +27,7 @@
 
 use crate::entry::{ACCESS_MAX, Cell, Kind};
 use crate::hash::SLOTS;
-use crate::keyspace::PAGE_SLOTS;
+use crate::keyspace::{Keyspace, PAGE_SLOTS};
 use crate::large::{LargeNames, LargeWork};
 use crate::packing::{Candidate, PackedStr, StringParams, dictionary_id, raw_len};
 use crate::policy::{Change, Edition};
@@ -167,8 +167,8 @@ impl Cooling {
     }
 
     /// The next slot of this worker's share.
-    fn next_slot(&self) -> usize {
-        match self.slot + 1 {
+    fn next_slot(&self, keyspace: &Keyspace) -> usize {
+        match keyspace.covered(self.slot).end {
             next if next.is_multiple_of(PAGE_SLOTS) => next + (self.of - 1) * PAGE_SLOTS,
             next => next,
         }
@@ -187,8 +187,9 @@ impl Cooling {
         large: &mut LargeNames,
     ) {
         let Some(&db) = self.databases.get(self.at) else { return };
+        let keyspace = batch.store().keyspace(db);
         while self.slot < SLOTS {
-            if batch.store().keys_in_slot(db, self.slot) > 0 {
+            if keyspace.get(self.slot).is_some_and(|slot| slot.keys() > 0) {
                 let mut guard = batch.lock_slot(db, self.slot);
                 let rules = Rules {
                     params,
@@ -203,11 +204,13 @@ impl Cooling {
                 };
                 match guard.cool(self.mark, rules, candidates, large) {
                     Some(mark) => self.mark = mark,
-                    None => (self.slot, self.mark) = (self.next_slot(), Mark::default()),
+                    None => {
+                        (self.slot, self.mark) = (self.next_slot(keyspace), Mark::default());
+                    }
                 }
                 return;
             }
-            (self.slot, self.mark) = (self.next_slot(), Mark::default());
+            (self.slot, self.mark) = (self.next_slot(keyspace), Mark::default());
         }
         (self.at, self.slot) = (self.at + 1, self.first * PAGE_SLOTS);
     }

@@ -1,37 +1,91 @@
-//! A keyspace: the 16,384 slots behind one database, made as they are first
-//! used and let go of whole when the database is flushed.
+//! A keyspace: the 16,384 slots behind one database, in pages of 64. A page is
+//! made when it is first used. While its slots have few keys together they are
+//! *folded*: one lock and one table stand for all of them.
 //!
 //! ```text
-//!  Keyspace, 1 KiB and the number of keys of the fullest slot drawn
-//!  | page 0 | page 1 | ... | page 127 |      null until one of its slots is used
-//!      |
+//!  Keyspace, 2 KiB and the weight of the heaviest slot drawn
+//!  | page 0 | page 1 | ... | page 255 |      null until one of its slots is used
+//!      |        |
+//!      |        v
+//!      |      | slots 64 to 127 |            folded: 64 bytes
 //!      v
-//!  | slot 0 | slot 1 | ... | slot 127 |      8 KiB
+//!  | slot 0 | slot 1 | ... | slot 63 |       unfolded: 4 KiB
 //! ```
 //!
-//! So a database of one key costs 8 KiB, and of many keys 1 MiB. The way to a
-//! slot is one load more, from a line that is always in the cache.
+//! A page is unfolded when it has [`CROWDED`] keys, so its slots cost 16 bytes a
+//! key at most, and folded again when no more than [`SPARSE`] are left. An empty
+//! one that nobody observes is freed. So 500 keys cost 16 KiB of slots, where
+//! true slots of a cache line each would cost 1 MiB.
+//!
+//! Nothing but a page that is made appears while others work: to fold, unfold and
+//! free pages, the gates are closed (`Batch::exclusive`). Within a batch the number
+//! of the slot that stands for another is therefore fixed ([`home`](Keyspace::home)),
+//! and what is locked in ascending order of homes cannot wait in a circle.
+//!
+//! The low bits of a page's pointer are 63 if it is unfolded and 0 if it is
+//! folded: what a slot's number is masked with to give its place in the page. So
+//! the way to a slot has no branch but that for null.
 #![allow(unsafe_code)]
 
-use crate::hash::SLOTS;
+use crate::hash::{KeyHasher, SLOTS};
 use crate::slot::Slot;
-use std::ptr::null_mut;
+use std::ops::Range;
+use std::ptr::{null_mut, slice_from_raw_parts_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-pub(crate) const PAGE_SLOTS: usize = 128;
+pub(crate) const PAGE_SLOTS: usize = 64;
 const PAGES: usize = SLOTS / PAGE_SLOTS;
+/// The bits of a slot's number that are its place in its page.
+const PLACE: usize = PAGE_SLOTS - 1;
+const _: () = assert!(align_of::<Slot>() == PAGE_SLOTS, "an address has no room for the mask");
+
+/// A folded page is crowded whenever it reaches a multiple of so many keys.
+pub(crate) const CROWDED: usize = if cfg!(miri) { 32 } else { 256 };
+/// Keys of an unfolded page, at most, for which it is folded.
+const SPARSE: usize = CROWDED / 4;
 
 /// Slots drawn in vain before they are counted instead.
 const DRAWS_MAX: usize = 256;
 
-/// Some of the slots of a keyspace, next to each other.
-pub(crate) type Page = [Slot; PAGE_SLOTS];
+/// The slots of a page: one if they are folded.
+pub(crate) type Page = Box<[Slot]>;
 
 #[derive(Debug)]
 pub(crate) struct Keyspace {
-    pages: [AtomicPtr<Page>; PAGES],
+    pages: [AtomicPtr<Slot>; PAGES],
     /// What the heaviest slot weighed that was drawn: see [`draw`](Self::draw).
     heaviest: AtomicUsize,
+}
+
+/// The first slot of a page, and the mask for places in it.
+#[derive(Clone, Copy)]
+struct Tagged(*mut Slot);
+
+impl Tagged {
+    /// The mask: 63, or 0 if the page is folded or not made.
+    #[inline]
+    fn mask(self) -> usize {
+        self.0.addr() & PLACE
+    }
+
+    #[inline]
+    fn first(self) -> *mut Slot {
+        self.0.map_addr(|address| address & !PLACE)
+    }
+
+    fn new(page: Page) -> Self {
+        let mask = page.len() - 1;
+        debug_assert!(mask == 0 || mask == PLACE);
+        Self(Box::into_raw(page).cast::<Slot>().map_addr(|address| address | mask))
+    }
+
+    /// # Safety
+    /// Made by `new`, and nobody else refers to the page now or later.
+    unsafe fn into_page(self) -> Option<Page> {
+        let page = slice_from_raw_parts_mut(self.first(), self.mask() + 1);
+        // SAFETY: that very box, by the caller's contract.
+        (!self.0.is_null()).then(|| unsafe { Box::from_raw(page) })
+    }
 }
 
 impl Keyspace {
@@ -40,39 +94,73 @@ impl Keyspace {
     }
 
     #[inline]
-    fn page(&self, number: usize) -> Option<&Page> {
-        // SAFETY: the pointer came from a box and is freed only by `take`,
-        // whose caller keeps everybody else out, and by `drop`.
-        unsafe { self.pages[number].load(Ordering::Acquire).as_ref() }
+    fn tagged(&self, page: usize) -> Tagged {
+        Tagged(self.pages[page].load(Ordering::Acquire))
     }
 
-    /// A slot, if it or one of its neighbours has been used.
+    /// The slots of a page, if it has been made.
+    #[inline]
+    fn page(&self, number: usize) -> Option<&[Slot]> {
+        let page = self.tagged(number);
+        // SAFETY: made by `Tagged::new`, and freed only by those whose callers keep
+        // everybody else out, and by `drop`.
+        (!page.0.is_null())
+            .then(|| unsafe { std::slice::from_raw_parts(page.first(), page.mask() + 1) })
+    }
+
+    /// The slot of that number or the one that stands for it, if it or one of its
+    /// neighbours has been used.
     #[inline]
     pub(crate) fn get(&self, slot: usize) -> Option<&Slot> {
-        self.page(slot / PAGE_SLOTS).map(|page| &page[slot % PAGE_SLOTS])
+        let page = self.tagged(slot / PAGE_SLOTS);
+        if page.0.is_null() {
+            return None;
+        }
+        // SAFETY: as in `page`; the place is at most the mask, and below the length.
+        Some(unsafe { &*page.first().add(slot & page.mask()) })
     }
 
-    /// A slot, made if need be.
+    /// The same, made if need be.
     #[inline]
     pub(crate) fn slot(&self, slot: usize) -> &Slot {
         match self.get(slot) {
             Some(slot) => slot,
-            None => &self.make(slot / PAGE_SLOTS)[slot % PAGE_SLOTS],
+            None => self.make(slot / PAGE_SLOTS),
         }
+    }
+
+    /// The number of the slot that stands for this one: its own, or the first of its
+    /// page if that is folded, as every page is when it is made.
+    #[inline]
+    pub(crate) fn home(&self, slot: usize) -> usize {
+        slot & (self.tagged(slot / PAGE_SLOTS).mask() | !PLACE)
+    }
+
+    /// All the slots that the home of this one stands for.
+    pub(crate) fn covered(&self, slot: usize) -> Range<usize> {
+        let home = self.home(slot);
+        home..home + if self.is_folded(slot) { PAGE_SLOTS } else { 1 }
+    }
+
+    /// Whether this slot's page is folded; one not made is.
+    #[inline]
+    pub(crate) fn is_folded(&self, slot: usize) -> bool {
+        self.tagged(slot / PAGE_SLOTS).mask() == 0
     }
 
     /// Every `of`-th page that has been made, beginning with number `first`,
     /// each with the number of its first slot.
-    fn pages(&self, first: usize, of: usize) -> impl Iterator<Item = (usize, &Page)> {
+    fn pages(&self, first: usize, of: usize) -> impl Iterator<Item = (usize, &[Slot])> {
         let numbers = (first..PAGES).step_by(of);
         numbers.filter_map(|n| self.page(n).map(|page| (n * PAGE_SLOTS, page)))
     }
 
-    /// The slots from `first` on, with their numbers, that have been made: all
-    /// that may have keys. Ascending.
+    /// The slots that have been made, all that may have keys, from the home of `first`
+    /// on, with their numbers. Ascending.
     pub(crate) fn made(&self, first: usize) -> impl Iterator<Item = (usize, &Slot)> {
+        let home = self.home(first);
         let slots = self.pages(first / PAGE_SLOTS, 1).flat_map(|(n, page)| (n..).zip(page));
-        slots.skip_while(move |&(slot, _)| slot < first)
+        slots.skip_while(move |&(slot, _)| slot < home)
     }
 
     /// The numbers of the slots that are wanted, in every `of`-th page from
@@ -96,8 +184,9 @@ impl Keyspace {
     /// Any slot is drawn, and kept with a chance of its weight by that of the
     /// heaviest met so far, so the cost is that of a few draws whatever the number
     /// of keys: 1.6 where slots have some sixty, more where many have none. After
-    /// [`DRAWS_MAX`] in vain all are weighed, and the heaviest is thought to have
-    /// become lighter.
+    /// [`DRAWS_MAX`] in vain all are weighed, and the heaviest is known again. A folded
+    /// page is drawn by any of its 64 numbers, so what is not folded weighs 64 times as
+    /// much.
     pub(crate) fn draw(
         &self,
         below: &dyn Fn(u64) -> u64,
@@ -106,7 +195,7 @@ impl Keyspace {
         let heaviest = self.heaviest.load(Ordering::Relaxed);
         for _ in 0..DRAWS_MAX {
             let number = below(SLOTS as u64) as usize;
-            let weight = self.get(number).map_or(0, weight);
+            let weight = self.get(number).map_or(0, weight) * self.times(number);
             if weight > heaviest {
                 self.heaviest.store(weight, Ordering::Relaxed);
             }
@@ -114,8 +203,14 @@ impl Keyspace {
                 return Some(number);
             }
         }
-        self.heaviest.store((heaviest / 2).max(1), Ordering::Relaxed);
+        let weights = self.made(0).map(|(number, slot)| weight(slot) * self.times(number));
+        self.heaviest.store(weights.max().unwrap_or(1), Ordering::Relaxed);
         self.weigh(below, weight)
+    }
+
+    /// How often a slot counts where numbers are drawn.
+    fn times(&self, slot: usize) -> usize {
+        if self.is_folded(slot) { 1 } else { PAGE_SLOTS }
     }
 
     /// The same, by weighing all slots. O(slots).
@@ -126,24 +221,62 @@ impl Keyspace {
 
     /// Bytes allocated for slots.
     pub(crate) fn allocated(&self) -> usize {
-        self.pages(0, 1).count() * crate::memory::usable(size_of::<Page>())
+        self.pages(0, 1).map(|(_, page)| crate::memory::usable(size_of_val(page))).sum()
     }
 
     #[cold]
-    fn make(&self, number: usize) -> &Page {
-        let page: Box<Page> = Box::new(std::array::from_fn(|_| Slot::default()));
-        let new = Box::into_raw(page);
+    fn make(&self, number: usize) -> &Slot {
+        let new = Tagged::new(Box::new([Slot::default()]));
         let order = Ordering::AcqRel;
-        match self.pages[number].compare_exchange(null_mut(), new, order, Ordering::Acquire) {
+        match self.pages[number].compare_exchange(null_mut(), new.0, order, Ordering::Acquire) {
             // SAFETY: just stored; see `page`.
-            Ok(_) => unsafe { &*new },
+            Ok(_) => unsafe { &*new.first() },
             Err(theirs) => {
-                // SAFETY: `new` was never shared; theirs is as in `page`.
+                // SAFETY: `new` was never shared; theirs is as in `page`, and folded,
+                // for nobody unfolds it before the batch that asks here has ended.
                 unsafe {
-                    drop(Box::from_raw(new));
-                    &*theirs
+                    drop(new.into_page());
+                    &*Tagged(theirs).first()
                 }
             }
+        }
+    }
+
+    /// Whether [`reshape`](Self::reshape) would do something about this page.
+    pub(crate) fn is_misshapen(&self, number: usize) -> bool {
+        self.page(number).is_some_and(|page| {
+            let keys: usize = page.iter().map(Slot::keys).sum();
+            match page.len() {
+                1 => keys >= CROWDED || page[0].is_idle(),
+                _ => keys <= SPARSE,
+            }
+        })
+    }
+
+    /// Unfolds a page that is crowded, folds it if it is sparse, frees it if it is
+    /// empty. O(keys), of which there are few.
+    ///
+    /// # Safety
+    /// As of [`take`](Self::take).
+    pub(crate) unsafe fn reshape(&self, number: usize, hasher: &KeyHasher) {
+        if !self.is_misshapen(number) {
+            return;
+        }
+        let taken = Tagged(self.pages[number].swap(null_mut(), Ordering::AcqRel));
+        // SAFETY: from `Tagged::new`, and nobody else can hold it, by the contract.
+        let Some(old) = (unsafe { taken.into_page() }) else { return };
+        let len = if old.len() > 1 || old[0].keys() < CROWDED { 1 } else { PAGE_SLOTS };
+        let mut new: Page = (0..len).map(|_| Slot::default()).collect();
+        for slot in old {
+            new.iter_mut().for_each(|new| new.take_notes(&slot));
+            for cell in slot.into_cells().into_each() {
+                let key = hasher.key(cell.key());
+                let (place, branch) = (key.slot() % len, key.branch());
+                new[place].put(branch, cell, |key| hasher.key(key).branch());
+            }
+        }
+        if new.iter().any(|slot| !slot.is_idle()) {
+            self.pages[number].store(Tagged::new(new).0, Ordering::Release);
         }
     }
 
@@ -152,10 +285,10 @@ impl Keyspace {
     /// # Safety
     /// No reference into this keyspace exists: the caller holds every gate and
     /// has no guard out.
-    pub(crate) unsafe fn take(&self) -> Vec<Box<Page>> {
-        let pages = self.pages.iter().map(|page| page.swap(null_mut(), Ordering::AcqRel));
-        // SAFETY: each from a box, and nobody else can hold it, by the contract.
-        pages.filter(|page| !page.is_null()).map(|page| unsafe { Box::from_raw(page) }).collect()
+    pub(crate) unsafe fn take(&self) -> Vec<Page> {
+        let pages = self.pages.iter().map(|page| Tagged(page.swap(null_mut(), Ordering::AcqRel)));
+        // SAFETY: each from `Tagged::new`, and nobody else can hold it, by the contract.
+        pages.filter_map(|page| unsafe { page.into_page() }).collect()
     }
 }
 
@@ -174,5 +307,228 @@ impl Drop for Keyspace {
     fn drop(&mut self) {
         // SAFETY: `self` is borrowed mutably, so nothing refers into it.
         drop(unsafe { self.take() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Batch, Session};
+    use crate::{Interest, NewStr, SetExpiry, Store, StoreConfig, Unobserved};
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    fn store(cluster: bool) -> Arc<Store> {
+        Store::new(StoreConfig { cluster }, Box::new(Unobserved))
+    }
+
+    /// Keys of the first page.
+    fn names(store: &Store) -> impl Iterator<Item = Vec<u8>> {
+        let key = |n: u64| n.to_string().into_bytes();
+        (0..).map(key).filter(|name| store.key(name).slot() < PAGE_SLOTS)
+    }
+
+    fn set(batch: &Batch<'_>, name: &[u8], expiry: Option<u64>) {
+        let key = batch.key(name);
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find(&key);
+        let expiry = expiry.map_or(SetExpiry::Clear, SetExpiry::At);
+        slot.set_string(&key, found, NewStr::Bytes(name), expiry);
+    }
+
+    fn remove(batch: &Batch<'_>, name: &[u8]) {
+        let key = batch.key(name);
+        let mut slot = batch.lock(0, &key);
+        if let Some(found) = slot.find(&key) {
+            slot.remove(found);
+        }
+    }
+
+    /// Looks at every page, for there is one.
+    fn tidy(session: &mut Session) {
+        session.enter(1).tidy();
+    }
+
+    #[test]
+    fn a_page_unfolds_and_folds_and_goes() {
+        let store = store(false);
+        let mut session = store.session();
+        let keyspace = store.keyspace(0);
+        let names: Vec<_> = names(&store).take(CROWDED).collect();
+        let (last, rest) = names.split_last().unwrap();
+        {
+            let batch = session.enter(1);
+            rest.iter().for_each(|name| set(&batch, name, Some(1 << 40)));
+            assert!(keyspace.is_folded(0) && keyspace.allocated() == 64);
+            let key = batch.key(last);
+            batch.lock(0, &key).observe(Interest::Watch, true);
+            set(&batch, last, Some(1 << 30));
+        }
+        {
+            // Whoever comes next finds it unfolded.
+            let batch = session.enter(1);
+            assert!(!keyspace.is_folded(0));
+            for name in &names {
+                let key = batch.key(name);
+                let mut slot = batch.lock(0, &key);
+                assert!(slot.observed(Interest::Watch) && slot.find(&key).is_some());
+                assert_eq!(slot.covered(&key), key.slot()..key.slot() + 1);
+            }
+            let own = batch.key(last).slot();
+            let expiries = keyspace.made(0).map(|(slot, s)| (slot, s.next_expiry()));
+            let soon: Vec<_> = expiries.filter(|&(_, at)| at == 1 << 30).collect();
+            assert_eq!(soon, [(own, 1 << 30)]);
+            assert_eq!((0..PAGE_SLOTS).map(|n| batch.keys_in_slot(0, n)).sum::<usize>(), CROWDED);
+            names[SPARSE..].iter().for_each(|name| remove(&batch, name));
+        }
+        tidy(&mut session);
+        {
+            let batch = session.enter(1);
+            assert!(keyspace.is_folded(0));
+            for name in &names[..SPARSE] {
+                let key = batch.key(name);
+                assert!(batch.lock(0, &key).find(&key).is_some());
+                remove(&batch, name);
+            }
+            // Who observes keeps it.
+            let key = batch.key(last);
+            batch.tidy();
+            assert!(keyspace.get(0).is_some() && batch.lock(0, &key).observed(Interest::Watch));
+            batch.lock(0, &key).observe(Interest::Watch, false);
+        }
+        tidy(&mut session);
+        assert!(keyspace.get(0).is_none() && keyspace.allocated() == 0);
+    }
+
+    #[test]
+    fn what_is_held_stays_as_it_is_until_it_is_released() {
+        let store = store(true);
+        let mut session = store.session();
+        let keyspace = store.keyspace(0);
+        let names: Vec<_> = names(&store).take(2 * CROWDED).collect();
+        let batch = session.enter(1);
+        let hold = batch.hold(names.iter().map(|name| (0, batch.key(name))));
+        names.iter().for_each(|name| set(&batch, name, None));
+        batch.settle();
+        assert!(keyspace.is_folded(0));
+        for slot in 0..PAGE_SLOTS {
+            let here = names.iter().filter(|name| batch.key(name).slot() == slot);
+            let mut listed = 0;
+            batch.lock_slot(0, slot).first_keys(slot, usize::MAX, |_| listed += 1);
+            assert_eq!(listed, here.count());
+        }
+        drop(hold);
+        batch.settle();
+        assert!(!keyspace.is_folded(0));
+        let all = batch.exclusive();
+        names.iter().for_each(|name| remove(&batch, name));
+        batch.settle();
+        drop(all);
+    }
+
+    /// What is done to the store between two calls of `SCAN`.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Add(usize),
+        Remove(usize),
+        Tidy,
+        Flush,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (1usize..2 * CROWDED).prop_map(Step::Add),
+            4 => (1usize..2 * CROWDED).prop_map(Step::Remove),
+            4 => Just(Step::Tidy),
+            1 => Just(Step::Flush),
+        ];
+        prop::collection::vec(step, 0..20)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 200 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Redis's promise for SCAN, whatever folds and unfolds meanwhile; and every
+        /// key is found where it is looked for.
+        #[test]
+        fn a_scan_sees_all_that_stays(
+            stay in 0usize..SPARSE,
+            count in 1usize..CROWDED,
+            steps in steps(),
+            cluster in any::<bool>(),
+        ) {
+            let store = store(cluster);
+            let mut session = store.session();
+            let names: Vec<_> = names(&store).take(stay + 3 * CROWDED).collect();
+            let (stays, others) = names.split_at(stay);
+            let mut model = BTreeMap::new();
+            for name in stays {
+                set(&session.enter(1), name, None);
+                model.insert(name.clone(), ());
+            }
+            let mut must: BTreeSet<_> = stays.iter().cloned().collect();
+            let mut seen = BTreeSet::new();
+            let (mut cursor, mut next) = (0, 0);
+            let mut steps = steps.into_iter();
+            loop {
+                cursor = session.enter(1).scan(0, cursor, count, |key, _| {
+                    seen.insert(key.to_vec());
+                });
+                if cursor == 0 {
+                    break;
+                }
+                match steps.next() {
+                    Some(Step::Add(n)) => for name in others.iter().cycle().skip(next).take(n) {
+                        set(&session.enter(1), name, None);
+                        model.insert(name.clone(), ());
+                        next += 1;
+                    },
+                    Some(Step::Remove(n)) => for name in others.iter().rev().take(n) {
+                        remove(&session.enter(1), name);
+                        model.remove(name);
+                    },
+                    Some(Step::Tidy) => tidy(&mut session),
+                    Some(Step::Flush) => {
+                        drop(session.enter(1).flush(0));
+                        model.clear();
+                        must.clear();
+                    }
+                    None => {}
+                }
+            }
+            prop_assert!(must.is_subset(&seen));
+            let batch = session.enter(1);
+            for name in &names {
+                let key = batch.key(name);
+                prop_assert_eq!(batch.lock(0, &key).find(&key).is_some(), model.contains_key(name));
+            }
+            prop_assert_eq!(store.keys(0), model.len() as u64);
+            prop_assert_eq!(batch.slot_sizes(0).sum::<usize>(), model.len());
+            let random = batch.random_key(0);
+            prop_assert_eq!(random.is_some(), !model.is_empty());
+            prop_assert!(random.is_none_or(|name| model.contains_key(&name)));
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "slow")]
+    fn each_key_is_drawn_as_often_folded_or_not() {
+        let store = store(false);
+        let mut session = store.session();
+        // 300 keys in page 0, which unfolds, and 200 elsewhere, folded.
+        for name in names(&store).take(300) {
+            set(&session.enter(1), &name, None);
+        }
+        let elsewhere = (0..).map(|n: u64| format!("other:{n}").into_bytes());
+        let elsewhere = elsewhere.filter(|name| store.key(name).slot() >= PAGE_SLOTS);
+        for name in elsewhere.take(200) {
+            set(&session.enter(1), &name, None);
+        }
+        let batch = session.enter(1);
+        assert!(!store.keyspace(0).is_folded(0));
+        let drawn = (0..5000).filter_map(|_| batch.random_key(0));
+        let first = drawn.filter(|name| batch.key(name).slot() < PAGE_SLOTS).count();
+        assert!((2700..3300).contains(&first), "{first} of 5000");
     }
 }

@@ -1,5 +1,6 @@
 //! A slot: one of the 16,384 partitions of a database's keyspace, with its
-//! lock, and the guard through which everything in it is read and changed.
+//! lock, and the guard through which everything in it is read and changed. One
+//! may stand for its neighbours while they have few keys (`keyspace.rs`).
 //!
 //! ```text
 //!  Slot, 56 bytes in a cache line of 64
@@ -20,6 +21,7 @@ use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::eviction::{self, Eviction, Sampled};
 use crate::families::Pin;
 use crate::hash::Key;
+use crate::keyspace::CROWDED;
 use crate::large::{PackedChain, PackedLarge};
 use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
@@ -35,6 +37,7 @@ use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::{Dictionary, Segments};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -207,6 +210,26 @@ impl Slot {
         self.keys.load(Relaxed) as usize
     }
 
+    /// Whether it has no key, and nobody wants to hear of it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.keys() == 0 && self.notes.load(Relaxed) & OBSERVED == 0
+    }
+
+    /// Takes over what is noted about a slot whose keys it will hold, or some of them.
+    pub(crate) fn take_notes(&mut self, of: &Self) {
+        *self.notes.get_mut() |= of.notes.load(Relaxed) & (OBSERVED | UNPACKED);
+    }
+
+    /// Adds a cell from a slot that this one takes the place of: nothing is counted
+    /// anew. `branch_of` gives any key's branch.
+    pub(crate) fn put(&mut self, branch: u32, cell: Cell, branch_of: impl Fn(&[u8]) -> u32) {
+        let next = self.next_expiry.get_mut();
+        *next = cell.expiry().unwrap_or(u64::MAX).min(*next);
+        let cells = self.cells.get_mut();
+        cells.put(branch, cell, branch_of);
+        *self.keys.get_mut() = cells.len() as u32;
+    }
+
     /// The cells of a slot that nobody else can reach.
     pub(crate) fn into_cells(self) -> Cells {
         self.cells.into_inner()
@@ -301,9 +324,21 @@ impl<'a> SlotGuard<'a> {
         self.added.take()
     }
 
-    /// Keys in this slot, expired but not yet removed ones included. O(1).
+    /// Keys under this lock, expired but not yet removed ones included. O(1).
     pub fn keys(&self) -> usize {
         self.cells().len()
+    }
+
+    /// Those of them whose slot is that of this number. O(keys) if the lock is that of
+    /// a folded page.
+    pub(crate) fn keys_of(&self, slot: usize) -> usize {
+        let store = self.session.store();
+        self.cells().iter().filter(|cell| store.key(cell.key()).slot() == slot).count()
+    }
+
+    /// The slots of which this is the lock, the slot of `key` among them.
+    pub fn covered(&self, key: &Key<'_>) -> Range<usize> {
+        self.session.store().keyspaces[self.keyspace].covered(key.slot())
     }
 
     /// Whether somebody wants to hear of changes here ([`observe`](Self::observe)).
@@ -318,7 +353,7 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// Asks for changes in this slot to be told, or no longer.
-    pub fn observe(&mut self, interest: Interest, observed: bool) {
+    pub fn observe(&self, interest: Interest, observed: bool) {
         self.note(interest as u8, observed);
     }
 
@@ -789,9 +824,10 @@ impl<'a> SlotGuard<'a> {
         best.map(|(place, worth)| Sampled { found: Found(place), worth, seen })
     }
 
-    /// Visits the first `count` live keys of the slot.
-    pub fn first_keys(&self, count: usize, mut visit: impl FnMut(&[u8])) {
-        let live = self.cells().iter();
+    /// Visits the first `count` live keys of the slot of this number.
+    pub fn first_keys(&self, slot: usize, count: usize, mut visit: impl FnMut(&[u8])) {
+        let store = self.session.store();
+        let live = self.cells().iter().filter(|cell| store.key(cell.key()).slot() == slot);
         let live =
             live.filter(|cell| cell.expiry().is_none_or(|expiry| expiry > self.session.now()));
         live.take(count).for_each(|cell| visit(cell.key()));
@@ -876,7 +912,11 @@ impl<'a> SlotGuard<'a> {
         }
         let store = self.session.store();
         let place = self.cells_mut().insert(key, cell, |key| store.key(key).branch());
-        self.slot.keys.store(self.cells().len() as u32, Relaxed);
+        let keys = self.cells().len();
+        self.slot.keys.store(keys as u32, Relaxed);
+        if keys.is_multiple_of(CROWDED) {
+            self.session.crowded(self.keyspace, key.slot());
+        }
         self.added.set(true);
         Found(place)
     }

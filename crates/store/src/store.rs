@@ -5,7 +5,7 @@
 //!  Store
 //!    databases  [0] [1] ... [15]          numbers that clients use; SWAPDB swaps two
 //!                 \  /
-//!    keyspaces  [a] [b] ... [p]           16,384 slots each, made as they are used
+//!    keyspaces  [a] [b] ... [p]           16,384 slots each, folded while they have few keys
 //!    counters   keys, expiring, bytes by type ...
 //!    gates      one per session
 //! ```
@@ -18,8 +18,8 @@
 //!
 //! - a command locks the slot of its key ([`Batch::lock`]);
 //! - a command or transaction of several keys locks all their slots first, in
-//!   ascending order of (keyspace, slot), and works under that scope
-//!   ([`Batch::hold`]);
+//!   ascending order of (keyspace, slot that stands for it), and works under that
+//!   scope ([`Batch::hold`]);
 //! - whatever concerns a whole database, or keys not known beforehand, closes
 //!   every gate and then needs no slot lock at all ([`Batch::exclusive`]).
 //!
@@ -29,7 +29,7 @@
 use crate::effect::{Class, Commit, Event, Form, Recorder, Replaced, Told};
 use crate::families::Families;
 use crate::hash::{Key, KeyHasher, SLOTS};
-use crate::keyspace::{Keyspace, Page};
+use crate::keyspace::{Keyspace, PAGE_SLOTS, Page};
 use crate::memory::prefetch;
 use crate::packing::{Candidate, Damaged, Ready, Unpacker};
 use crate::sharded::Sharded;
@@ -46,6 +46,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
+
+/// Pages of slots folded or unfolded while everybody else waits: 200 microseconds
+/// at most.
+const RESHAPED_AT_ONCE: usize = 4;
+/// Pages of slots looked at by one call of [`Batch::tidy`].
+const TIDIED_AT_ONCE: usize = 16;
 
 /// In the place of a factor: access bits tell how lately a key was used.
 const RECENCY: u64 = u64::MAX;
@@ -174,7 +180,7 @@ pub struct Store {
     config: StoreConfig,
     /// Which keyspace each database is.
     databases: [AtomicU8; DATABASES],
-    keyspaces: [Keyspace; DATABASES],
+    pub(crate) keyspaces: [Keyspace; DATABASES],
     counters: Sharded<COUNTERS>,
     gates: Mutex<Vec<Arc<Gate>>>,
     /// How reads are counted: see [`count_reads`](Self::count_reads).
@@ -236,6 +242,8 @@ impl Store {
             expired: Cell::default(),
             recorder: RefCell::default(),
             recorded: Cell::new(false),
+            crowded: RefCell::default(),
+            reshaped: Cell::default(),
             unpacker: RefCell::default(),
             random: Cell::new(RandomState::new().build_hasher().finish() | 1),
         }
@@ -368,11 +376,6 @@ impl Store {
         self.sum(Counter::Pending)
     }
 
-    /// Keys in a slot of a database. O(1), takes no lock.
-    pub fn keys_in_slot(&self, db: usize, slot: usize) -> usize {
-        self.keyspace(db).get(slot).map_or(0, Slot::keys)
-    }
-
     /// The slots of a database.
     #[inline]
     pub(crate) fn keyspace(&self, db: usize) -> &Keyspace {
@@ -415,7 +418,7 @@ pub struct Session {
     mode: Cell<Mode>,
     /// Slot guards in use.
     guards: Cell<usize>,
-    /// The slots locked in mode `Held`, ascending: keyspace and slot.
+    /// The slots locked in mode `Held`, ascending: keyspace and home.
     held: RefCell<Vec<(usize, usize)>>,
     /// What a lookup does with a key whose time has come.
     expired: Cell<Expired>,
@@ -423,6 +426,10 @@ pub struct Session {
     /// whether there is anything.
     recorder: RefCell<Recorder>,
     recorded: Cell<bool>,
+    /// Pages that may have to be unfolded: keyspace and number.
+    crowded: RefCell<Vec<(usize, usize)>>,
+    /// The page that was last looked at by [`Batch::tidy`], of all keyspaces' pages.
+    reshaped: Cell<usize>,
     /// What it unpacks strings with.
     unpacker: RefCell<Unpacker>,
     /// The state of its random numbers; never 0.
@@ -450,7 +457,9 @@ impl Session {
         self.gate.0.lock_shared();
         self.now.set(now);
         self.expired.set(Expired::Removed);
-        Batch { session: self }
+        let batch = Batch { session: self };
+        batch.settle();
+        batch
     }
 
     /// The store.
@@ -511,6 +520,15 @@ impl Session {
         self.random.set(x);
         let x = x.wrapping_mul(0x2545_f491_4f6c_dd1d);
         ((u128::from(x) * u128::from(n)) >> 64) as u64
+    }
+
+    /// A slot has come to a number of keys at which its page, if it is folded, is to
+    /// be unfolded.
+    #[cold]
+    pub(crate) fn crowded(&self, keyspace: usize, slot: usize) {
+        if self.store.keyspaces[keyspace].is_folded(slot) {
+            self.crowded.borrow_mut().push((keyspace, slot / PAGE_SLOTS));
+        }
     }
 
     #[inline]
@@ -602,12 +620,14 @@ impl<'s> Batch<'s> {
     pub fn lock_slot(&self, db: usize, slot: usize) -> SlotGuard<'_> {
         let store = self.store();
         let keyspace = store.keyspace_of(db);
-        let cells = store.keyspaces[keyspace].slot(slot);
+        let slots = &store.keyspaces[keyspace];
+        let cells = slots.slot(slot);
         match self.session.mode.get() {
             Mode::Single => SlotGuard::lock(self.session, cells, db, keyspace),
             Mode::Exclusive => SlotGuard::borrow(self.session, cells, db, keyspace),
             Mode::Held => {
-                let held = self.session.held.borrow().binary_search(&(keyspace, slot)).is_ok();
+                let place = (keyspace, slots.home(slot));
+                let held = self.session.held.borrow().binary_search(&place).is_ok();
                 assert!(held, "slot {slot} is not among those held");
                 SlotGuard::borrow(self.session, cells, db, keyspace)
             }
@@ -624,7 +644,10 @@ impl<'s> Batch<'s> {
         assert_eq!(self.session.guards.get(), 0, "holding slots with a guard in use");
         let store = self.store();
         let mut held = self.session.held.borrow_mut();
-        held.extend(keys.into_iter().map(|(db, key)| (store.keyspace_of(db), key.slot())));
+        held.extend(keys.into_iter().map(|(db, key)| {
+            let keyspace = store.keyspace_of(db);
+            (keyspace, store.keyspaces[keyspace].home(key.slot()))
+        }));
         held.sort_unstable();
         held.dedup();
         for &(keyspace, slot) in held.iter() {
@@ -656,6 +679,66 @@ impl<'s> Batch<'s> {
         gates.iter().for_each(|gate| gate.0.lock_exclusive());
         self.session.mode.set(Mode::Exclusive);
         Exclusive { session: Some((self.session, gates)) }
+    }
+
+    /// Unfolds the pages of slots that this session's insertions have crowded, if it
+    /// may close the gates here: at the beginning of a batch, or between two commands.
+    /// Costs a branch when there are none, and a bounded time else.
+    #[inline]
+    pub fn settle(&self) {
+        if !self.session.crowded.borrow().is_empty() {
+            self.unfold();
+        }
+    }
+
+    #[cold]
+    fn unfold(&self) {
+        if self.session.mode.get() == Mode::Held || self.session.guards.get() > 0 {
+            return;
+        }
+        let _alone = self.exclusive();
+        let mut crowded = self.session.crowded.borrow_mut();
+        let left = crowded.len().saturating_sub(RESHAPED_AT_ONCE);
+        for (keyspace, page) in crowded.drain(left..) {
+            self.reshape(keyspace, page);
+        }
+    }
+
+    /// Looks at some pages of slots, the next of all whenever it is called, and folds
+    /// or frees those of which few or no keys are left. To be called now and then; 1,024
+    /// loads at most and no lock while all are in shape.
+    pub fn tidy(&self) {
+        let pages = SLOTS / PAGE_SLOTS;
+        let keyspaces = &self.session.store.keyspaces;
+        let mut looks = TIDIED_AT_ONCE;
+        for _ in 0..DATABASES * pages {
+            let at = (self.session.reshaped.get() + 1) % (DATABASES * pages);
+            self.session.reshaped.set(at);
+            let (keyspace, page) = (at / pages, at % pages);
+            if keyspaces[keyspace].get(page * PAGE_SLOTS).is_none() {
+                continue;
+            }
+            if keyspaces[keyspace].is_misshapen(page) {
+                let _alone = self.exclusive();
+                self.reshape(keyspace, page);
+            }
+            looks -= 1;
+            if looks == 0 {
+                return;
+            }
+        }
+    }
+
+    /// To be called with the gates closed.
+    fn reshape(&self, keyspace: usize, page: usize) {
+        assert_eq!(self.session.mode.get(), Mode::Exclusive);
+        assert_eq!(self.session.guards.get(), 0, "folding slots with a guard in use");
+        let store = &self.session.store;
+        // SAFETY: every gate is closed and this session has no guard in use.
+        #[allow(unsafe_code)]
+        unsafe {
+            store.keyspaces[keyspace].reshape(page, &store.hasher);
+        }
     }
 
     /// Does something that takes a while and needs no key, and lets whole-database
@@ -765,10 +848,16 @@ impl<'s> Batch<'s> {
         mut visit: impl FnMut(&[u8], Type),
         expire: bool,
     ) -> u64 {
-        let Some((first, mut mark)) = Mark::from_cursor(cursor) else { return 0 };
+        let Some((mut first, mut mark, folded)) = Mark::from_cursor(cursor) else { return 0 };
+        let keyspace = self.store().keyspace(db);
+        if folded != keyspace.is_folded(first) {
+            // Its page has been folded or unfolded since: all of it again.
+            (first, mark) = (first - first % PAGE_SLOTS, Mark::default());
+        }
+        let cursor = |slot, mark: Mark| mark.cursor(slot, keyspace.is_folded(slot));
         let mut visited = 0;
         let mut expired: Vec<Vec<u8>> = Vec::new();
-        for (slot, hint) in self.store().keyspace(db).made(first) {
+        for (slot, hint) in keyspace.made(first) {
             if slot > first {
                 mark = Mark::default();
             }
@@ -790,11 +879,12 @@ impl<'s> Batch<'s> {
                     None => break,
                 }
                 if visited >= count {
-                    return mark.cursor(slot);
+                    return cursor(slot, mark);
                 }
             }
-            if visited >= count && slot + 1 < SLOTS {
-                return Mark::default().cursor(slot + 1);
+            let next = keyspace.covered(slot).end;
+            if visited >= count && next < SLOTS {
+                return cursor(next, Mark::default());
             }
         }
         0
@@ -881,6 +971,23 @@ impl<'s> Batch<'s> {
         sum.checked_div(keys).unwrap_or(0)
     }
 
+    /// Keys in a slot of a database. O(1), or O(keys) of a few hundred at most where
+    /// its page is folded.
+    pub fn keys_in_slot(&self, db: usize, slot: usize) -> usize {
+        let keyspace = self.store().keyspace(db);
+        match keyspace.get(slot).map_or(0, Slot::keys) {
+            0 => 0,
+            _ if keyspace.is_folded(slot) => self.lock_slot(db, slot).keys_of(slot),
+            keys => keys,
+        }
+    }
+
+    /// How many keys each slot of a database has that has been made; those of a folded
+    /// page count as one. O(slots).
+    pub fn slot_sizes(&self, db: usize) -> impl Iterator<Item = usize> {
+        self.store().keyspace(db).made(0).map(|(_, slot)| slot.keys())
+    }
+
     /// Bytes allocated for a database's slots and tables, entries not counted.
     /// O(slots).
     pub fn table_bytes(&self, db: usize) -> usize {
@@ -943,12 +1050,12 @@ impl Drop for Exclusive<'_> {
 #[derive(Debug)]
 pub struct Flushed {
     store: Arc<Store>,
-    pages: Vec<Box<Page>>,
+    pages: Vec<Page>,
 }
 
 impl Drop for Flushed {
     fn drop(&mut self) {
-        for slot in self.pages.drain(..).flat_map(|page| *page) {
+        for slot in self.pages.drain(..).flatten() {
             let cells = slot.into_cells();
             cells.iter().for_each(|cell| Weight::of(cell).count_gone(&self.store));
         }
@@ -956,16 +1063,18 @@ impl Drop for Flushed {
 }
 
 impl Mark {
-    /// This place in this slot as a cursor: 14 bits of slot, 26 of branch, 12
-    /// of tag. Never 0, since 0 is where everything begins.
-    fn cursor(self, slot: usize) -> u64 {
-        (slot as u64) << 38 | u64::from(self.branch) << 12 | u64::from(self.tag)
+    /// This place in this slot as a cursor: whether the slot's page is folded, 14
+    /// bits of slot, 26 of branch, 12 of tag. Never 0 but where everything begins.
+    fn cursor(self, slot: usize, folded: bool) -> u64 {
+        let slot = u64::from(folded) << 52 | (slot as u64) << 38;
+        slot | u64::from(self.branch) << 12 | u64::from(self.tag)
     }
 
     /// The slot and place that a cursor stands for, unless it is none of ours.
-    fn from_cursor(cursor: u64) -> Option<(usize, Self)> {
-        let slot = usize::try_from(cursor >> 38).ok().filter(|&slot| slot < SLOTS)?;
+    fn from_cursor(cursor: u64) -> Option<(usize, Self, bool)> {
+        let slot = (cursor >> 38) as usize % SLOTS;
         let branch = (cursor >> 12) as u32 & ((1 << 26) - 1);
-        Some((slot, Self { branch, tag: cursor as u16 & 0xfff }))
+        let mark = Self { branch, tag: cursor as u16 & 0xfff };
+        (cursor >> 53 == 0).then_some((slot, mark, cursor >> 52 == 1))
     }
 }

@@ -228,9 +228,14 @@ impl Cells {
         cell: Cell,
         hash: impl Fn(&[u8]) -> u32,
     ) -> Place {
-        let mut table = self.table_of(key.branch());
+        self.put(key.branch(), cell, hash)
+    }
+
+    /// The same, when of the key only its branch is at hand.
+    pub(crate) fn put(&mut self, branch: u32, cell: Cell, hash: impl Fn(&[u8]) -> u32) -> Place {
+        let mut table = self.table_of(branch);
         while self.table(table).cells.len() >= TABLE_MAX && self.split(table, &hash) {
-            table = self.table_of(key.branch());
+            table = self.table_of(branch);
         }
         self.len += 1;
         let at = self.table_mut(table).insert(cell) as u32;
@@ -350,6 +355,12 @@ impl Cells {
     /// Every cell, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Cell> {
         self.tables().flat_map(|table| &table.cells)
+    }
+
+    /// Every cell, taken out.
+    pub(crate) fn into_each(self) -> impl Iterator<Item = Cell> {
+        let more = self.directory.into_iter().flat_map(|d| d.more).map(|branch| branch.table);
+        std::iter::once(self.first).chain(more).flat_map(|table| table.cells)
     }
 
     /// The `n`-th cell's place, for any `n` below `len`: each equally likely

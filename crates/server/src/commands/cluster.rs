@@ -365,7 +365,7 @@ fn countkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Resul
     cluster(cx)?;
     let slot = usize::try_from(args.int(2)?).ok().filter(|&slot| slot < SLOTS);
     let slot = slot.ok_or(Error::new("ERR Invalid slot"))?;
-    out.w().integer(cx.server.store.keys_in_slot(0, slot) as i64);
+    out.w().integer(cx.store.keys_in_slot(0, slot) as i64);
     Ok(())
 }
 
@@ -378,8 +378,8 @@ fn getkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<
     };
     let header = out.w().array_deferred();
     let mut keys = 0;
-    if cx.server.store.keys_in_slot(0, slot) > 0 {
-        cx.store.lock_slot(0, slot).first_keys(most, |key| {
+    if cx.store.keys_in_slot(0, slot) > 0 {
+        cx.store.lock_slot(0, slot).first_keys(slot, most, |key| {
             out.w().bulk(key);
             keys += 1;
         });

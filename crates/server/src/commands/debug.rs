@@ -136,6 +136,8 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         }
         let set = Set { value: NewStr::Bytes(&value), expiry: SetExpiry::Clear };
         slot.apply(&key, None, set, Event::NONE);
+        drop(slot);
+        cx.store.settle();
     }
     out.w().ok();
     Ok(())
@@ -208,7 +210,7 @@ fn table_stats(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
             let _ = writeln!(text, "No stats available for empty dictionaries");
             continue;
         }
-        let sizes = (0..snug_store::SLOTS).map(|slot| store.keys_in_slot(db, slot));
+        let sizes = cx.store.slot_sizes(db);
         let (used, most) =
             sizes.fold((0, 0), |(used, most), keys| (used + usize::from(keys > 0), keys.max(most)));
         let _ = writeln!(text, " table size: {}", snug_store::SLOTS);
