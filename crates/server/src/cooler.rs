@@ -197,9 +197,15 @@ impl Cooler {
         more
     }
 
-    /// Lets go of what is being worked on.
+    /// Makes what it packs with ahead of need.
+    pub(crate) fn reserve(&mut self) {
+        self.packer.reserve();
+    }
+
+    /// Lets go of what is being worked on, and of what it takes.
     pub(crate) fn abandon(&mut self, server: &Server) {
         self.work = None;
+        self.packer.release();
         server.timings.of(self.worker).passes.abandon();
     }
 

@@ -40,6 +40,10 @@ const KEYS_AT_ONCE: usize = 16;
 const PACK_AHEAD_FROM: f64 = 0.75;
 const PACK_HARDEST_FROM: f64 = 0.95;
 
+/// What a worker reserves to pack strings and blocks: a workspace of some 1 MB for
+/// either, made for the first of them.
+const PACKING_BYTES: usize = 2 << 20;
+
 /// Whether there is memory for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -117,6 +121,20 @@ fn budget(tenacity: i64) -> Duration {
 }
 
 impl Server {
+    /// Whether `maxmemory` leaves room for the workspaces of all workers beside what is
+    /// to be packed: not if they would take more than half of it.
+    pub(crate) fn has_room_to_pack(&self) -> bool {
+        let limit = self.config.number(Param::MaxMemory) as usize;
+        limit == 0 || self.workers * PACKING_BYTES <= limit / 2
+    }
+
+    /// Whether workspaces are to be made before there is anything to pack: a quarter of
+    /// `maxmemory` is used. Made at the limit, they would exceed it.
+    pub(crate) fn is_to_pack_soon(&self) -> bool {
+        let limit = self.config.number(Param::MaxMemory) as usize;
+        limit > 0 && self.has_room_to_pack() && memory::used() > limit / 4
+    }
+
     /// Whether the policy lets any key go.
     pub(crate) fn evicts(&self) -> bool {
         policy(self).is_some()

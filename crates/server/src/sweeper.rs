@@ -45,7 +45,7 @@ pub(crate) enum Next {
 pub(crate) struct Sweeper {
     worker: usize,
     workers: usize,
-    /// What blocks are packed with, while none is.
+    /// What blocks are packed with, while none is; made for the first of them.
     tools: Option<Tools>,
     packing: Option<Packing>,
     cooler: Cooler,
@@ -96,8 +96,7 @@ impl Sweeper {
         Self {
             worker,
             workers,
-            // Reserved up front, as every workspace is.
-            tools: Some(Tools::default()),
+            tools: None,
             packing: None,
             cooler: Cooler::new(worker, workers, pool),
             allowance: Allowance::default(),
@@ -114,6 +113,12 @@ impl Sweeper {
         (self.may_expire, self.may_have_blocks, self.is_left) = (true, true, true);
         let since = self.allowance.tick(server);
         self.cooler.tick(server, session, &self.allowance, since);
+        if server.config.is_on(Param::Pack) && server.is_to_pack_soon() {
+            self.cooler.reserve();
+            if self.packing.is_none() {
+                self.tools.get_or_insert_default();
+            }
+        }
         // What is unpacked twice costs less than what is evicted.
         let short = self.allowance.pressure() > 0.0;
         if short || self.released.elapsed() >= RELEASE_EVERY {
@@ -128,9 +133,9 @@ impl Sweeper {
         self.may_expire = self.may_expire && self.expire(server, session, began);
         let packing = Instant::now();
         let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.grant());
-        if !server.config.is_on(Param::Pack) {
+        if !server.config.is_on(Param::Pack) || !server.has_room_to_pack() {
             // Nobody is to wait for a workspace that work never to be done holds.
-            self.packing = None;
+            (self.packing, self.tools) = (None, None);
             self.cooler.abandon(server);
             self.is_left = false;
         } else if !slice.is_zero() {

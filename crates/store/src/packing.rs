@@ -259,10 +259,11 @@ impl Ready {
     }
 }
 
-/// Packs candidates, one at a time, with no lock held.
-#[derive(Debug)]
+/// Packs candidates, one at a time, with no lock held. Its workspace is made for the
+/// first of them.
+#[derive(Debug, Default)]
 pub struct Packer {
-    workspace: Workspace,
+    workspace: Option<Workspace>,
     raw: Vec<u8>,
     /// What a packed form is unpacked to again.
     again: Vec<u8>,
@@ -271,24 +272,21 @@ pub struct Packer {
     awaits: bool,
 }
 
-impl Default for Packer {
-    fn default() -> Self {
-        Self {
-            workspace: Workspace::new(WorkspaceConfig::default()),
-            raw: Vec::new(),
-            again: Vec::new(),
-            family: None,
-            waits: false,
-            awaits: false,
-        }
-    }
-}
-
 impl Packer {
     /// Whether values stay raw while their family's first dictionary, or a better one
     /// from more samples, is being trained, rather than be packed twice.
     pub fn wait_for_dictionaries(&mut self, wait: bool) {
         self.waits = wait;
+    }
+
+    /// Makes its workspace, if it has none.
+    pub fn reserve(&mut self) {
+        self.workspace.get_or_insert_with(|| Workspace::new(WorkspaceConfig::default()));
+    }
+
+    /// Gives back the memory that it works in; the next candidate takes it again.
+    pub fn release(&mut self) {
+        (self.workspace, self.raw, self.again) = (None, Vec::new(), Vec::new());
     }
 
     /// The raw bytes of the candidate packed last.
@@ -317,12 +315,14 @@ impl Packer {
     ) -> Option<Ready> {
         let families = store.families();
         self.awaits = false;
+        self.reserve();
+        let workspace = self.workspace.as_mut()?;
         let raw = if candidate.is_packed {
             let id = dictionary_id(&candidate.bytes);
             let dictionary = families.dictionaries.get(id);
             self.raw.clear();
             let (form, raw) = (&candidate.bytes, &mut self.raw);
-            let unpacked = self.workspace.unpack(form, &dictionary, raw, PACK_MAX);
+            let unpacked = workspace.unpack(form, &dictionary, raw, PACK_MAX);
             store.noted(unpacked.map_err(Damaged::from)).ok()?;
             &self.raw
         } else {
@@ -353,7 +353,7 @@ impl Packer {
             return None;
         }
         let mut form = Vec::with_capacity(raw.len() / 2);
-        self.workspace.pack(choice.codec, choice.level, dictionary, raw, &mut form).ok()?;
+        workspace.pack(choice.codec, choice.level, dictionary, raw, &mut form).ok()?;
         if params.min_saving_percent < 0 && form.len() > PACK_MAX {
             return None;
         }
@@ -366,7 +366,7 @@ impl Packer {
             return by_another.then(|| Ready::raw(raw, choice));
         }
         let again = &mut self.again;
-        if is_own(&form) && !comes_back(&mut self.workspace, &form, plan.dictionary, raw, again) {
+        if is_own(&form) && !comes_back(workspace, &form, plan.dictionary, raw, again) {
             store.observer().damaged(&"what was packed did not come back; it stays as it was");
             return None;
         }
