@@ -58,7 +58,7 @@ soak: setup ## SOAK_SECONDS (600) of everything at once, compared with redis-ser
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation
 miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri
 	$(CARGO) +nightly miri test --package snug-codec --lib -- --test-threads=1 segments::
-	$(CARGO) +nightly miri test --package snug-store --lib -- --test-threads=1 entry:: table:: sharded::
+	$(CARGO) +nightly miri test --package snug-store --lib -- --test-threads=1 entry:: table:: sharded:: keyspace::
 	$(CARGO) +nightly miri test --package snug-store --test locks -- --test-threads=1
 
 .PHONY: setup

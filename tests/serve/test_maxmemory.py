@@ -276,5 +276,66 @@ def test_the_limit_holds_while_families_learn(target):
 def test_without_a_limit_there_is_no_pressure(server):
     with server.connect() as c:
         assert figures(c, "packing")["memory_pressure"] == "0.00"
-        c.call("CONFIG", "SET", "maxmemory", used(c) + 100_000)
+        c.call("CONFIG", "SET", "maxmemory", used(c) + 10_000)
         assert figures(c, "packing")["memory_pressure"] == "1.00"
+
+
+def write_and_count(connection, policy, more, count):
+    """Writes so many one-byte values under a limit that is `more` bytes above what is
+    used; how many keys are left, and the replies that were errors."""
+    limit(connection, policy, more)
+    options = ("EX", "100000") if policy.startswith("volatile") else ()
+    replies = []
+    for at in range(0, count, 100):
+        replies += connection.pipeline([("SET", n, "x", *options) for n in range(at, at + 100)])
+    return connection.call("DBSIZE")[1], [reply for reply in replies if reply[0] == "-"]
+
+
+@pytest.mark.parametrize("mode", ["standalone", "cluster"])
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-lfu", "allkeys-random", "volatile-lru", "volatile-ttl"])
+def test_a_small_limit_holds_as_many_keys_as_in_redis(target, policy, mode):
+    server = target.start(*(["--cluster-enabled", "yes"] if mode == "cluster" else []))
+    try:
+        with server.connect() as c:
+            if mode == "cluster":
+                assert c.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)[1] == b"OK"
+                while figures_of_cluster(c)["cluster_state"] != "ok":
+                    time.sleep(0.05)
+            # What redis-server holds, less a tenth: it has links to other nodes, too.
+            for more, least in [(100 << 10, 180), (1 << 20, 6800)]:
+                keys, errors = write_and_count(c, policy, more, 20_000)
+                assert not errors
+                assert keys > least
+                c.call("CONFIG", "SET", "maxmemory", "0")
+                c.call("FLUSHALL")
+    finally:
+        server.stop()
+
+
+def figures_of_cluster(connection):
+    return info_fields(connection.call("CLUSTER", "INFO")[1].decode())
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("server", [["--cluster-enabled", "no"], ["--cluster-enabled", "yes"]], indirect=True)
+def test_small_stores_are_small_and_become_small_again(server):
+    with server.connect() as c:
+        c.call("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        c.call("PING")
+        empty = used(c)
+        assert empty < 2 * MB
+        c.pipeline([("SET", n, "x") for n in range(500)])
+        assert used(c) - empty < 100_000
+        # Not by FLUSHALL: key by key.
+        c.pipeline([("SET", n, "x") for n in range(200_000)])
+        assert used(c) - empty > 3 * MB
+        c.pipeline([("DEL", n) for n in range(500, 200_000)])
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while used(c) - empty >= 150_000:
+            assert time.monotonic() < deadline, used(c) - empty
+            time.sleep(0.05)
+        assert sum(reply[1] for reply in c.pipeline([("EXISTS", n) for n in range(500)])) == 500
+        c.pipeline([("DEL", n) for n in range(500)])
+        while used(c) - empty >= 50_000:
+            assert time.monotonic() < deadline, used(c) - empty
+            time.sleep(0.05)
