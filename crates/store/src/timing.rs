@@ -1,4 +1,6 @@
-//! How long unpacking takes: counts by powers of two, one row per thread.
+//! How long unpacking takes: counts by powers of two, one row per thread. Any thread
+//! may unpack, so they are counters like all others of the store, and no `hdrhistogram`,
+//! which would want a lock.
 //!
 //! Of values inside their entries one in [`ONE_IN`] is timed, so that a read of
 //! one pays for the clock seldom: the shape is told exactly enough, the number is
