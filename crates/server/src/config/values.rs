@@ -5,6 +5,7 @@ use super::OutputLimits;
 use super::policy::{parse_policy, policy_text};
 use super::table::Param;
 use crate::notify::Class;
+use snug_resp::parse_integer;
 
 /// What values a parameter takes.
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +63,11 @@ impl Param {
                 _ => Err("argument must be 'yes' or 'no'".into()),
             },
             Kind::Int { min, max } => {
-                let n = value.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+                let n = integer(value)?;
                 within(n, min, max, value.into())
             }
             Kind::Clamped { min, max } => {
-                let n = value.parse().map_err(|_| "argument couldn't be parsed into an integer")?;
+                let n = integer(value)?;
                 let (_, n) = within(n, 0, i64::from(i32::MAX), String::new())?;
                 let n = n.clamp(min, max);
                 Ok((n.to_string(), n))
@@ -151,6 +152,11 @@ fn one_of(words: &[&str]) -> String {
         return "not supported yet, so it must be empty".into();
     }
     format!("argument(s) must be one of the following: {}", words.join(", "))
+}
+
+/// A number as commands take it, which has one spelling: no `007`, `-0` or `+1`.
+fn integer(value: &str) -> Result<i64, &'static str> {
+    parse_integer(value.as_bytes()).ok_or("argument couldn't be parsed into an integer")
 }
 
 /// The place of a word among those there are.
