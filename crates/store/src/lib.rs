@@ -33,6 +33,7 @@ mod hash;
 mod keyspace;
 pub mod large;
 pub mod memory;
+mod pack;
 pub mod packing;
 pub mod policy;
 pub mod sharded;

@@ -360,6 +360,16 @@ impl Stream {
         self.tail.set_next_position(begins);
     }
 
+    /// Checks that the counts are those of the rows: what debug builds do whenever
+    /// something was installed. O(blocks), nothing where they are many.
+    fn assert_counted(&self) {
+        let sealed = self.sealed.as_ref().map_or(Some(0), |sealed| sealed.count_anew());
+        if let Some(live) = sealed {
+            let rows = live + u64::from(self.tail.live());
+            assert_eq!(self.len, rows, "the length of a stream is not its entries'");
+        }
+    }
+
     /// The entries at positions from `start` to before `end`.
     fn live_between(&self, start: u64, end: u64) -> u64 {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| sealed.live_between(start, end));

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use super::id::StreamId;
 use super::kept::Kept;
 use super::usable;
+use crate::pack::identity::Identity;
 
 /// What a block's rows lie in.
 #[derive(Clone, Debug)]
@@ -31,9 +32,7 @@ pub(super) enum Data {
     Pending(Arc<[u8]>),
     /// Raw for good: packing would not save enough.
     Raw(Arc<[u8]>),
-    /// Packed. `serial` is unique to these bytes, so that an unpacked copy can
-    /// be recognised.
-    Packed { bytes: PackedBytes, serial: u64 },
+    Packed(PackedBytes),
 }
 
 /// The bytes of a packed block (see pack.rs for their layout), in two
@@ -102,7 +101,7 @@ impl Data {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Pending(bytes) | Self::Raw(bytes) => bytes.len(),
-            Self::Packed { bytes, .. } => bytes.len(),
+            Self::Packed(bytes) => bytes.len(),
         }
     }
 
@@ -110,7 +109,7 @@ impl Data {
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::Pending(bytes) | Self::Raw(bytes) => usable(bytes.len() + ARC_BYTES),
-            Self::Packed { bytes, .. } => bytes.heap_bytes(),
+            Self::Packed(bytes) => bytes.heap_bytes(),
         }
     }
 }
@@ -123,7 +122,10 @@ pub(super) struct Block {
     pub(super) last: StreamId,
     /// The position of the first row (see tail.rs).
     pub(super) position: u64,
-    pub(super) data: Data,
+    data: Data,
+    /// Stands for this block while its rows lie in this data: jobs and unpacked
+    /// copies know the block by it.
+    identity: Identity,
     marks: Option<Box<Marks>>,
     /// The bytes of the rows when raw.
     pub(super) raw_bytes: u32,
@@ -162,9 +164,9 @@ impl Clone for Block {
         let data = match &self.data {
             Data::Pending(bytes) => Data::Pending(Arc::from(&bytes[..])),
             Data::Raw(bytes) => Data::Raw(Arc::from(&bytes[..])),
-            packed @ Data::Packed { .. } => packed.clone(),
+            Data::Packed(bytes) => Data::Packed(bytes.clone()),
         };
-        Self { data, marks: self.marks.clone(), ..*self }
+        Self { data, identity: self.identity.clone(), marks: self.marks.clone(), ..*self }
     }
 }
 
@@ -182,7 +184,24 @@ impl Block {
         let raw_bytes = bytes.len() as u32;
         let data = Data::Pending(bytes);
         let marks = Marks::boxed(deleted.unwrap_or_default(), None);
-        Self { first, last, position, data, marks, raw_bytes, rows, skipped: 0, live }
+        let identity = Identity::new();
+        Self { first, last, position, data, identity, marks, raw_bytes, rows, skipped: 0, live }
+    }
+
+    /// What the rows lie in.
+    pub(super) fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// What this block is known by until its data changes.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Puts the same rows into other data.
+    pub(super) fn set_data(&mut self, data: Data) {
+        self.data = data;
+        self.identity = Identity::new();
     }
 
     /// The rows, trimmed, deleted and dropped ones included.
@@ -215,7 +234,8 @@ impl Block {
         let skipped = stay().filter(|(block, n)| *n < block.skipped).count() as u32;
         let live = blocks.iter().map(|(block, _)| block.live).sum();
         let marks = Marks::boxed(deleted.into_boxed_slice(), kept);
-        Self { first, last, position, data, marks, raw_bytes, rows, skipped, live }
+        let identity = Identity::new();
+        Self { first, last, position, data, identity, marks, raw_bytes, rows, skipped, live }
     }
 
     /// The rows that are in the data.

@@ -21,6 +21,7 @@ use super::block::{Block, Data};
 use super::form::{Form, PACK_BYTES_MAX, columns_raw_max, form, unpack_rows};
 use super::pack::PackParams;
 use super::{Stream, StreamError};
+use crate::pack::identity::Seen;
 
 /// The fewest blocks that a dictionary is trained for.
 const DICTIONARY_BLOCKS_MIN: usize = 32;
@@ -87,6 +88,8 @@ impl DictionarySource for Family {
 /// are, packed: unpacking them is the trainer's work.
 #[derive(Debug)]
 pub struct DictionarySamples {
+    /// The stream that they are of.
+    stream: Seen,
     blocks: Vec<SampleBlock>,
     family: Family,
     /// The blocks in the stream.
@@ -171,7 +174,7 @@ impl Samples {
 impl SampleBlock {
     fn new(block: &Block) -> Self {
         let raw_bytes = block.raw_bytes as usize;
-        Self { data: block.data.clone(), raw_bytes, kept: block.kept() }
+        Self { data: block.data().clone(), raw_bytes, kept: block.kept() }
     }
 
     /// What a dictionary could help with: the rows, or the texts in the columns.
@@ -179,7 +182,7 @@ impl SampleBlock {
         let of_rows = |rows| Samples { texts: vec![rows], part_bytes: usize::MAX };
         let bytes = match &self.data {
             Data::Pending(raw) | Data::Raw(raw) => return Ok(of_rows(raw.to_vec())),
-            Data::Packed { bytes, .. } => bytes,
+            Data::Packed(bytes) => bytes,
         };
         let mut room = Vec::new();
         match form(bytes.joined(&mut room))? {
@@ -231,19 +234,24 @@ impl Stream {
             .filter(|block| block.raw_bytes as usize <= PACK_BYTES_MAX)
             .map(SampleBlock::new)
             .collect();
-        Some(DictionarySamples { blocks, family: sealed.family().clone(), of })
+        let (stream, family) = (sealed.identity().seen(), sealed.family().clone());
+        Some(DictionarySamples { stream, blocks, family, of })
     }
 
     /// Packs with what was trained on `samples` from now on, and what was packed
     /// before it once more; `None` says that no dictionary was worth it for the
     /// blocks there were, and the stream will ask again when it is much longer. A
-    /// stream that has a dictionary keeps it.
+    /// stream that has a dictionary keeps it, and one that the samples are not of
+    /// is left as it is: it may be a copy that took the other's place.
     pub fn adopt_dictionary(
         &mut self,
         dictionary: Option<Dictionary>,
         samples: &DictionarySamples,
     ) {
         let Some(sealed) = &mut self.sealed else { return };
+        if !sealed.identity().is(samples.stream) {
+            return;
+        }
         let family = sealed.family_mut();
         match dictionary {
             Some(dictionary) if family.dictionary.is_none() => {
@@ -325,7 +333,7 @@ mod tests {
         stream.pack_some(&mut ws, &params, &Shape::default(), usize::MAX);
         let sealed = stream.sealed.as_ref().unwrap();
         let with_it = |block: &Block| {
-            let Data::Packed { bytes, .. } = &block.data else { return false };
+            let Data::Packed(bytes) = block.data() else { return false };
             match form(bytes.joined(&mut Vec::new())).unwrap() {
                 Form::Columns(packed) => columns::dictionary_id(packed).unwrap() == Some(1),
                 Form::Rows(_) => false,

@@ -140,7 +140,7 @@ impl<'a> Joined<'a> {
             positions: block.position..block.end_position(),
             entries: block.live().into(),
             raw_bytes: block.live_raw_bytes(),
-            data_bytes: block.data.len(),
+            data_bytes: block.data().len(),
         }
     }
 
@@ -154,7 +154,7 @@ impl<'a> Joined<'a> {
                 ..self.positions.end.max(block.end_position()),
             entries: self.entries + entries,
             raw_bytes: self.raw_bytes + block.live_raw_bytes(),
-            data_bytes: self.data_bytes + block.data.len(),
+            data_bytes: self.data_bytes + block.data().len(),
             ..*self
         };
         // Of a block of rows much smaller or larger nodes would end elsewhere.

@@ -15,7 +15,6 @@
 //! in form.rs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use snug_codec::columns;
 use snug_codec::stream::{AtOnce, Pace, Pieces};
@@ -35,6 +34,7 @@ use super::range::OpenRows;
 use super::rows::Fields;
 use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
+use crate::pack::identity::Seen;
 
 /// How often rows are tried where columns were the smaller.
 const ROWS_ONE_IN: u64 = 16;
@@ -42,9 +42,6 @@ const ROWS_ONE_IN: u64 = 16;
 /// Where some packed block is to speak for its stream, it is looked for among so
 /// many.
 const NEWEST_BLOCKS: usize = 16;
-
-/// Tells packed bytes apart, across all streams and for the process's life.
-static SERIAL: AtomicU64 = AtomicU64::new(0);
 
 /// How to pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +92,8 @@ pub struct PackJob {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) first: StreamId,
+    /// The block as it was when it was taken.
+    identity: Seen,
     data: Data,
     raw_bytes: u32,
     kept: u32,
@@ -145,7 +144,7 @@ impl PackJob {
     /// A job that tries all rows of a block again, whatever was made of them.
     fn again(block: &Block, family: &Family) -> Self {
         let mut job = Self::new(block, family);
-        if let [Part { left, data: Data::Packed { .. }, .. }] = &mut job.parts[..] {
+        if let [Part { left, data: Data::Packed(_), .. }] = &mut job.parts[..] {
             left.get_or_insert_with(|| (0..block.kept()).collect());
         }
         job
@@ -189,7 +188,7 @@ impl PackJob {
             [Part { data: Data::Pending(raw) | Data::Raw(raw), left: None, first, .. }] => {
                 packer.pack(raw, *first, &mut pieces).await.map_or(Packed::NotWorth, Packed::Whole)
             }
-            [Part { data: Data::Packed { .. }, left: None, .. }] => Packed::Nothing,
+            [Part { data: Data::Packed(_), left: None, .. }] => Packed::Nothing,
             _ => {
                 let mut rows = packer.rows_left(&parts, self.block_bytes, &mut pieces).await;
                 if rows.is_none() && parts.len() > 1 {
@@ -221,7 +220,8 @@ impl Part {
     pub(super) fn new(block: &Block, left: Option<Vec<u32>>) -> Self {
         Self {
             first: block.first,
-            data: block.data.clone(),
+            identity: block.identity().seen(),
+            data: block.data().clone(),
             raw_bytes: block.raw_bytes,
             kept: block.kept(),
             left,
@@ -239,7 +239,7 @@ impl Part {
         let mut unpacked = Vec::new();
         let (rows, checked) = match &self.data {
             Data::Pending(raw) | Data::Raw(raw) => (&raw[..], false),
-            Data::Packed { bytes, .. } => match form(bytes.joined(&mut room))? {
+            Data::Packed(bytes) => match form(bytes.joined(&mut room))? {
                 Form::Rows(packed) => {
                     let raw_bytes = self.raw_bytes as usize;
                     unpack_rows(packed, raw_bytes, family, ws, &mut unpacked)?;
@@ -303,28 +303,19 @@ impl PackOutcome {
     }
 }
 
-/// Whether a block still lies in what a job took.
-fn is_same(data: &Data, was: &Data) -> bool {
-    match (data, was) {
-        (Data::Pending(a), Data::Pending(b)) | (Data::Raw(a), Data::Raw(b)) => Arc::ptr_eq(a, b),
-        (Data::Packed { serial: a, .. }, Data::Packed { serial: b, .. }) => a == b,
-        _ => false,
-    }
-}
-
 impl Sealed {
     /// The oldest block that was not tried yet.
     fn next_pending(&self) -> Option<(At, &Block)> {
         let at = self.index().nth_back(self.pending_blocks())?;
         let block = self.index().get(at)?;
-        matches!(block.data, Data::Pending(_)).then_some((at, block))
+        matches!(block.data(), Data::Pending(_)).then_some((at, block))
     }
 
     /// Whether the next block to be tried is to be tried as rows too.
     fn tries_rows(&self, block: &Block) -> bool {
         let before = self.index().nth_back(self.pending_blocks() + 1);
-        let is_rows = |before: &Block| match &before.data {
-            Data::Packed { bytes, .. } => bytes.first() == Some(FORMAT_ROWS),
+        let is_rows = |before: &Block| match before.data() {
+            Data::Packed(bytes) => bytes.first() == Some(FORMAT_ROWS),
             Data::Pending(_) | Data::Raw(_) => false,
         };
         let number = block.position / u64::from(block.rows());
@@ -335,9 +326,48 @@ impl Sealed {
     /// The packed ones among the newest blocks, the newest first.
     fn newest_packed(&self) -> impl Iterator<Item = (&Block, &PackedBytes)> {
         let newest = self.index().iter().rev().take(NEWEST_BLOCKS);
-        newest.filter_map(|block| match &block.data {
-            Data::Packed { bytes, .. } => Some((block, bytes)),
+        newest.filter_map(|block| match block.data() {
+            Data::Packed(bytes) => Some((block, bytes)),
             Data::Pending(_) | Data::Raw(_) => None,
+        })
+    }
+
+    /// Puts an outcome in the place of the blocks that it was made of, if they are
+    /// the very same and each as it was taken.
+    fn install(&mut self, outcome: PackOutcome) -> bool {
+        if outcome.dictionary_id.is_some_and(|id| self.family().dictionary(id).is_none()) {
+            return false;
+        }
+        let PackOutcome { parts, result, releveled, .. } = outcome;
+        if let Some(dictionary) = releveled {
+            self.family_mut().take_releveled(dictionary);
+        }
+        let same = |block: &Block, part: &Part| block.identity().is(part.identity);
+        let Some(part) = parts.first() else { return false };
+        let data = match (result, &part.data) {
+            (Packed::Whole(bytes), _) => Data::Packed(bytes),
+            (Packed::NotWorth, Data::Pending(raw) | Data::Raw(raw)) => Data::Raw(raw.clone()),
+            (Packed::Left { rows: RowsLeft { raw, ids: Some(ids) }, packed: bytes }, _) => {
+                let firsts: Vec<StreamId> = parts.iter().map(|part| part.first).collect();
+                return self.replace_run(&firsts, |blocks| {
+                    let all_same = blocks.iter().zip(&parts).all(|(block, part)| same(block, part));
+                    all_same.then(|| {
+                        let left = parts.into_iter().map(|part| part.left.unwrap_or_default());
+                        let blocks: Vec<_> = blocks.iter().copied().zip(left).collect();
+                        let raw_bytes = raw.len() as u32;
+                        let data = bytes.map_or_else(|| Data::Raw(raw.into()), Data::Packed);
+                        Block::rewritten(&blocks, ids, data, raw_bytes)
+                    })
+                });
+            }
+            _ => return false,
+        };
+        self.change_block(part.first, |block| {
+            let same = same(block, part);
+            if same {
+                block.set_data(data);
+            }
+            same
         })
     }
 }
@@ -391,46 +421,16 @@ impl Stream {
         }
     }
 
-    /// Puts packed bytes in the place of a block's raw ones, if the block is
-    /// still there, still has the bytes that were packed, and the dictionary
-    /// they were packed with is still the stream's; whether it was so.
+    /// Puts packed bytes in the place of what they were packed from, if that
+    /// block is still there as it was taken; whether it was so. Any other stream is
+    /// left as it is, however alike: a copy shares no block's identity.
     pub fn install(&mut self, outcome: PackOutcome) -> bool {
         let Some(sealed) = &mut self.sealed else { return false };
-        if outcome.dictionary_id.is_some_and(|id| sealed.family().dictionary(id).is_none()) {
-            return false;
+        let installed = sealed.install(outcome);
+        if cfg!(debug_assertions) {
+            self.assert_counted();
         }
-        let PackOutcome { parts, result, releveled, .. } = outcome;
-        if let Some(dictionary) = releveled {
-            sealed.family_mut().take_releveled(dictionary);
-        }
-        let packed = |bytes| Data::Packed { bytes, serial: SERIAL.fetch_add(1, Relaxed) };
-        let same = |block: &Block, part: &Part| is_same(&block.data, &part.data);
-        let Some(part) = parts.first() else { return false };
-        let data = match (result, &part.data) {
-            (Packed::Whole(bytes), _) => packed(bytes),
-            (Packed::NotWorth, Data::Pending(raw) | Data::Raw(raw)) => Data::Raw(raw.clone()),
-            (Packed::Left { rows: RowsLeft { raw, ids: Some(ids) }, packed: bytes }, _) => {
-                let firsts: Vec<StreamId> = parts.iter().map(|part| part.first).collect();
-                return sealed.replace_run(&firsts, |blocks| {
-                    let all_same = blocks.iter().zip(&parts).all(|(block, part)| same(block, part));
-                    all_same.then(|| {
-                        let left = parts.into_iter().map(|part| part.left.unwrap_or_default());
-                        let blocks: Vec<_> = blocks.iter().copied().zip(left).collect();
-                        let raw_bytes = raw.len() as u32;
-                        let data = bytes.map_or_else(|| Data::Raw(raw.into()), packed);
-                        Block::rewritten(&blocks, ids, data, raw_bytes)
-                    })
-                });
-            }
-            _ => return false,
-        };
-        sealed.change_block(part.first, |block| {
-            let same = same(block, part);
-            if same {
-                block.data = data;
-            }
-            same
-        })
+        installed
     }
 
     /// Packs pending blocks, oldest first, for as long as less than
@@ -677,14 +677,14 @@ pub(super) mod tests {
             let sealed = stream.sealed.as_mut().unwrap();
             let first = sealed.index().front().unwrap().first;
             sealed.change_block(first, |block| {
-                let Data::Packed { bytes, .. } = &mut block.data else { panic!("not packed") };
+                let Data::Packed(bytes) = block.data() else { panic!("not packed") };
                 let mut damaged = bytes.joined(&mut Vec::new()).to_vec();
                 let at = at.index(damaged.len());
                 damaged[at] ^= byte;
                 if let Some(cut) = cut {
                     damaged.truncate(cut.index(damaged.len() + 1));
                 }
-                *bytes = PackedBytes::new(&damaged);
+                block.set_data(Data::Packed(PackedBytes::new(&damaged)));
                 true
             });
             let mut scratch = StreamScratch::new();

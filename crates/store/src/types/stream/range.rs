@@ -25,6 +25,7 @@ use super::id::StreamId;
 use super::rows::{Fields, Malformed, Names, Row, Rows};
 use super::sealed::Sealed;
 use super::{Stream, StreamError};
+use crate::pack::identity::Seen;
 
 /// The bytes of unpacked blocks that a scratch keeps.
 const CACHE_BYTES: usize = 4 << 20;
@@ -88,7 +89,7 @@ struct Cache {
 /// One packed block, unpacked as far as it was needed.
 #[derive(Debug)]
 struct Unpacked {
-    serial: u64,
+    block: Seen,
     used: u64,
     /// How often it was unpacked before, since it is here.
     before: u32,
@@ -192,18 +193,17 @@ impl Packed<'_> {
 }
 
 impl Cache {
-    /// The packed block of this serial, unpacked at least as far as wanted.
+    /// A packed block, unpacked at least as far as wanted.
     fn get(
         &mut self,
         block: &Block,
         bytes: &PackedBytes,
-        serial: u64,
         dictionaries: &dyn DictionarySource,
         mut want: Want,
     ) -> Result<&Body, StreamError> {
         self.clock += 1;
         let mut before = 0;
-        let found = self.blocks.iter().position(|unpacked| unpacked.serial == serial);
+        let found = self.blocks.iter().position(|unpacked| block.identity().is(unpacked.block));
         if let Some(at) = found {
             if self.blocks[at].body.has(want) {
                 self.blocks[at].used = self.clock;
@@ -225,7 +225,12 @@ impl Cache {
         {
             self.drop_oldest();
         }
-        self.blocks.push(Unpacked { serial, used: self.clock, before, body });
+        self.blocks.push(Unpacked {
+            block: block.identity().seen(),
+            used: self.clock,
+            before,
+            body,
+        });
         self.blocks.last().map(|unpacked| &unpacked.body).ok_or(StreamError::Damaged)
     }
 
@@ -330,17 +335,15 @@ impl Sealed {
         cache: &'a mut Cache,
         want: Want,
     ) -> Result<OpenBlock<'a>, StreamError> {
-        Ok(match &block.data {
+        Ok(match block.data() {
             Data::Pending(bytes) | Data::Raw(bytes) => {
                 OpenBlock::Rows(OpenRows::new(bytes, block.first, false)?)
             }
-            Data::Packed { bytes, serial } => {
-                match cache.get(block, bytes, *serial, self.family(), want)? {
-                    Body::Ids(ids) => OpenBlock::Ids(ids),
-                    Body::Columns(rows) => OpenBlock::Columns(rows),
-                    Body::Rows(bytes) => OpenBlock::Rows(OpenRows::new(bytes, block.first, true)?),
-                }
-            }
+            Data::Packed(bytes) => match cache.get(block, bytes, self.family(), want)? {
+                Body::Ids(ids) => OpenBlock::Ids(ids),
+                Body::Columns(rows) => OpenBlock::Columns(rows),
+                Body::Rows(bytes) => OpenBlock::Rows(OpenRows::new(bytes, block.first, true)?),
+            },
         })
     }
 

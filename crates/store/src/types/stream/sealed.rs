@@ -6,9 +6,10 @@ use super::id::StreamId;
 use super::index::{At, Index};
 use super::range::{StreamScratch, Want};
 use super::{StreamError, StreamMemory, usable};
+use crate::pack::identity::Identity;
 
 /// Sums over all sealed blocks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Totals {
     memory: StreamMemory,
     pending: usize,
@@ -21,13 +22,13 @@ impl Totals {
         memory.blocks += 1;
         memory.allocated += block.heap_bytes();
         memory.raw += block.raw_bytes as usize;
-        match &block.data {
+        match block.data() {
             Data::Pending(_) => {
                 *pending += 1;
                 *pending_bytes += block.raw_bytes as usize;
             }
             Data::Raw(_) => {}
-            Data::Packed { bytes, .. } => {
+            Data::Packed(bytes) => {
                 memory.packed_blocks += 1;
                 memory.packed_from += block.raw_bytes as usize;
                 memory.packed += bytes.len();
@@ -57,6 +58,9 @@ const REMEMBERED_BYTES: u64 = 1 << 20;
 /// The fewest that tell what the next will be packed to.
 const TELLING_BYTES: u64 = 32 * 1024;
 
+/// Blocks that are counted anew at once.
+const COUNTED_BLOCKS_MAX: usize = 1024;
+
 /// What packing has made of the blocks it was tried on, whether or not they are
 /// still there.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +83,8 @@ impl Outcomes {
 /// The sealed blocks of a stream. Allocated with the first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sealed {
+    /// Stands for this stream's blocks, wherever the stream is moved.
+    identity: Identity,
     /// Every block has entries left.
     index: Index,
     totals: Totals,
@@ -92,6 +98,11 @@ pub(super) struct Sealed {
 }
 
 impl Sealed {
+    /// What this stream's blocks are known by for as long as it is there.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
     pub(super) fn index(&self) -> &Index {
         &self.index
     }
@@ -119,7 +130,7 @@ impl Sealed {
         let changed = change(block);
         self.totals.add(block);
         if changed {
-            self.outcomes.note(block.raw_bytes.into(), block.data.len() as u64);
+            self.outcomes.note(block.raw_bytes.into(), block.data().len() as u64);
         }
         self.note_if_sparse(at);
         changed
@@ -167,7 +178,7 @@ impl Sealed {
     /// tried on yet is rewritten by being packed.
     fn note_if_sparse(&mut self, at: At) {
         let Some(block) = self.index.get(at) else { return };
-        if !matches!(block.data, Data::Pending(_))
+        if !matches!(block.data(), Data::Pending(_))
             && block.is_sparse()
             && let Err(place) = self.sparse.binary_search(&block.first)
         {
@@ -210,7 +221,7 @@ impl Sealed {
         let (from, left) = self.again.take()?;
         let at = self.index.seek(|block| block.first < from);
         let block = self.index.get(at)?;
-        if matches!(block.data, Data::Pending(_)) {
+        if matches!(block.data(), Data::Pending(_)) {
             return None;
         }
         self.again = (left > 1).then(|| block.last.next()).flatten().map(|id| (id, left - 1));
@@ -293,7 +304,7 @@ impl Sealed {
         let memory = self.totals.memory;
         let all = memory.packed + (memory.raw - memory.packed_from);
         let trimmed =
-            self.index.front().map_or(0, |block| block.data.len() as u64 - block.size_left());
+            self.index.front().map_or(0, |block| block.data().len() as u64 - block.size_left());
         all as u64 - trimmed
     }
 
@@ -308,7 +319,7 @@ impl Sealed {
     /// trimmed away.
     pub(super) fn waiting(&self) -> u64 {
         let front = self.index.front().filter(|block| block.is_waiting());
-        let trimmed = front.map_or(0, |block| block.data.len() as u64 - block.size_left());
+        let trimmed = front.map_or(0, |block| block.data().len() as u64 - block.size_left());
         self.totals.pending_bytes as u64 - trimmed
     }
 
@@ -343,6 +354,27 @@ impl Sealed {
 
     fn sparse_bytes(&self) -> usize {
         usable(self.sparse.capacity() * size_of::<StreamId>())
+    }
+}
+
+impl Sealed {
+    /// The entries of the blocks, counted one by one, once the totals have been
+    /// compared with the blocks'. `None` of more blocks than is cheap enough to do
+    /// each time.
+    ///
+    /// # Panics
+    /// If a total is wrong.
+    pub(super) fn count_anew(&self) -> Option<u64> {
+        if self.index.len() > COUNTED_BLOCKS_MAX {
+            return None;
+        }
+        let (mut totals, mut live) = (Totals::default(), 0);
+        for block in self.index.iter() {
+            totals.add(block);
+            live += u64::from(block.live());
+        }
+        assert_eq!(self.totals, totals, "the totals of a stream are not its blocks'");
+        Some(live)
     }
 }
 

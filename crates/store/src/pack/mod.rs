@@ -1,0 +1,3 @@
+//! What packing is made of, whatever is packed.
+
+pub(crate) mod identity;

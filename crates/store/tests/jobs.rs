@@ -1,0 +1,383 @@
+//! Packing jobs that are out while values are copied, moved, replaced and changed:
+//! what comes of a job takes the place of what it was taken from, and of nothing else.
+//!
+//! Values of every kind, in two databases, against plain copies of them.
+
+use proptest::prelude::*;
+use snug_codec::stream::{Turns, drive};
+use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::types::stream::{
+    PackJob, PackOutcome, PackParams, Shape, Stream, StreamId, StreamScratch,
+};
+use snug_store::{
+    Batch, Candidate, LargeJob, NewStr, Packer, SetExpiry, Store, StoreConfig, StringParams, Type,
+    Unobserved,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+const NOW: u64 = 1_700_000_000_000;
+const DATABASES: usize = 2;
+const NAMES: [&[u8]; 2] = [b"one", b"another"];
+
+/// Whatever can be packed is.
+const PARAMS: StringParams = StringParams { min_size: 1, min_saving_percent: -100, level: 1 };
+const SHAPE: Shape = Shape {
+    block_entries: 64,
+    block_bytes: 64 * 1024,
+    node_entries: 10,
+    node_bytes: 4096,
+    packs: true,
+};
+
+/// What a key should hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Bytes(Vec<u8>),
+    Entries(BTreeSet<u64>),
+}
+
+/// A job that is out, and where what it is about was.
+enum Job {
+    Small(Candidate),
+    Large(LargeJob),
+    Block(PackJob),
+}
+
+/// Some keys, and what they should hold.
+struct World<'s> {
+    batch: Batch<'s>,
+    model: [BTreeMap<Vec<u8>, Value>; DATABASES],
+    out: Vec<(usize, Vec<u8>, Job)>,
+    packer: Packer,
+    workspace: Workspace,
+    scratch: StreamScratch,
+}
+
+impl<'s> World<'s> {
+    fn new(batch: Batch<'s>) -> Self {
+        Self {
+            batch,
+            model: Default::default(),
+            out: Vec::new(),
+            packer: Packer::default(),
+            workspace: Workspace::new(WorkspaceConfig::default()),
+            scratch: StreamScratch::new(),
+        }
+    }
+
+    fn set(&mut self, db: usize, name: &[u8], bytes: Vec<u8>) {
+        let key = self.batch.key(name);
+        let mut slot = self.batch.lock(db, &key);
+        let found = slot.find(&key);
+        slot.set_string(&key, found, NewStr::Bytes(&bytes), SetExpiry::Clear);
+        self.model[db].insert(name.to_vec(), Value::Bytes(bytes));
+    }
+
+    /// Adds entries behind those that there are, to a stream or in the place of a
+    /// string.
+    fn append(&mut self, db: usize, name: &[u8], entries: u64) {
+        let key = self.batch.key(name);
+        let mut slot = self.batch.lock(db, &key);
+        let found = match slot.find(&key) {
+            Some(found) if slot.type_of(found) == Type::Stream => found,
+            found => {
+                if let Some(found) = found {
+                    slot.remove(found);
+                }
+                self.model[db].insert(name.to_vec(), Value::Entries(BTreeSet::new()));
+                slot.insert_stream(&key)
+            }
+        };
+        let Some(Value::Entries(ids)) = self.model[db].get_mut(name) else {
+            panic!("the model has another type");
+        };
+        let first = slot.stream(found).unwrap().last_id().ms + 1;
+        for ms in first..first + entries {
+            let value = value_of(ms);
+            let fields = [(b"field".as_slice(), value.as_bytes())];
+            let id = StreamId::new(ms, 0);
+            slot.append_entry(found, id, fields.into_iter(), &SHAPE).unwrap().unwrap();
+            ids.insert(ms);
+        }
+    }
+
+    /// Deletes all entries but one in so many.
+    fn thin(&mut self, db: usize, name: &[u8], one_in: u64) {
+        let key = self.batch.key(name);
+        let mut slot = self.batch.lock(db, &key);
+        let Some(Value::Entries(ids)) = self.model[db].get_mut(name) else { return };
+        let found = slot.find(&key).unwrap();
+        let goes: Vec<u64> = ids.iter().copied().filter(|ms| ms % one_in > 0).collect();
+        slot.with_stream(found, |stream| {
+            for &ms in &goes {
+                let deleted = stream.delete(StreamId::new(ms, 0), &SHAPE, &mut self.scratch);
+                assert_eq!(deleted, Ok(ids.remove(&ms)));
+            }
+        });
+    }
+
+    /// Gives a key the value of another, and takes it from that unless it is copied.
+    fn give(&mut self, (from_db, from): (usize, &[u8]), to: (usize, &[u8]), copy: bool) {
+        if (from_db, from) == to {
+            return;
+        }
+        let key = self.batch.key(from);
+        let value = {
+            let mut slot = self.batch.lock(from_db, &key);
+            let Some(found) = slot.find(&key) else { return };
+            if copy { slot.duplicate(found) } else { slot.detach(found) }
+        };
+        let (to_db, to) = to;
+        let key = self.batch.key(to);
+        let mut slot = self.batch.lock(to_db, &key);
+        if let Some(found) = slot.find(&key) {
+            slot.remove(found);
+        }
+        slot.attach(&key, value);
+        let value = match copy {
+            true => self.model[from_db].get(from).cloned(),
+            false => self.model[from_db].remove(from),
+        };
+        self.model[to_db].insert(to.to_vec(), value.unwrap());
+    }
+
+    fn swap(&mut self) {
+        self.batch.swap(0, 1);
+        self.model.swap(0, 1);
+    }
+
+    fn flush(&mut self, db: usize) {
+        drop(self.batch.flush(db));
+        self.model[db].clear();
+    }
+
+    /// Takes a job about a key's value, if there is something to do.
+    fn take(&mut self, db: usize, name: &[u8]) -> bool {
+        let key = self.batch.key(name);
+        let mut slot = self.batch.lock(db, &key);
+        let Some(found) = slot.find(&key) else { return false };
+        let job = match slot.type_of(found) {
+            Type::Stream => {
+                slot.with_stream(found, |stream| stream.pack_job(&SHAPE)).flatten().map(Job::Block)
+            }
+            Type::String => (slot.candidate(found).map(Job::Small))
+                .or_else(|| slot.large_job(found, true).map(Job::Large)),
+        };
+        let taken = job.map(|job| self.out.push((db, name.to_vec(), job)));
+        taken.is_some()
+    }
+
+    /// Does what is out, and puts it where its key is now; how many had their place.
+    fn finish(&mut self) -> usize {
+        let out = std::mem::take(&mut self.out);
+        let installed = out.into_iter().map(|(db, name, job)| self.install(db, &name, job));
+        installed.filter(|&installed| installed).count()
+    }
+
+    fn install(&mut self, db: usize, name: &[u8], job: Job) -> bool {
+        match job {
+            Job::Small(candidate) => {
+                let ready = self.packer.pack(self.batch.store(), &candidate, &PARAMS);
+                ready.is_some_and(|ready| self.batch.install(&candidate, &ready))
+            }
+            Job::Large(job) => {
+                let turns = Turns::default();
+                let outcome = job.run(&mut self.workspace, &PARAMS, &turns, 2);
+                let outcome = drive(outcome, usize::MAX).expect("driven to its end");
+                self.batch.install_large(&job, outcome)
+            }
+            Job::Block(job) => {
+                let params = PackParams { min_saving_percent: 0, ..PackParams::default() };
+                let outcome: PackOutcome = job.run(&mut self.workspace, &params, &mut Vec::new());
+                let key = self.batch.key(name);
+                let mut slot = self.batch.lock(db, &key);
+                let found = slot.find(&key);
+                let install = |stream: &mut Stream| stream.install(outcome);
+                found.and_then(|found| slot.with_stream(found, install)) == Some(true)
+            }
+        }
+    }
+
+    /// Packs all that can be.
+    fn pack(&mut self, db: usize, name: &[u8]) {
+        while self.take(db, name) && self.finish() > 0 {
+            // A large string that was packed could be unpacked again.
+            if matches!(self.model[db].get(name), Some(Value::Bytes(_))) {
+                return;
+            }
+        }
+    }
+
+    /// Every key holds what it should.
+    fn check(&mut self) {
+        for db in 0..DATABASES {
+            assert_eq!(self.batch.store().keys(db), self.model[db].len() as u64);
+            for (name, value) in &self.model[db] {
+                let key = self.batch.key(name);
+                let mut slot = self.batch.lock(db, &key);
+                let found = slot.find(&key).expect("a key is there");
+                match value {
+                    Value::Bytes(bytes) => {
+                        let string = slot.string(found).expect("a string");
+                        assert!(*string.to_bytes().unwrap() == **bytes);
+                    }
+                    Value::Entries(ids) => {
+                        let stream = slot.stream(found).expect("a stream");
+                        assert_eq!(stream.len(), ids.len() as u64);
+                        let mut read = BTreeSet::new();
+                        let (min, max) = (StreamId::MIN, StreamId::MAX);
+                        let whole =
+                            stream.range(min, max, false, &mut self.scratch, |id, fields| {
+                                let values: Vec<&[u8]> = fields.map(|(_, value)| value).collect();
+                                assert_eq!(values, [value_of(id.ms).as_bytes()]);
+                                read.insert(id.ms);
+                                ControlFlow::Continue(())
+                            });
+                        let (has, should) = (read.len(), ids.len());
+                        assert!(whole.is_ok() && read == *ids, "{has} entries of {should}");
+                        assert_eq!(
+                            stream.first_id(&mut self.scratch).unwrap().map(|id| id.ms),
+                            ids.first().copied()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn value_of(ms: u64) -> String {
+    format!("{} of {ms}", ["alice", "bob", "carol"][ms as usize % 3])
+}
+
+fn text(seed: usize, len: usize) -> Vec<u8> {
+    let words = ["a string ", "that packs ", "very well "];
+    (seed..).flat_map(|n| words[n * n % 3].bytes()).take(len).collect()
+}
+
+/// How many blocks find their place again after this has happened to a stream,
+/// `one`, while they were out to be packed anew. `another` is a copy of it from
+/// before most of its entries were deleted. Every key holds what it should.
+fn installed_after(what: impl FnOnce(&mut World<'_>)) -> usize {
+    let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+    let mut session = store.session();
+    let mut world = World::new(session.enter(NOW));
+    world.append(0, b"one", 2000);
+    world.pack(0, b"one");
+    world.give((0, b"one"), (0, b"another"), true);
+    world.thin(0, b"one", 10);
+    while world.take(0, b"one") {}
+    assert!(!world.out.is_empty());
+    what(&mut world);
+    let installed = world.finish();
+    world.check();
+    installed
+}
+
+#[test]
+fn a_copy_that_takes_a_streams_place_keeps_its_entries() {
+    assert!(installed_after(|_| {}) > 0);
+    let replaced: [fn(&mut World<'_>); 6] = [
+        // COPY another one REPLACE
+        |world| world.give((0, b"another"), (0, b"one"), true),
+        // RENAME another one
+        |world| world.give((0, b"another"), (0, b"one"), false),
+        // MOVE one 1, MOVE another 1, and the other back under its name
+        |world| {
+            world.give((0, b"one"), (1, b"one"), false);
+            world.give((0, b"another"), (0, b"one"), false);
+        },
+        // COPY another one DB 1, SWAPDB 0 1
+        |world| {
+            world.give((0, b"another"), (1, b"one"), true);
+            world.swap();
+        },
+        // FLUSHALL, and a stream with the same entries again
+        |world| {
+            world.flush(0);
+            world.append(0, b"one", 2000);
+            world.pack(0, b"one");
+        },
+        // A copy of the very state that was taken.
+        |world| {
+            world.give((0, b"one"), (1, b"one"), true);
+            world.give((1, b"one"), (0, b"one"), false);
+        },
+    ];
+    for what in replaced {
+        assert_eq!(installed_after(what), 0);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set(usize, usize, usize),
+    Append(usize, u64),
+    /// Append, pack and copy.
+    Settle(usize, u64, usize),
+    Thin(usize, u64),
+    /// Delete most, and take what is then to be packed anew.
+    ThinAndTake(usize, u64),
+    Give(usize, usize, bool),
+    Swap,
+    Flush(usize),
+    Pack(usize),
+    Take(usize),
+    Finish,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let at = || 0..DATABASES * NAMES.len();
+    prop_oneof![
+        2 => (at(), 0usize..3, prop_oneof![1usize..300, 65_000usize..200_000])
+            .prop_map(|(at, seed, len)| Op::Set(at, seed, len)),
+        4 => (at(), 1u64..400).prop_map(|(at, entries)| Op::Append(at, entries)),
+        3 => (at(), 100u64..400, at())
+            .prop_map(|(at, entries, copy)| Op::Settle(at, entries, copy)),
+        3 => (at(), 2u64..12).prop_map(|(at, one_in)| Op::Thin(at, one_in)),
+        3 => (at(), 3u64..12).prop_map(|(at, one_in)| Op::ThinAndTake(at, one_in)),
+        4 => (at(), at(), any::<bool>()).prop_map(|(from, to, copy)| Op::Give(from, to, copy)),
+        1 => Just(Op::Swap),
+        1 => (0..DATABASES).prop_map(Op::Flush),
+        2 => at().prop_map(Op::Pack),
+        6 => at().prop_map(Op::Take),
+        3 => Just(Op::Finish),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_installed_changes_no_value(ops in prop::collection::vec(op(), 1..60)) {
+        let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+        let mut session = store.session();
+        let mut world = World::new(session.enter(NOW));
+        let place = |at: usize| (at % DATABASES, NAMES[at / DATABASES]);
+        for op in ops {
+            match op {
+                Op::Set(at, seed, len) => world.set(place(at).0, place(at).1, text(seed, len)),
+                Op::Append(at, entries) => world.append(place(at).0, place(at).1, entries),
+                Op::Settle(at, entries, copy) => {
+                    world.append(place(at).0, place(at).1, entries);
+                    world.pack(place(at).0, place(at).1);
+                    world.give(place(at), place(copy), true);
+                }
+                Op::ThinAndTake(at, one_in) => {
+                    world.thin(place(at).0, place(at).1, one_in);
+                    while world.take(place(at).0, place(at).1) && world.out.len() < 8 {}
+                }
+                Op::Thin(at, one_in) => world.thin(place(at).0, place(at).1, one_in),
+                Op::Give(from, to, copy) => world.give(place(from), place(to), copy),
+                Op::Swap => world.swap(),
+                Op::Flush(db) => world.flush(db),
+                Op::Pack(at) => world.pack(place(at).0, place(at).1),
+                Op::Take(at) => { world.take(place(at).0, place(at).1); }
+                Op::Finish => { world.finish(); }
+            }
+        }
+        world.finish();
+        world.check();
+    }
+}
