@@ -334,14 +334,14 @@ mod tests {
         let mut slot = batch.lock(0, &key);
         let found = slot.find(&key);
         let expiry = expiry.map_or(SetExpiry::Clear, SetExpiry::At);
-        slot.set_string(&key, found, NewStr::Bytes(name), expiry);
+        slot.set_string(&key, found, &NewStr::Bytes(name), expiry);
     }
 
     fn remove(batch: &Batch<'_>, name: &[u8]) {
         let key = batch.key(name);
         let mut slot = batch.lock(0, &key);
         if let Some(found) = slot.find(&key) {
-            slot.remove(found);
+            drop(slot.detach(found));
         }
     }
 

@@ -6,12 +6,11 @@
 use proptest::prelude::*;
 use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::types::stream::{
-    PackJob, PackOutcome, PackParams, Shape, Stream, StreamId, StreamScratch,
-};
+use snug_store::types::stream::ops::{AddEntry, DeleteEntries};
+use snug_store::types::stream::{PackJob, PackOutcome, PackParams, Shape, StreamId, StreamScratch};
 use snug_store::{
-    Batch, Candidate, LargeJob, NewStr, Packer, SetExpiry, Store, StoreConfig, StringParams, Type,
-    Unobserved,
+    Batch, Candidate, Delete, Event, Key, LargeJob, NewStr, Packer, Set, Store, StoreConfig,
+    StringParams, Type, Unobserved,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -70,7 +69,7 @@ impl<'s> World<'s> {
         let key = self.batch.key(name);
         let mut slot = self.batch.lock(db, &key);
         let found = slot.find(&key);
-        slot.set_string(&key, found, NewStr::Bytes(&bytes), SetExpiry::Clear);
+        slot.apply(&key, found, Set::to(NewStr::Bytes(&bytes)), Event::NONE);
         self.model[db].insert(name.to_vec(), Value::Bytes(bytes));
     }
 
@@ -79,25 +78,22 @@ impl<'s> World<'s> {
     fn append(&mut self, db: usize, name: &[u8], entries: u64) {
         let key = self.batch.key(name);
         let mut slot = self.batch.lock(db, &key);
-        let found = match slot.find(&key) {
-            Some(found) if slot.type_of(found) == Type::Stream => found,
-            found => {
-                if let Some(found) = found {
-                    slot.remove(found);
-                }
-                self.model[db].insert(name.to_vec(), Value::Entries(BTreeSet::new()));
-                slot.insert_stream(&key)
-            }
-        };
+        let mut found = slot.find(&key);
+        if found.is_none_or(|found| slot.type_of(found) != Type::Stream) {
+            slot.apply(&key, found, Delete, Event::NONE);
+            self.model[db].insert(name.to_vec(), Value::Entries(BTreeSet::new()));
+            found = None;
+        }
         let Some(Value::Entries(ids)) = self.model[db].get_mut(name) else {
             panic!("the model has another type");
         };
-        let first = slot.stream(found).unwrap().last_id().ms + 1;
+        let first = found.map_or(0, |found| slot.stream(found).unwrap().last_id().ms) + 1;
         for ms in first..first + entries {
             let value = value_of(ms);
             let fields = [(b"field".as_slice(), value.as_bytes())];
             let id = StreamId::new(ms, 0);
-            slot.append_entry(found, id, fields.into_iter(), &SHAPE).unwrap().unwrap();
+            let entry = AddEntry { id, fields: fields.into_iter(), shape: &SHAPE };
+            found = Some(slot.apply(&key, found, entry, Event::NONE).unwrap());
             ids.insert(ms);
         }
     }
@@ -109,12 +105,11 @@ impl<'s> World<'s> {
         let Some(Value::Entries(ids)) = self.model[db].get_mut(name) else { return };
         let found = slot.find(&key).unwrap();
         let goes: Vec<u64> = ids.iter().copied().filter(|ms| ms % one_in > 0).collect();
-        slot.with_stream(found, |stream| {
-            for &ms in &goes {
-                let deleted = stream.delete(StreamId::new(ms, 0), &SHAPE, &mut self.scratch);
-                assert_eq!(deleted, Ok(ids.remove(&ms)));
-            }
-        });
+        ids.retain(|ms| ms % one_in == 0);
+        let gone: Vec<StreamId> = goes.iter().map(|&ms| StreamId::new(ms, 0)).collect();
+        let delete = DeleteEntries { ids: gone, shape: &SHAPE, scratch: &mut self.scratch };
+        let deleted = slot.apply(&key, Some(found), delete, Event::NONE);
+        assert_eq!(deleted, Ok(goes.len() as u64));
     }
 
     /// Gives a key the value of another, and takes it from that unless it is copied.
@@ -122,19 +117,26 @@ impl<'s> World<'s> {
         if (from_db, from) == to {
             return;
         }
-        let key = self.batch.key(from);
-        let value = {
-            let mut slot = self.batch.lock(from_db, &key);
-            let Some(found) = slot.find(&key) else { return };
-            if copy { slot.duplicate(found) } else { slot.detach(found) }
-        };
         let (to_db, to) = to;
-        let key = self.batch.key(to);
-        let mut slot = self.batch.lock(to_db, &key);
-        if let Some(found) = slot.find(&key) {
-            slot.remove(found);
+        let (from_key, to_key) = (self.batch.key(from), self.batch.key(to));
+        let _held = self.batch.hold([(from_db, from_key), (to_db, to_key)]);
+        let Some(found) = self.batch.lock(from_db, &from_key).find(&from_key) else { return };
+        let delete = |db, key: &Key<'_>| {
+            let mut slot = self.batch.lock(db, key);
+            let found = slot.find(key);
+            slot.apply(key, found, Delete, Event::NONE);
+        };
+        if !copy && from_db == to_db {
+            self.batch.rename(from_db, &from_key, &to_key);
+        } else if !copy && from == to {
+            delete(to_db, &to_key);
+            self.batch.move_key(&from_key, from_db, to_db);
+        } else {
+            self.batch.copy((from_db, &from_key), found, (to_db, &to_key));
+            if !copy {
+                delete(from_db, &from_key);
+            }
         }
-        slot.attach(&key, value);
         let value = match copy {
             true => self.model[from_db].get(from).cloned(),
             false => self.model[from_db].remove(from),
@@ -158,9 +160,7 @@ impl<'s> World<'s> {
         let mut slot = self.batch.lock(db, &key);
         let Some(found) = slot.find(&key) else { return false };
         let job = match slot.type_of(found) {
-            Type::Stream => {
-                slot.with_stream(found, |stream| stream.pack_job(&SHAPE)).flatten().map(Job::Block)
-            }
+            Type::Stream => slot.pack_job(found, &SHAPE).map(Job::Block),
             Type::String => (slot.candidate(found).map(Job::Small))
                 .or_else(|| slot.large_job(found, true).map(Job::Large)),
         };
@@ -193,8 +193,7 @@ impl<'s> World<'s> {
                 let key = self.batch.key(name);
                 let mut slot = self.batch.lock(db, &key);
                 let found = slot.find(&key);
-                let install = |stream: &mut Stream| stream.install(outcome);
-                found.and_then(|found| slot.with_stream(found, install)) == Some(true)
+                found.is_some_and(|found| slot.install_block(found, outcome))
             }
         }
     }
