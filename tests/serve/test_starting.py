@@ -1,11 +1,13 @@
 """How a server starts: flags, configuration file, what is refused and how."""
 
 import json
+import os
 import pathlib
 import re
 import signal
 import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -47,6 +49,15 @@ FLAGS = [
     (["--client-output-buffer-limit", "pubsub 1mb 512kb 10"], "client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 1048576 524288 10"),
     (["--client-output-buffer-limit", "pubsub", "1mb", "512kb", "10"], "client-output-buffer-limit", "normal 0 0 0 slave 268435456 67108864 60 pubsub 1048576 524288 10"),
     (["--stream-node-max-entries", "50"], "stream-node-max-entries", "50"),
+    (["--maxmemory 700mb"], "maxmemory", "734003200"),
+    (["--maxmemory 700mb", "--timeout", "5"], "maxmemory", "734003200"),
+    (["--save '900 1'", "--timeout 5"], "save", "900 1"),
+    (["--masterauth", "--secret word"], "masterauth", "--secret word"),
+    (["--masterauth", "--hz", "--timeout", "5"], "masterauth", "--hz"),
+    (["--masterauth", "-", "--timeout", "5"], "masterauth", "-"),
+    (["--masterauth", "--help"], "masterauth", "--help"),
+    (["--masterauth", "two\nlines #\"'"], "masterauth", "two\nlines #\"'"),
+    (["--save", "900", "1", "--save", "--timeout", "5"], "save", ""),
 ]  # fmt: skip
 OWN_FLAGS = [
     (["--pack", "no"], "pack", "no"),
@@ -103,6 +114,8 @@ BAD_FLAGS = [
     ["--maxmemory-policy", "sometimes"], ["--timeout", "-1"], ["--timeout", "soon"], ["--databases", "0"], ["--maxclients", "0"],
     ["--notify-keyspace-events", "q"], ["--cluster-enabled", "maybe"], ["--client-output-buffer-limit", "pubsub 1mb"],
     ["--client-output-buffer-limit", "nosuch 1 1 1"], ["--hz"], ["--maxmemory"], ["--proto-max-bulk-len", "1"],
+    ["--timeout", "1", "2"], ["--masterauth", "a", "b"], ["--timeout", "007"], ["--timeout", "+7"], ["--timeout", "--hz", "5"], ["--masterauth \"x"],
+    ["timeout", "5"], ["--rename-command", "get"], ["--rename-command", "get", "a", "b"],
     ["--hz", "-5"], ["--save", "a b c"], ["--save", "1 2 3"], ["--save", "0 1"], ["--appendfsync", "banana"], ["--oom-score-adj", "foo"],
     ["--supervised", "foo"], ["--dbfilename", "a/b"], ["--appenddirname", "a/b"], ["--set-max-intset-entries", "-4"],
     ["--shutdown-timeout", "-1"], ["--repl-timeout", "0"], ["--cluster-announce-port", "70000"], ["--io-threads", "129"],
@@ -131,7 +144,7 @@ def test_bad_flags_are_refused_in_one_clear_line(target, flags):
         server.command += ["--port", str(server.port)]
     said = refused(server)
     assert len(said) == 1, said
-    named = flags[0].lstrip("-")
+    named = flags[0].lstrip("-").split()[0]
     assert named in said[0] or flags[-1] in said[0], f"{said[0]!r} names neither {named!r} nor its value"
     assert "panicked" not in said[0]
 
@@ -224,6 +237,119 @@ def test_lines_of_save_add_up(target):
         server.process.wait(WAIT_SECONDS)
         server.start()
         assert config(server, "save") == "900 1 300 10"
+    finally:
+        server.stop()
+
+
+def test_a_line_of_save_without_a_value_adds_nothing(target):
+    server = target.server(config_lines=["save 60 9", "save", "save 900 1", "save"])
+    server.command = [word for word in server.command if word not in ("--save", "")]
+    server.start()
+    try:
+        assert config(server, "save") == "60 9 900 1"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("words, timeout", [(["timeout", "7"], "7"), (["timeout", "7", "--timeout 8"], "8"), (["timeout 7"], None), (["timeout", "7", "hz", "5"], None)])
+def test_a_parameter_without_dashes_behind_the_file(target, words, timeout):
+    server = target.server(config_lines=["timeout 5"])
+    at = server.command.index(str(server.directory / "server.conf")) + 1
+    server.command[at:at] = words
+    if timeout is None:
+        assert refused(server)
+        return
+    server.start()
+    try:
+        assert config(server, "timeout") == timeout
+    finally:
+        server.stop()
+
+
+def test_values_are_bytes(target):
+    """A password of any bytes lets in who knows it, from the file, a flag or CONFIG SET, and through a rewrite."""
+    server = target.server("--masterauth", os.fsdecode(b"\xff--\xfe"))
+    file = server.directory / "server.conf"
+    file.write_bytes(b'# caf\xe9\nrequirepass p\xe9\xff\ninclude \xe9.conf\n')
+    pathlib.Path(os.fsdecode(bytes(server.directory) + b"/\xe9.conf")).write_text("timeout 7\n")
+    server.command.insert(len(target.command()), str(file))
+    server.start()
+    try:
+        with server.connect() as connection:
+            assert connection.call("AUTH", "p\ufffd\ufffd")[0] == "-"
+            assert connection.call("AUTH", b"p\xe9\xff") == ("+", b"OK")
+            assert connection.call("CONFIG", "GET", "masterauth")[1][1] == ("$", b"\xff--\xfe")
+            assert connection.call("CONFIG", "GET", "timeout")[1][1] == ("$", b"7")
+            assert connection.call("CONFIG", "SET", "requirepass", b'new \x00\xff"') == ("+", b"OK")
+            assert connection.call("CONFIG", "REWRITE") == ("+", b"OK")
+        rewritten = file.read_bytes()
+        assert rewritten.startswith(b"# caf\xe9\nrequirepass ") and b"\ninclude \xe9.conf\n" in rewritten, rewritten
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(WAIT_SECONDS)
+        server.launch()
+        server.wait_until_ready()
+        with server.connect() as connection:
+            assert connection.call("AUTH", b'new \x00\xff"') == ("+", b"OK")
+    finally:
+        server.stop()
+
+
+def test_many_rewrites_at_once(target):
+    """Each replaces the whole file: what is there at any moment is complete, and nothing is left beside it."""
+    server = target.server(config_lines=["# first", *(f"# {n}" * 50 for n in range(200)), "timeout 5"])
+    file = server.directory / "server.conf"
+    server.start()
+    os.chmod(file, 0o600)
+    answers = []
+
+    def rewrite():
+        with server.connect() as connection:
+            answers.extend(connection.call("CONFIG", "REWRITE") for _ in range(30))
+
+    try:
+        threads = [threading.Thread(target=rewrite) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            text = file.read_text()
+            assert text.startswith("# first\n") and "\ntimeout 5\n" in text
+        for thread in threads:
+            thread.join()
+        assert answers == [("+", b"OK")] * 180
+        assert sorted(path.name for path in server.directory.iterdir()) == ["log.txt", "server.conf"]
+        assert target.is_redis or file.stat().st_mode & 0o777 == 0o600
+    finally:
+        server.stop()
+
+
+def test_a_rewrite_that_cannot_be(target):
+    """Nothing is lost of a file that cannot be read."""
+    server = target.server(config_lines=["timeout 5"])
+    server.start()
+    file = server.directory / "server.conf"
+    try:
+        file.rename(server.directory / "kept.conf")
+        file.mkdir()
+        with server.connect() as connection:
+            assert connection.call("CONFIG", "REWRITE") == ("-", b"ERR Rewriting config file: Is a directory")
+        assert file.is_dir()
+    finally:
+        server.stop()
+
+
+def test_the_folder_is_told_in_full(target):
+    server = target.server("--enable-protected-configs", "local", config_lines=["timeout 5"])
+    (server.directory / "deeper").mkdir()
+    server.command[server.command.index("--dir") + 1] = "."
+    server.start()
+    try:
+        assert config(server, "dir") == str(server.directory)
+        with server.connect() as connection:
+            assert connection.call("CONFIG", "SET", "dir", "deeper") == ("+", b"OK")
+            assert connection.call("CONFIG", "SET", "dir", "nosuch", "timeout", "6")[0] == "-"
+            assert connection.call("CONFIG", "REWRITE") == ("+", b"OK")
+        assert config(server, "dir") == str(server.directory / "deeper")
+        assert str(server.directory / "deeper") in (server.directory / "server.conf").read_text()
     finally:
         server.stop()
 

@@ -57,8 +57,8 @@ const TOKEN_BYTES_MAX: usize = 1024;
 /// The token that requests need if `admin-token` is empty: that of the token
 /// file, made with a new one if it is not there. The error is one line.
 pub(crate) fn token(config: &Config) -> Result<String, String> {
-    let path = config.text(Param::AdminTokenFile);
-    let context = |e: &dyn std::fmt::Display| format!("admin-token-file '{path}': {e}");
+    let path = config.path(Param::AdminTokenFile);
+    let context = |e: &dyn std::fmt::Display| format!("admin-token-file '{}': {e}", path.display());
     let mut text = String::new();
     match std::fs::File::open(&path) {
         Ok(file) => {
@@ -70,7 +70,7 @@ pub(crate) fn token(config: &Config) -> Result<String, String> {
             let mut options = std::fs::OpenOptions::new();
             let made = options.write(true).create_new(true).mode(0o600).open(&path);
             made.and_then(|mut file| writeln!(file, "{text}")).map_err(|e| context(&e))?;
-            tracing::info!(file = path, "a token for the admin port was generated");
+            tracing::info!(file = %path.display(), "a token for the admin port was generated");
         }
         Err(e) => return Err(context(&e)),
     }
@@ -289,10 +289,13 @@ fn is_authorized(server: &Server, request: &Request<Incoming>) -> bool {
         let (scheme, token) = given.split_at_checked("Bearer ".len())?;
         scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
     });
-    let set = server.config.text(Param::AdminToken);
-    let wanted = if set.is_empty() { server.admin_token.get() } else { Some(&set) };
+    let set = server.config.bytes(Param::AdminToken);
+    let wanted = match (set.is_empty(), server.admin_token.get()) {
+        (true, file) => file.map(String::as_bytes),
+        (false, _) => Some(&set[..]),
+    };
     match (given, wanted) {
-        (Some(given), Some(wanted)) => given.ct_eq(wanted.as_bytes()).into(),
+        (Some(given), Some(wanted)) => given.ct_eq(wanted).into(),
         _ => false,
     }
 }

@@ -63,7 +63,8 @@ impl Cluster {
     pub(crate) fn load(config: &Config) -> Result<Self, String> {
         let enabled = config.is_on(Param::ClusterEnabled);
         let name = config.text(Param::ClusterConfigFile);
-        let file = std::path::absolute(&name).map_err(|e| format!("'{name}': {e}"))?;
+        let file = std::path::absolute(config.path(Param::ClusterConfigFile))
+            .map_err(|e| format!("'{name}': {e}"))?;
         let cluster = Self {
             enabled,
             served: [const { AtomicU64::new(0) }; SLOTS / 64],

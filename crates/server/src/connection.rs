@@ -163,7 +163,7 @@ impl Future for Connection {
 
 impl Connection {
     pub(crate) fn new(server: Arc<Server>, stream: TcpStream, shared: Arc<Shared>) -> Self {
-        let authenticated = server.config.text(Param::RequirePass).is_empty();
+        let authenticated = server.config.is_empty(Param::RequirePass);
         Self {
             client: Client::new(shared, authenticated),
             server,

@@ -36,14 +36,15 @@ pub(crate) fn begin(config: &Config) -> Result<(), String> {
         set_level(config);
         return Ok(());
     }
-    let path = config.text(Param::LogFile);
+    let path = config.path(Param::LogFile);
     let registry = tracing_subscriber::registry().with(filter);
-    let begun = if path.is_empty() {
+    let begun = if path.as_os_str().is_empty() {
         let ansi = std::io::stdout().is_terminal();
         registry.with(form(config, ansi, std::io::stdout)).try_init()
     } else {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(|e| format!("can't open the log file '{path}': {e}"))?;
+        let file =
+            file.map_err(|e| format!("can't open the log file '{}': {e}", path.display()))?;
         registry.with(form(config, false, Mutex::new(file))).try_init()
     };
     // Whoever embeds the server may log in a way of their own.

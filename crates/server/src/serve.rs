@@ -9,6 +9,7 @@ use crate::worker;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use socket2::Socket;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Runs the server with flags as `redis-server` takes them: an optional
 /// configuration file, then `--name value` pairs. Returns when it has ended;
 /// anything wrong with the flags is said in one line, before anything starts.
-pub fn serve(flags: &[String]) -> ExitCode {
-    if flags.iter().any(|flag| flag == "--help" || flag == "-h") {
+pub fn serve(flags: &[OsString]) -> ExitCode {
+    // Behind the first, it may be the value of another flag.
+    if flags.first().is_some_and(|flag| flag == "--help" || flag == "-h") {
         print!("{}", help());
         return ExitCode::SUCCESS;
     }
@@ -60,15 +62,14 @@ fn allow_huge_pages(config: &Config) {
     }
 }
 
-fn start(flags: &[String]) -> Result<(), String> {
+fn start(flags: &[OsString]) -> Result<(), String> {
     let config = Config::from_flags(flags)?;
     // A terminal that closes, or who means "read your files again", does not end
     // the server: a handler that only raises a flag nobody looks at. SIGPIPE is
     // ignored by Rust's own start.
     flag::register(SIGHUP, Arc::default()).map_err(|e| format!("could not ignore SIGHUP: {e}"))?;
     log::begin(&config)?;
-    let dir = config.text(Param::Dir);
-    std::env::set_current_dir(&dir).map_err(|e| format!("can't chdir to '{dir}': {e}"))?;
+    config.enter_dir().map_err(|e| format!("can't chdir to '{}': {e}", config.text(Param::Dir)))?;
     config.read_policy_file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = match config.number(Param::Workers) as usize {
@@ -126,7 +127,7 @@ fn listen_for_admin(server: &Server) -> Result<(Vec<SocketAddr>, Vec<Socket>), S
         socket.map_err(|e| format!("admin-port: can't bind to {address}: {e}"))
     });
     let sockets: Vec<Socket> = bound.collect::<Result<_, _>>()?;
-    if !sockets.is_empty() && config.text(Param::AdminToken).is_empty() {
+    if !sockets.is_empty() && config.is_empty(Param::AdminToken) {
         let _ = server.admin_token.set(crate::admin::token(config)?);
     }
     Ok((addresses, sockets))
@@ -134,9 +135,9 @@ fn listen_for_admin(server: &Server) -> Result<(Vec<SocketAddr>, Vec<Socket>), S
 
 /// Says in the log where the admin port listens, and what it asks for.
 fn say_where_admin_is(config: &Config, addresses: &[SocketAddr]) {
-    if config.text(Param::AdminToken).is_empty() {
-        let file = config.text(Param::AdminTokenFile);
-        let file = std::path::absolute(&file).unwrap_or_else(|_| file.into());
+    if config.is_empty(Param::AdminToken) {
+        let file = config.path(Param::AdminTokenFile);
+        let file = std::path::absolute(&file).unwrap_or(file);
         tracing::info!(?addresses, token_file = %file.display(), "the admin port listens");
     } else {
         tracing::info!(?addresses, "the admin port listens, for the token of admin-token");

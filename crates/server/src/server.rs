@@ -204,7 +204,7 @@ impl Server {
     /// Takes a policy in JSON, as `CONFIG SET pack-policy` does, and says in the log
     /// through what it came.
     pub(crate) fn set_policy(&self, json: &str, through: &str) -> Result<(), String> {
-        self.config.set(Param::PackPolicy, json)?;
+        self.config.set(Param::PackPolicy, json.as_bytes())?;
         self.apply_policy()?;
         tracing::info!(through, "the packing policy was replaced");
         Ok(())

@@ -140,7 +140,7 @@ const PROTECTED: &[u8] = b"-DENIED The server runs in protected mode and has no 
 fn is_refused(server: &Server, peer: SocketAddr) -> bool {
     server.config.is_on(Param::ProtectedMode)
         && !peer.ip().to_canonical().is_loopback()
-        && server.config.text(Param::RequirePass).is_empty()
+        && server.config.is_empty(Param::RequirePass)
 }
 
 fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! The `snug` program: a thin shell over the crates.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -33,7 +34,7 @@ enum Command {
 struct ServeArgs {
     /// [FILE] [--NAME VALUE]...
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    flags: Vec<String>,
+    flags: Vec<OsString>,
 }
 
 fn main() -> ExitCode {

@@ -10,6 +10,7 @@ use crate::glob;
 use crate::out::Out;
 use crate::server::Server;
 use crate::stats::Stat;
+use std::io;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 
@@ -62,7 +63,7 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     out.w().map(found.len());
     for (name, param) in found {
         out.w().bulk(spelt(name).unwrap_or(name.as_bytes()));
-        out.w().bulk(cx.server.config.text(param).as_bytes());
+        out.w().bulk(&cx.server.config.bytes(param));
     }
     Ok(())
 }
@@ -77,7 +78,7 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
             "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
         ))
     };
-    let mut wanted: Vec<(Param, String)> = Vec::new();
+    let mut wanted: Vec<(Param, Vec<u8>)> = Vec::new();
     for at in (2..args.len()).step_by(2) {
         let name = args.bytes(at);
         let param = config::find(name).ok_or_else(|| {
@@ -95,14 +96,14 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
             Change::Protected => return Err(failed(name, "can't set protected config")),
             Change::Never => return Err(failed(name, "can't set immutable config")),
         }
-        wanted.push((param, String::from_utf8_lossy(args.bytes(at + 1)).into_owned()));
+        wanted.push((param, args.bytes(at + 1).into()));
     }
     // All are checked before the first is set.
     for (param, value) in &wanted {
         param.check(value).map_err(|why| failed(param.declaration().name.as_bytes(), &why))?;
     }
-    let before: Vec<(Param, String)> =
-        wanted.iter().map(|(param, _)| (*param, cx.server.config.text(*param))).collect();
+    let before: Vec<(Param, Vec<u8>)> =
+        wanted.iter().map(|(param, _)| (*param, cx.server.config.bytes(*param))).collect();
     let folder = std::env::current_dir();
     if let Err((param, why)) = put_in_force(cx.server, &wanted) {
         // What was in force was once, so that nothing can be wrong with it now.
@@ -120,23 +121,19 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
 }
 
 /// Sets parameters, and has whoever follows them act on it.
-fn put_in_force(server: &Server, wanted: &[(Param, String)]) -> Result<(), (Param, String)> {
+fn put_in_force(server: &Server, wanted: &[(Param, Vec<u8>)]) -> Result<(), (Param, String)> {
     for (param, value) in wanted {
         server.config.set(*param, value).map_err(|why| (*param, why))?;
     }
-    for (param, value) in wanted {
-        apply(server, *param, value).map_err(|why| (*param, why))?;
+    for (param, _) in wanted {
+        apply(server, *param).map_err(|why| (*param, why))?;
     }
     Ok(())
 }
 
-fn apply(server: &Server, param: Param, value: &str) -> Result<(), String> {
+fn apply(server: &Server, param: Param) -> Result<(), String> {
     match param {
-        Param::Dir => std::env::set_current_dir(value).map_err(|e| {
-            let why = e.to_string();
-            // Redis tells the system's words alone.
-            why.split(" (os error").next().unwrap_or_default().to_owned()
-        })?,
+        Param::Dir => server.config.enter_dir().map_err(|e| in_systems_words(&e))?,
         Param::PackPolicy => server.apply_policy()?,
         Param::LogLevel => crate::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
@@ -156,6 +153,12 @@ fn apply(server: &Server, param: Param, value: &str) -> Result<(), String> {
         _ => {}
     }
     Ok(())
+}
+
+/// An error of the system as Redis tells it: in the system's words alone.
+fn in_systems_words(error: &io::Error) -> String {
+    let why = error.to_string();
+    why.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
@@ -180,7 +183,7 @@ fn rewrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error
     };
     config.rewrite(file).map_err(|e| {
         tracing::warn!(error = %e, "CONFIG REWRITE failed");
-        Error::from(format!("ERR Rewriting config file: {e}"))
+        Error::from(format!("ERR Rewriting config file: {}", in_systems_words(&e)))
     })?;
     out.w().ok();
     Ok(())

@@ -126,7 +126,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     client.reply = ReplyMode::On;
     client.no_touch = false;
     client.readonly = false;
-    client.authenticated = cx.server.config.text(Param::RequirePass).is_empty();
+    client.authenticated = cx.server.config.is_empty(Param::RequirePass);
     client.shared.names.lock().name.clear();
     out.protocol = Protocol::Resp2;
     out.w().simple("RESET");
@@ -136,7 +136,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
 fn auth(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     match args.len() {
         2 => {
-            if cx.server.config.text(Param::RequirePass).is_empty() {
+            if cx.server.config.is_empty(Param::RequirePass) {
                 return Err(Error::new(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
                 ));
@@ -152,9 +152,8 @@ fn auth(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
 
 /// Checks a password in a time that does not tell how much of it is right.
 fn authenticate(cx: &mut Context<'_>, user: &[u8], password: &[u8]) -> Result<(), Error> {
-    let expected = cx.server.config.text(Param::RequirePass);
-    let expected = expected.as_bytes();
-    let differences = password.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b));
+    let expected = cx.server.config.bytes(Param::RequirePass);
+    let differences = password.iter().zip(&expected).fold(0, |sum, (a, b)| sum | (a ^ b));
     let right = expected.is_empty() || (differences == 0 && password.len() == expected.len());
     if user != b"default" || !right {
         cx.server.stats.add(crate::stats::Stat::acl_access_denied_auth, 1);

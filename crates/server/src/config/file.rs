@@ -1,62 +1,121 @@
 //! The configuration file, in Redis's format: a parameter a line, comments, and
 //! other files that it includes.
+//!
+//! ```text
+//! # a comment
+//! maxmemory 4gb
+//! requirepass "any bytes: \xff"
+//! include conf.d/*.conf
+//! ```
 
 use super::values::save_points;
 use super::{Config, Kind, Param, find};
 use crate::glob;
 use snug_resp::split_args;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Where lines come from, as errors are to say it.
+#[derive(Clone, Copy)]
+pub(super) enum Source<'s> {
+    File(&'s Path),
+    StandardInput,
+    /// Here the parameter's name says enough.
+    CommandLine,
+}
+
+impl Source<'_> {
+    /// The place of a line, in front of what is wrong with it.
+    fn line(self, number: usize) -> String {
+        match self {
+            Self::File(file) => format!("{}, line {number}: ", file.display()),
+            Self::StandardInput => format!("standard input, line {number}: "),
+            Self::CommandLine => String::new(),
+        }
+    }
+}
 
 impl Config {
-    pub(super) fn set_named(&self, name: &str, value: &str, missing: bool) -> Result<(), String> {
-        let id = find(name.as_bytes()).ok_or_else(|| format!("unknown parameter '{name}'"))?;
-        // A flag alone turns a switch on.
-        let switch = matches!(id.declaration().kind, Kind::Bool) && missing;
-        if missing && !switch {
-            return Err(format!("'{name}': wrong number of arguments"));
+    /// Sets a parameter to the words that a line has behind its name.
+    fn set_named(&self, name: &[u8], words: &[Vec<u8>]) -> Result<(), String> {
+        let shown = String::from_utf8_lossy(name);
+        let id = find(name).ok_or_else(|| format!("unknown parameter '{shown}'"))?;
+        let value = match words {
+            // A switch alone is turned on.
+            [] if matches!(id.declaration().kind, Kind::Bool) => b"yes".to_vec(),
+            [value] => value.clone(),
+            words if id.takes_words() => words.join(&b' '),
+            _ => return Err(format!("'{shown}': wrong number of arguments")),
+        };
+        let context = |e: String| {
+            let value = String::from_utf8_lossy(&value);
+            format!("'{shown} {}': {e}", if id.is_secret() { "(hidden)" } else { &value })
+        };
+        match words {
+            // Each line adds to those before it, and one without a value adds nothing.
+            // Only an empty value takes them all back.
+            words if id == Param::Save && *words != [b""] => {
+                let points = save_points(&String::from_utf8_lossy(&value)).map_err(context)?;
+                self.set(id, format!("{} {points}", self.text(id)).trim_ascii().as_bytes())
+            }
+            _ => self.set(id, &value).map_err(context),
         }
-        let value = if switch { "yes" } else { value };
-        let shown = if id.is_secret() { "(hidden)" } else { value };
-        if id == Param::Save && !value.is_empty() {
-            // Each line adds to those before; an empty one takes them all back.
-            let points = save_points(value).map_err(|e| format!("'{name} {shown}': {e}"))?;
-            let all = format!("{} {points}", self.text(id));
-            return self.set(id, all.trim_ascii());
-        }
-        self.set(id, value).map_err(|e| format!("'{name} {shown}': {e}"))
     }
 
     /// Reads a configuration file, and those it includes where it does so.
-    pub(super) fn read_file(&self, file: &str, depth: usize) -> Result<(), String> {
+    pub(super) fn read_file(&mut self, file: &Path, depth: usize) -> Result<(), String> {
+        let shown = file.display();
         if depth > INCLUDE_DEPTH_MAX {
-            return Err(format!("'{file}': included too deep"));
+            return Err(format!("'{shown}': included too deep"));
         }
         let text =
-            std::fs::read(file).map_err(|e| format!("can't open config file '{file}': {e}"))?;
-        self.read_lines(&text, file, depth)
+            std::fs::read(file).map_err(|e| format!("can't open config file '{shown}': {e}"))?;
+        self.read_lines(&text, Source::File(file), depth)
     }
 
     /// Reads the lines of a configuration file.
-    pub(super) fn read_lines(&self, text: &[u8], file: &str, depth: usize) -> Result<(), String> {
+    pub(super) fn read_lines(
+        &mut self,
+        text: &[u8],
+        source: Source<'_>,
+        depth: usize,
+    ) -> Result<(), String> {
         for (number, line) in text.split(|&b| b == b'\n').enumerate() {
             let line = line.trim_ascii();
             if line.is_empty() || line[0] == b'#' {
                 continue;
             }
-            let context = |e: String| format!("{file}, line {}: {e}", number + 1);
-            let words = split_args(line).ok_or_else(|| context("unbalanced quotes".into()))?;
-            let words: Vec<String> =
-                words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            let context = |e: String| source.line(number + 1) + &e;
+            let words = split_args(line).ok_or_else(|| {
+                let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+                context(format!("'{}': unbalanced quotes", String::from_utf8_lossy(name)))
+            })?;
             let Some((name, values)) = words.split_first() else { continue };
-            if name.eq_ignore_ascii_case("include") {
+            if name.eq_ignore_ascii_case(b"include") {
                 for included in values.iter().flat_map(|pattern| files(pattern)) {
                     self.read_file(&included, depth + 1).map_err(context)?;
                 }
             } else {
-                self.set_named(name, &values.join(" "), values.is_empty()).map_err(context)?;
+                self.set_named(name, values).map_err(context)?;
             }
         }
         Ok(())
     }
+}
+
+/// A word as a line of the file has it, in quotes and readable.
+pub(super) fn quoted(word: &[u8]) -> Vec<u8> {
+    let mut text = vec![b'"'];
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => text.extend([b'\\', byte]),
+            b' '..=b'~' => text.push(byte),
+            _ => text.extend(format!("\\x{byte:02x}").bytes()),
+        }
+    }
+    text.push(b'"');
+    text
 }
 
 /// How deep configuration files may include each other.
@@ -64,33 +123,37 @@ const INCLUDE_DEPTH_MAX: usize = 16;
 
 /// The files that an `include` names: one, there or not, or those that fit a
 /// pattern, in the order of their names, which may be none.
-fn files(pattern: &str) -> Vec<String> {
-    let is_pattern = |text: &str| text.contains(['*', '?', '[']);
+fn files(pattern: &[u8]) -> Vec<PathBuf> {
+    let is_pattern = |text: &[u8]| text.iter().any(|byte| b"*?[".contains(byte));
     if !is_pattern(pattern) {
-        return vec![pattern.into()];
+        return vec![OsStr::from_bytes(pattern).into()];
     }
-    let root = if pattern.starts_with('/') { "/" } else { "" };
-    let mut found = vec![root.to_owned()];
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
+    let mut found: Vec<Vec<u8>> = vec![if pattern[0] == b'/' { b"/".into() } else { Vec::new() }];
+    for part in pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
         let mut deeper = Vec::new();
         for folder in found {
+            let within = |name: &[u8]| [&folder, name, b"/"].concat();
             if !is_pattern(part) {
-                deeper.push(format!("{folder}{part}/"));
+                deeper.push(within(part));
                 continue;
             }
-            let entries = std::fs::read_dir(if folder.is_empty() { "." } else { &folder });
+            let here: &[u8] = if folder.is_empty() { b"." } else { &folder };
+            let entries = std::fs::read_dir(OsStr::from_bytes(here));
             let names = entries.into_iter().flatten().flatten();
-            let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+            let names = names.map(|entry| entry.file_name().into_vec());
             // A name that begins with a dot is hidden from a pattern that does not.
-            let fits = |name: &String| {
-                (!name.starts_with('.') || part.starts_with('.'))
-                    && glob::matches(part.as_bytes(), name.as_bytes(), false)
+            let fits = |name: &Vec<u8>| {
+                (!name.starts_with(b".") || part.starts_with(b"."))
+                    && glob::matches(part, name, false)
             };
-            deeper.extend(names.filter(fits).map(|name| format!("{folder}{name}/")));
+            deeper.extend(names.filter(fits).map(|name| within(&name)));
         }
         found = deeper;
     }
     found.sort();
-    let files = found.into_iter().map(|path| path.trim_end_matches('/').to_owned());
-    files.filter(|path| std::fs::exists(path).unwrap_or(false)).collect()
+    let files = found.into_iter().map(|mut path| {
+        path.pop();
+        PathBuf::from(OsString::from_vec(path))
+    });
+    files.filter(|path| path.exists()).collect()
 }

@@ -1,19 +1,26 @@
 //! The values in force.
 
 use super::{Kind, OutputLimits, PARAMETERS, Param};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 /// The live configuration.
 pub(crate) struct Config {
-    texts: RwLock<Vec<String>>,
+    /// What `CONFIG GET` shows: bytes, for a password or a path may be any.
+    texts: RwLock<Vec<Vec<u8>>>,
     numbers: [AtomicI64; PARAMETERS.len()],
     /// `client-output-buffer-limit`, parsed: every message published needs it.
     output_limits: RwLock<OutputLimits>,
     /// The configuration file, if one was given.
-    pub file: Option<std::path::PathBuf>,
+    pub file: Option<PathBuf>,
+    /// Held while the configuration file is written anew.
+    pub(super) rewriting: Mutex<()>,
     /// The policy as `pack-policy-file` has it, in the form of `pack-policy`.
-    pub(super) policy_of_file: RwLock<Option<String>>,
+    pub(super) policy_of_file: RwLock<Option<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Config {
@@ -26,7 +33,7 @@ impl Default for Config {
     fn default() -> Self {
         let checked = Param::all().map(|id| {
             let default = id.declaration().default;
-            id.check(default)
+            id.check(default.as_bytes())
                 .unwrap_or_else(|e| panic!("default of {}: {e}", id.declaration().name))
         });
         let (texts, numbers): (Vec<_>, Vec<_>) = checked.unzip();
@@ -35,6 +42,7 @@ impl Default for Config {
             numbers: std::array::from_fn(|i| AtomicI64::new(numbers[i])),
             output_limits: RwLock::default(),
             file: None,
+            rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),
         }
     }
@@ -53,23 +61,51 @@ impl Config {
         self.number(id) != 0
     }
 
-    /// The text of a parameter, as `CONFIG GET` shows it.
-    pub(crate) fn text(&self, id: Param) -> String {
+    /// A parameter's value, as `CONFIG GET` shows it.
+    pub(crate) fn bytes(&self, id: Param) -> Vec<u8> {
         self.texts.read()[id as usize].clone()
     }
 
+    /// Whether a parameter's value is the empty text.
+    pub(crate) fn is_empty(&self, id: Param) -> bool {
+        self.texts.read()[id as usize].is_empty()
+    }
+
+    /// The value of a parameter whose type lets only text be one, or one that is
+    /// only to be shown: what is not UTF-8 is replaced.
+    pub(crate) fn text(&self, id: Param) -> String {
+        String::from_utf8_lossy(&self.texts.read()[id as usize]).into_owned()
+    }
+
+    /// The value of a parameter that names a file or a folder.
+    pub(crate) fn path(&self, id: Param) -> PathBuf {
+        OsString::from_vec(self.bytes(id)).into()
+    }
+
+    /// Makes `dir` the process's directory, and has it told in full from then on,
+    /// as Redis does.
+    pub(crate) fn enter_dir(&self) -> io::Result<()> {
+        std::env::set_current_dir(self.path(Param::Dir))?;
+        if let Ok(dir) = std::env::current_dir() {
+            self.texts.write()[Param::Dir as usize] = dir.into_os_string().into_vec();
+        }
+        Ok(())
+    }
+
     /// Sets a parameter to a value, checked.
-    pub(crate) fn set(&self, id: Param, value: &str) -> Result<(), String> {
+    pub(crate) fn set(&self, id: Param, value: &[u8]) -> Result<(), String> {
         let (text, number) = match id.declaration().kind {
             // Classes that are not named keep their limits.
             Kind::OutputLimits => {
-                let limits = self.output_limits().parse(value)?;
+                let limits = self.output_limits().parse(&String::from_utf8_lossy(value))?;
                 *self.output_limits.write() = limits;
-                (limits.to_string(), 0)
+                (limits.to_string().into(), 0)
             }
             _ => id.check(value)?,
         };
-        self.texts.write()[id as usize] = text;
+        // Under one lock, so that text and number say the same.
+        let mut texts = self.texts.write();
+        texts[id as usize] = text;
         self.numbers[id as usize].store(number, Relaxed);
         Ok(())
     }

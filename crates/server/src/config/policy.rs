@@ -31,11 +31,12 @@ impl Config {
     /// Reads `pack-policy-file`, if one is named: its policy holds unless
     /// `pack-policy` says another. The error is one line for a person.
     pub(crate) fn read_policy_file(&self) -> Result<(), String> {
-        let file = self.text(Param::PackPolicyFile);
-        if file.is_empty() {
+        if self.is_empty(Param::PackPolicyFile) {
             return Ok(());
         }
-        let context = |e: &dyn std::fmt::Display| format!("pack-policy-file '{file}': {e}");
+        let file = self.path(Param::PackPolicyFile);
+        let context =
+            |e: &dyn std::fmt::Display| format!("pack-policy-file '{}': {e}", file.display());
         let text = std::fs::File::open(&file).and_then(|open| {
             let mut text = String::new();
             open.take(POLICY_BYTES_MAX as u64 + 1).read_to_string(&mut text).map(|_| text)
@@ -43,14 +44,14 @@ impl Config {
         let policy = parse_policy(&text.map_err(|e| context(&e))?).map_err(|e| context(&e))?;
         let text = policy_text(&policy);
         if self.text(Param::PackPolicy) == Param::PackPolicy.declaration().default {
-            self.set(Param::PackPolicy, &text).map_err(|e| context(&e))?;
+            self.set(Param::PackPolicy, text.as_bytes()).map_err(|e| context(&e))?;
         }
-        *self.policy_of_file.write() = Some(text);
+        *self.policy_of_file.write() = Some(text.into());
         Ok(())
     }
 
     /// Whether the policy in force is what `pack-policy-file` says.
     pub(super) fn policy_is_of_file(&self) -> bool {
-        self.policy_of_file.read().as_ref() == Some(&self.text(Param::PackPolicy))
+        self.policy_of_file.read().as_ref() == Some(&self.bytes(Param::PackPolicy))
     }
 }

@@ -1,15 +1,25 @@
 //! `CONFIG REWRITE`: the values in force, written into the configuration file.
+//!
+//! The file is bytes. What is understood of it is brought up to date, everything else
+//! stays as it is, to the byte. The new file is written beside the old one, under a
+//! name that nobody else has, brought to disk, and put in the old one's place in one
+//! step: whatever happens, the file is the old one or the new one.
 
-use super::{Config, Kind, Param, find};
+use super::file::quoted;
+use super::{Config, Param, find};
+use snug_resp::split_args;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 impl Config {
     /// Whether a parameter need not stand in the configuration file: it has its
     /// default, or what another file says.
     fn goes_without_saying(&self, id: Param) -> bool {
-        let text = self.text(id);
         match id {
             Param::PackPolicy if self.policy_of_file.read().is_some() => self.policy_is_of_file(),
-            _ => text == Self::default().text(id),
+            _ => self.bytes(id) == Self::default().bytes(id),
         }
     }
 
@@ -17,57 +27,111 @@ impl Config {
     /// name a parameter are brought up to date, everything else stays as it
     /// is, and what differs from its default is added at the end. The file is
     /// replaced in one step or not at all.
-    pub(crate) fn rewrite(&self, file: &std::path::Path) -> std::io::Result<()> {
-        let old = std::fs::read_to_string(file).unwrap_or_default();
+    pub(crate) fn rewrite(&self, file: &Path) -> io::Result<()> {
+        let _one_at_a_time = self.rewriting.lock();
+        let old = match std::fs::read(file) {
+            Ok(old) => old,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        replace(file, &self.rewritten(&old))
+    }
+
+    /// The text of the configuration file, brought up to date.
+    fn rewritten(&self, old: &[u8]) -> Vec<u8> {
         let mut written = Vec::new();
-        let mut new = String::new();
-        for line in old.lines() {
-            let name = line.split_ascii_whitespace().next().unwrap_or_default();
-            match find(name.as_bytes()) {
+        let mut new = Vec::new();
+        for line in old.split_inclusive(|&byte| byte == b'\n') {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            match named_by(line) {
                 Some(id) if written.contains(&id) => continue,
                 // Another file says it, and may say something else by and by.
                 Some(Param::PackPolicy) if self.policy_is_of_file() => continue,
                 Some(id) => {
                     written.push(id);
-                    new += &self.line(id);
+                    new.extend(self.line(id));
                 }
-                None => new += line,
+                None => new.extend(line),
             }
-            new.push('\n');
+            new.push(b'\n');
         }
         for id in Param::all().filter(|id| !written.contains(id)) {
             if !self.goes_without_saying(id) {
-                new += &self.line(id);
-                new.push('\n');
+                new.extend(self.line(id));
+                new.push(b'\n');
             }
         }
-        let beside = file.with_extension("rewriting");
-        std::fs::write(&beside, new)?;
-        std::fs::rename(beside, file)
+        new
     }
 
     /// A parameter as a line of the configuration file.
-    fn line(&self, id: Param) -> String {
-        let (name, value) = (id.declaration().name, self.text(id));
-        let kind = id.declaration().kind;
-        let words = matches!(
-            kind,
-            Kind::OutputLimits | Kind::Percentiles | Kind::Save | Kind::OomScores | Kind::Words(_)
-        ) || matches!(id, Param::Bind | Param::AdminBind);
-        let plain = !value.is_empty()
-            && value.bytes().all(|b| b.is_ascii_graphic() && !b"\"'\\#".contains(&b));
-        if plain || (words && !value.is_empty()) {
-            return format!("{name} {value}");
+    fn line(&self, id: Param) -> Vec<u8> {
+        let value = self.bytes(id);
+        let plain = value.iter().all(|&b| b.is_ascii_graphic() && !b"\"'\\#".contains(&b));
+        let as_it_is = (plain || id.takes_words()) && !value.is_empty();
+        let name = id.declaration().name.as_bytes();
+        [name, b" ", &if as_it_is { value } else { quoted(&value) }].concat()
+    }
+}
+
+/// The parameter that a line of the file sets.
+fn named_by(line: &[u8]) -> Option<Param> {
+    let line = line.trim_ascii();
+    if line.starts_with(b"#") {
+        return None;
+    }
+    find(split_args(line)?.first()?)
+}
+
+/// Puts a file with these contents in the place of another, with its permissions.
+fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
+    let (beside, open) = create_beside(file)?;
+    let replaced = fill(open, file, contents).and_then(|()| std::fs::rename(&beside, file));
+    if replaced.is_err() {
+        // The error that matters is the one that there is already.
+        let _ = std::fs::remove_file(&beside);
+        return replaced;
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A new file in the same folder, which nobody else may read yet.
+fn create_beside(file: &Path) -> io::Result<(PathBuf, File)> {
+    loop {
+        let mut name = file.as_os_str().to_owned();
+        name.push(format!(".{:06x}", rand::random_range(0..1 << 24)));
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            open => return Ok((name.into(), open?)),
         }
-        let mut line = format!("{name} \"");
-        for byte in value.bytes() {
-            match byte {
-                b'"' | b'\\' => line.extend(['\\', char::from(byte)]),
-                b' '..=b'~' => line.push(char::from(byte)),
-                _ => line += &format!("\\x{byte:02x}"),
-            }
-        }
-        line.push('"');
-        line
+    }
+}
+
+fn fill(mut open: File, file: &Path, contents: &[u8]) -> io::Result<()> {
+    open.write_all(contents)?;
+    // A file that holds a password stays as closed as it was.
+    if let Ok(old) = std::fs::metadata(file) {
+        open.set_permissions(old.permissions())?;
+    }
+    open.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_understood_stays_to_the_byte() {
+        let config = Config::default();
+        config.set(Param::RequirePass, b"p\xff\"").unwrap();
+        config.set(Param::Timeout, b"7").unwrap();
+        let old = b"# caf\xe9, it's\n\n\tinclude  more.conf\r\nrename-command GET \"\"\nTIMEOUT 5\ntimeout 6\n'hz' 20";
+        let new = b"# caf\xe9, it's\n\n\tinclude  more.conf\r\nrename-command GET \"\"\ntimeout 7\nhz 10\nrequirepass \"p\\xff\\\"\"\n";
+        assert_eq!(
+            config.rewritten(old).escape_ascii().to_string(),
+            new.escape_ascii().to_string()
+        );
+        assert_eq!(config.rewritten(new), new);
     }
 }

@@ -282,6 +282,14 @@ impl Param {
         matches!(self, Self::RequirePass | Self::Masterauth | Self::AdminToken)
     }
 
+    /// Whether its value is several words, which may be given as one or as many.
+    pub(super) fn takes_words(self) -> bool {
+        matches!(
+            self.declaration().kind,
+            Kind::OutputLimits | Kind::Percentiles | Kind::Save | Kind::OomScores | Kind::Words(_)
+        ) || matches!(self, Self::Bind | Self::AdminBind | Self::Replicaof)
+    }
+
     pub(crate) fn declaration(self) -> &'static Declaration {
         &PARAMETERS[self as usize]
     }

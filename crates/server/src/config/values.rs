@@ -47,8 +47,33 @@ pub(crate) enum Kind {
 }
 
 impl Param {
-    /// Checks a value: the text to show for it and its number.
-    pub(crate) fn check(self, value: &str) -> Result<(String, i64), String> {
+    /// Checks a value: how it is shown, and its number.
+    pub(crate) fn check(self, value: &[u8]) -> Result<(Vec<u8>, i64), String> {
+        match self.declaration().kind {
+            // Any bytes will do.
+            Kind::Text => Ok((value.into(), 0)),
+            Kind::FileName(what) if value.contains(&b'/') => {
+                Err(format!("{} can't be a path, just a {what}", self.declaration().name))
+            }
+            Kind::FileName(_) => Ok((value.into(), 0)),
+            Kind::Token if value != value.trim_ascii() || value.iter().any(u8::is_ascii_control) => {
+                Err("argument must be what an HTTP header can carry: no control characters, and no spaces at its ends".into())
+            }
+            Kind::Token => Ok((value.into(), 0)),
+            Kind::Policy => {
+                let json = std::str::from_utf8(value).map_err(|_| "the policy is not UTF-8")?;
+                Ok((policy_text(&parse_policy(json)?).into(), 0))
+            }
+            // Nothing else takes the sign that stands for what is not UTF-8.
+            _ => {
+                let (shown, number) = self.check_text(&String::from_utf8_lossy(value))?;
+                Ok((shown.into(), number))
+            }
+        }
+    }
+
+    /// Checks a value of a type that takes text alone.
+    fn check_text(self, value: &str) -> Result<(String, i64), String> {
         let within = |n: i64, min: i64, max: i64, shown: String| {
             if n < min || n > max {
                 Err(format!("argument must be between {min} and {max} inclusive"))
@@ -109,20 +134,8 @@ impl Param {
                 let shown: Vec<&str> = places.iter().map(|&place| words[place]).collect();
                 Ok((shown.join(" "), first as i64))
             }
-            Kind::FileName(what) if value.contains('/') => {
-                Err(format!("{} can't be a path, just a {what}", self.declaration().name))
-            }
-            Kind::FileName(_) => Ok((value.into(), 0)),
             Kind::Save => Ok((save_points(value)?, 0)),
             Kind::OomScores => Ok((oom_scores(value)?, 0)),
-            Kind::Text => Ok((value.into(), 0)),
-            Kind::Token => {
-                let cannot = value != value.trim() || value.chars().any(char::is_control);
-                if cannot {
-                    return Err("argument must be what an HTTP header can carry: no control characters, and no spaces at its ends".into());
-                }
-                Ok((value.into(), 0))
-            }
             Kind::Events => {
                 let class = Class::parse(value)
                     .ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
@@ -142,9 +155,13 @@ impl Param {
                 let shown = value.split_ascii_whitespace().map(one);
                 Ok((shown.collect::<Result<Vec<String>, String>>()?.join(" "), 0))
             }
-            Kind::Policy => Ok((policy_text(&parse_policy(value)?), 0)),
+            Kind::Text | Kind::FileName(_) | Kind::Token | Kind::Policy => Ok((value.into(), 0)),
         }
     }
+}
+
+fn integer(text: &str) -> Result<i64, &'static str> {
+    parse_integer(text.as_bytes()).ok_or("argument couldn't be parsed into an integer")
 }
 
 fn one_of(words: &[&str]) -> String {
