@@ -82,6 +82,9 @@ pub(crate) struct Command {
     pub index: u16,
     /// In lower case; a subcommand's has its own name only.
     pub name: &'static str,
+    /// The name by which it is called: its own, unless `rename-command` gave it
+    /// another, or none.
+    pub called: &'static [u8],
     /// Of a subcommand: the container's name.
     pub container: Option<&'static str>,
     /// Arguments with the name; negative for "at least".
@@ -102,6 +105,7 @@ impl Command {
         Self {
             index: 0,
             name,
+            called: name.as_bytes(),
             container: None,
             arity,
             flags: 0,
@@ -174,6 +178,11 @@ impl Command {
             Some(container) => format!("{container}|{}", self.name),
             None => self.name.into(),
         }
+    }
+
+    /// Whether `rename-command` has left it a name to be called by.
+    pub(crate) const fn is_callable(&self) -> bool {
+        !self.called.is_empty()
     }
 
     pub(crate) fn arity_fits(&self, arguments: usize) -> bool {

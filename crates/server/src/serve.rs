@@ -64,6 +64,7 @@ fn allow_huge_pages(config: &Config) {
 
 fn start(flags: &[OsString]) -> Result<(), String> {
     let config = Config::from_flags(flags)?;
+    crate::commands::rename(&config.renames)?;
     // A terminal that closes, or who means "read your files again", does not end
     // the server: a handler that only raises a flag nobody looks at. SIGPIPE is
     // ignored by Rust's own start.

@@ -70,9 +70,14 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("command", -1, info_all)
         ),
     ])];
 
+/// The commands and subcommands that have a name to be called by.
+fn callable() -> impl Iterator<Item = &'static Command> + Clone {
+    commands::all().iter().copied().filter(|command| command.is_callable())
+}
+
 /// The commands that are not subcommands.
 fn top() -> impl Iterator<Item = &'static Command> + Clone {
-    commands::all().iter().copied().filter(|command| command.container.is_none())
+    callable().filter(|command| command.container.is_none())
 }
 
 fn count(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
@@ -81,7 +86,7 @@ fn count(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
 }
 
 /// A command by the name clients give it: `get`, `config|set`.
-fn by_full_name(name: &[u8]) -> Option<&'static Command> {
+pub(crate) fn by_full_name(name: &[u8]) -> Option<&'static Command> {
     let mut parts = name.splitn(2, |&byte| byte == b'|');
     let command = commands::named(parts.next()?)?;
     match parts.next() {
@@ -243,11 +248,10 @@ fn document(command: &Command, out: &mut Out) {
 
 fn list(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let names: Vec<String> = match args.len() {
-        2 => commands::all().iter().map(|command| command.full_name()).collect(),
+        2 => callable().map(Command::full_name).collect(),
         5 if args.is(2, "filterby") => {
             let wanted = filter(args)?;
-            let found = commands::all().iter().filter(|command| wanted(command));
-            found.map(|command| command.full_name()).collect()
+            callable().filter(|command| wanted(command)).map(Command::full_name).collect()
         }
         _ => return Err(Error::SYNTAX),
     };

@@ -2,6 +2,7 @@
 
 use crate::command::flags::*;
 use crate::command::{Command, Group};
+use crate::commands::command::by_full_name;
 use crate::commands::{self, container};
 use crate::config::Param;
 use crate::context::{Args, Context};
@@ -186,14 +187,13 @@ fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
 /// Of the commands named, or all, those that were called; of a container its
 /// subcommands.
 fn histogram(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+    let named: Vec<&Command> = args.iter_from(2).filter_map(by_full_name).collect();
     let wanted = |command: &Command| {
-        args.len() == 2
-            || args.iter_from(2).any(|name| {
-                name.eq_ignore_ascii_case(command.full_name().as_bytes())
-                    || command
-                        .container
-                        .is_some_and(|container| name.eq_ignore_ascii_case(container.as_bytes()))
-            })
+        let is = |named: &&Command| {
+            named.index == command.index
+                || named.container.is_none() && command.container == Some(named.name)
+        };
+        args.len() == 2 || named.iter().any(is)
     };
     let monitor = &cx.server.monitor;
     let found = commands::all().iter().filter(|command| wanted(command));

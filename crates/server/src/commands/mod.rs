@@ -4,10 +4,12 @@
 #![allow(clippy::unnecessary_wraps)]
 
 use crate::command::Command;
+use crate::config::Rename;
 use crate::context::{Args, Context};
 use crate::error::Error;
 use crate::out::Out;
-use std::sync::LazyLock;
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 mod bitfield;
 mod bits;
@@ -64,10 +66,9 @@ struct Table {
     commands: Vec<&'static Command>,
     /// An open-addressed hash table, a third full at most.
     by_name: Vec<Option<&'static Command>>,
+    /// Bytes of the longest name: a longer one is not looked for at all.
+    longest: usize,
 }
-
-/// The longest name that is looked for at all.
-const NAME_MAX: usize = 24;
 
 /// Places in `by_name`: a power of two.
 const PLACES: usize = 1024;
@@ -82,46 +83,105 @@ fn place_of(name: &[u8]) -> usize {
 }
 
 /// The one table. Each command and subcommand has its index in it.
-static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut index = 0;
-    let mut commands = Vec::new();
-    let mut by_name = vec![None; PLACES];
-    let mut place = |command: &Command, subcommands: &'static [Command]| {
-        let placed = Box::leak(Box::new(Command { index, subcommands, ..*command }));
-        index += 1;
-        &*placed
-    };
-    for command in GROUPS.iter().copied().flatten() {
-        let subcommands: Vec<Command> =
-            command.subcommands.iter().map(|sub| *place(sub, &[])).collect();
-        let placed = place(command, subcommands.leak());
-        commands.extend(placed.subcommands);
-        commands.push(placed);
-        let mut at = place_of(placed.name.as_bytes());
-        while by_name[at].is_some() {
-            at = (at + 1) % PLACES;
+static TABLE: OnceLock<Table> = OnceLock::new();
+
+fn table() -> &'static Table {
+    TABLE.get_or_init(|| Table::new(&own_names()))
+}
+
+/// By which name each command that has one is called, the names in lower case.
+type Names = HashMap<Vec<u8>, (Vec<u8>, &'static Command)>;
+
+/// Every command by its own name.
+fn own_names() -> Names {
+    let name = |command: &'static Command| command.name.as_bytes().to_vec();
+    let commands = GROUPS.iter().copied().flatten();
+    commands.map(|command| (name(command), (name(command), command))).collect()
+}
+
+/// The names that commands have after `rename-command`, one after the other as
+/// Redis does it: what was renamed may be renamed again, and its old name given
+/// to another. The error is one line.
+fn renamed(renames: &[Rename]) -> Result<Names, String> {
+    let mut names = own_names();
+    for Rename { from, to, place } in renames {
+        let (_, command) = names
+            .remove(&from.to_ascii_lowercase())
+            .ok_or_else(|| format!("{place}No such command in rename-command"))?;
+        if to.is_empty() {
+            continue;
         }
-        by_name[at] = Some(placed);
+        if names.insert(to.to_ascii_lowercase(), (to.clone(), command)).is_some() {
+            return Err(format!("{place}Target command name already exists"));
+        }
     }
-    commands.sort_by_key(|command| command.index);
-    assert!(by_name.iter().flatten().count() * 3 <= PLACES, "time for more places");
-    Table { commands, by_name }
-});
+    Ok(names)
+}
+
+/// Renames commands, before any is looked for. Once in a process, as the table is.
+pub(crate) fn rename(renames: &[Rename]) -> Result<(), String> {
+    if renames.is_empty() {
+        return Ok(());
+    }
+    let set = TABLE.set(Table::new(&renamed(renames)?));
+    set.map_err(|_| "rename-command: this process has its commands already".into())
+}
+
+impl Table {
+    fn new(names: &Names) -> Self {
+        let called = |command: &Command| {
+            let found = names.values().find(|(_, other)| other.name == command.name);
+            match found {
+                Some((own, _)) if own == command.called => command.called,
+                Some((called, _)) => called.clone().leak(),
+                None => &[],
+            }
+        };
+        let mut index = 0;
+        let mut commands = Vec::new();
+        let mut by_name = vec![None; PLACES];
+        let mut place = |command: &Command, called, subcommands: &'static [Command]| {
+            let placed = Command { index, called, subcommands, ..*command };
+            index += 1;
+            &*Box::leak(Box::new(placed))
+        };
+        for command in GROUPS.iter().copied().flatten() {
+            let called = called(command);
+            let of_sub = |sub: &Command| if called.is_empty() { called } else { sub.called };
+            let subcommands: Vec<Command> =
+                command.subcommands.iter().map(|sub| *place(sub, of_sub(sub), &[])).collect();
+            let placed = place(command, called, subcommands.leak());
+            commands.extend(placed.subcommands);
+            commands.push(placed);
+            if placed.is_callable() {
+                let mut at = place_of(called);
+                while by_name[at].is_some() {
+                    at = (at + 1) % PLACES;
+                }
+                by_name[at] = Some(placed);
+            }
+        }
+        commands.sort_by_key(|command| command.index);
+        assert!(by_name.iter().flatten().count() * 3 <= PLACES, "time for more places");
+        let longest = names.keys().map(Vec::len).max().unwrap_or_default();
+        Self { commands, by_name, longest }
+    }
+}
 
 /// All commands and subcommands, by index.
 pub(crate) fn all() -> &'static [&'static Command] {
-    &TABLE.commands
+    &table().commands
 }
 
-/// The command of that name (not a subcommand), in any case.
+/// The command that clients call by that name (not a subcommand), in any case.
 pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
-    if name.len() > NAME_MAX {
+    let Table { by_name, longest, .. } = table();
+    if name.len() > *longest {
         return None;
     }
-    let by_name = &TABLE.by_name;
     let mut at = place_of(name);
     while let Some(command) = by_name[at] {
-        if command.name.as_bytes().eq_ignore_ascii_case(name) {
+        if command.called.eq_ignore_ascii_case(name) {
             return Some(command);
         }
         at = (at + 1) % PLACES;
@@ -142,8 +202,9 @@ pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
     subcommand.ok_or_else(|| {
         let mut text = b"ERR unknown subcommand '".to_vec();
         text.extend_from_slice(quoted(name, 128));
-        let container = command.name.to_ascii_uppercase();
-        text.extend_from_slice(format!("'. Try {container} HELP.").as_bytes());
+        text.extend_from_slice(b"'. Try ");
+        text.extend(command.called.to_ascii_uppercase());
+        text.extend_from_slice(b" HELP.");
         Error::from(text)
     })
 }
@@ -186,6 +247,13 @@ pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Resul
 /// The reply of a container's `HELP`: each subcommand with its arguments, as Redis
 /// writes them and in its order, and what it does, in our words.
 pub(crate) fn help(out: &mut Out, container: &str, subcommands: &[(&str, &str)]) {
+    let called = all().iter().find(|command| {
+        command.container.is_none() && command.name.eq_ignore_ascii_case(container)
+    });
+    let container = called.map_or_else(
+        || container.to_owned(),
+        |command| String::from_utf8_lossy(command.called).to_ascii_uppercase(),
+    );
     let mut lines =
         vec![format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
     for (usage, text) in subcommands.iter().chain(&[("HELP", "Print this help.")]) {
@@ -194,4 +262,65 @@ pub(crate) fn help(out: &mut Out, container: &str, subcommands: &[(&str, &str)])
     }
     out.w().array(lines.len());
     lines.iter().for_each(|line| out.w().simple(line));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(renames: &[(&str, &str)]) -> Result<Table, String> {
+        let rename = |(from, to): &(&str, &str)| Rename {
+            from: from.as_bytes().into(),
+            to: to.as_bytes().into(),
+            place: "x.conf, line 3: ".into(),
+        };
+        let renames: Vec<Rename> = renames.iter().map(rename).collect();
+        Ok(Table::new(&renamed(&renames)?))
+    }
+
+    /// What is called by a name, through the table.
+    fn called(table: &Table, name: &str) -> Option<&'static str> {
+        let mut at = place_of(name.as_bytes());
+        while let Some(command) = table.by_name[at] {
+            if command.called.eq_ignore_ascii_case(name.as_bytes()) {
+                return Some(command.name);
+            }
+            at = (at + 1) % PLACES;
+        }
+        None
+    }
+
+    #[test]
+    fn names_move_from_command_to_command() {
+        let long = "a name that is longer than any of Redis's own";
+        let table = table(&[("GET", "fetch"), ("Fetch", long), ("set", "get"), ("object", "")]);
+        let table = table.unwrap();
+        for (name, wanted) in [
+            (long, Some("get")),
+            ("GET", Some("set")),
+            ("fetch", None),
+            ("set", None),
+            ("object", None),
+            ("config", Some("config")),
+        ] {
+            assert_eq!(called(&table, name), wanted, "{name}");
+        }
+        assert_eq!(table.longest, long.len());
+        let mut gone = table.commands.iter().filter(|command| !command.is_callable());
+        assert!(gone.all(|c| c.name == "object" || c.container == Some("object")));
+        let indices = table.commands.iter().map(|command| usize::from(command.index));
+        assert!(indices.eq(0..table.commands.len()));
+    }
+
+    #[test]
+    fn what_cannot_be_renamed_is_told_in_rediss_words() {
+        let error = |renames: &[(&str, &str)]| table(renames).err();
+        let none = Some("x.conf, line 3: No such command in rename-command".to_owned());
+        assert_eq!(error(&[("nosuch", "x")]), none);
+        assert_eq!(error(&[("get", ""), ("get", "x")]), none);
+        assert_eq!(error(&[("config|get", "x")]), none);
+        let taken = Some("x.conf, line 3: Target command name already exists".to_owned());
+        assert_eq!(error(&[("get", "SET")]), taken);
+        assert_eq!(error(&[("get", "GET")]), None);
+    }
 }

@@ -9,7 +9,7 @@
 //! ```
 
 use super::values::save_points;
-use super::{Config, Kind, Param, find};
+use super::{Config, Kind, Param, Rename, find};
 use crate::glob;
 use snug_resp::split_args;
 use std::ffi::{OsStr, OsString};
@@ -96,6 +96,12 @@ impl Config {
                 for included in values.iter().flat_map(|pattern| files(pattern)) {
                     self.read_file(&included, depth + 1).map_err(context)?;
                 }
+            } else if name.eq_ignore_ascii_case(b"rename-command") {
+                let [from, to] = values else {
+                    return Err(context("'rename-command': wrong number of arguments".into()));
+                };
+                let (from, to) = (from.clone(), to.clone());
+                self.renames.push(Rename { from, to, place: context(String::new()) });
             } else {
                 self.set_named(name, values).map_err(context)?;
             }

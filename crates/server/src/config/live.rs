@@ -8,6 +8,16 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
+/// One `rename-command`: a command's name and the one that it is to have, or nothing
+/// if it is to have none.
+#[derive(Debug)]
+pub(crate) struct Rename {
+    pub from: Vec<u8>,
+    pub to: Vec<u8>,
+    /// Where it stands, in front of what is wrong with it.
+    pub place: String,
+}
+
 /// The live configuration.
 pub(crate) struct Config {
     /// What `CONFIG GET` shows: bytes, for a password or a path may be any.
@@ -17,6 +27,8 @@ pub(crate) struct Config {
     output_limits: RwLock<OutputLimits>,
     /// The configuration file, if one was given.
     pub file: Option<PathBuf>,
+    /// What `rename-command` says, in the order in which it was read.
+    pub renames: Vec<Rename>,
     /// Held while the configuration file is written anew.
     pub(super) rewriting: Mutex<()>,
     /// The policy as `pack-policy-file` has it, in the form of `pack-policy`.
@@ -42,6 +54,7 @@ impl Default for Config {
             numbers: std::array::from_fn(|i| AtomicI64::new(numbers[i])),
             output_limits: RwLock::default(),
             file: None,
+            renames: Vec::new(),
             rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),
         }
