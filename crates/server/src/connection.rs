@@ -338,7 +338,7 @@ impl Connection {
         if !over_soft {
             self.soft_limit_since = None;
         }
-        if over_hard || (over_soft && now - since > limit.soft_seconds * 1000) {
+        if over_hard || (over_soft && now - since > limit.soft_seconds.saturating_mul(1000)) {
             // Whoever publishes to it may have said so at the same time.
             if self.client.shared.kill() {
                 self.server.stats.add(Stat::client_output_buffer_limit_disconnections, 1);

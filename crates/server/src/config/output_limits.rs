@@ -48,7 +48,7 @@ impl OutputLimits {
                 }
             };
             let bytes = |word| parse_memory(word).and_then(|n| u64::try_from(n).ok());
-            let limit = bytes(four[1]).zip(bytes(four[2])).zip(four[3].parse().ok());
+            let limit = bytes(four[1]).zip(bytes(four[2])).zip(seconds(four[3]));
             let ((hard, soft), soft_seconds) = limit.ok_or(
                 "Error in hard, soft or soft_seconds setting in buffer limit configuration.",
             )?;
@@ -56,6 +56,12 @@ impl OutputLimits {
         }
         Ok(self)
     }
+}
+
+/// Seconds as `strtoll` reads them: what is above its range is its largest.
+fn seconds(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse::<i64>().unwrap_or(i64::MAX).unsigned_abs())
 }
 
 impl std::fmt::Display for OutputLimits {
