@@ -232,6 +232,21 @@ def test_half_sent_heads_keep_nobody_out(admin):
         peer.close()
 
 
+def test_slow_bodies_keep_nobody_out(admin):
+    head = f"PUT /content/config HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 1000\r\n\r\n".encode()
+    slow = []
+    for _ in range(40):
+        slow.append(socket.create_connection(("127.0.0.1", admin.port)))
+        slow[-1].sendall(head + b"{")
+    assert admin.ask("/healthz", token=None)[0] == 200
+    # Of the 32 first, the later ones have their places still: health waited for
+    # nobody's end.
+    slow[20].sendall(b" " * 998 + b"}")
+    assert slow[20].recv(1000).startswith(b"HTTP/1.1 200 ")
+    for peer in slow:
+        peer.close()
+
+
 def test_a_body_that_is_announced_too_long_is_refused_at_once(admin):
     begun = time.monotonic()
     head = f"PUT /content/config HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 99999999999\r\n\r\n"

@@ -354,6 +354,19 @@ def test_the_folder_is_told_in_full(target):
         server.stop()
 
 
+@pytest.mark.parametrize("seconds", ["32767", "32768", "2147483647"])
+def test_any_keepalive_lets_clients_in(target, seconds):
+    server = target.start("--tcp-keepalive", seconds)
+    try:
+        with server.connect() as connection:
+            assert connection.call("PING") == ("+", b"PONG")
+            assert connection.call("CONFIG", "SET", "tcp-keepalive", "5") == ("+", b"OK")
+            assert connection.call("CONFIG", "SET", "tcp-keepalive", seconds) == ("+", b"OK")
+        assert config(server, "tcp-keepalive") == seconds
+    finally:
+        server.stop()
+
+
 def test_the_file_comes_from_standard_input(target):
     server = target.server("--hz", "30")
     server.command.insert(len(target.command()), "-")

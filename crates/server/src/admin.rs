@@ -12,10 +12,12 @@
 //!
 //! Whatever a peer does costs a bounded amount: at most [`CONNECTIONS_MAX`] at
 //! once, each for one request, [`CONNECTION_TIME`], [`HEAD_BYTES_MAX`] of head
-//! and a policy's length of body. Who has not asked for anything yet keeps nobody
-//! out: if all places are taken, the first of those gives its own up.
+//! and a policy's length of body. Nobody who is slow, to ask, to send a body or to
+//! read an answer, keeps others out: if all places are taken, the connection gives
+//! its own up that came, asked or was answered the longest ago.
 
 use crate::config::{Config, POLICY_BYTES_MAX, Param};
+use crate::descriptors::{Spare, ran_out};
 use crate::metrics;
 use crate::server::{Server, random_hex};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -43,6 +45,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 const CONNECTIONS_MAX: usize = 32;
 /// From the first byte to the last, both ways.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
+/// Descriptors that the port may need: its connections, and one to be refused.
+pub(crate) const DESCRIPTORS: usize = CONNECTIONS_MAX + 4;
 /// For the request's head to arrive.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// For the peer to close, once it has its answer.
@@ -100,35 +104,46 @@ pub(crate) fn start(server: &Arc<Server>, sockets: Vec<Socket>) -> io::Result<()
 /// Places for connections.
 struct Room {
     places: Arc<Semaphore>,
-    /// Connections that are not being answered, in the order in which they came.
-    idle: Mutex<VecDeque<Arc<Notify>>>,
+    /// Connections in the order in which they came, asked or were answered. The work
+    /// for a request is done at once, so each of them waits for its peer.
+    waiting: Mutex<VecDeque<Arc<Notify>>>,
+    /// For one connection when descriptors have run out.
+    spare: Mutex<Spare>,
 }
 
 impl Room {
     fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(CONNECTIONS_MAX)), idle: Mutex::default() }
+        Self {
+            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            waiting: Mutex::default(),
+            spare: Mutex::new(Spare::new()),
+        }
     }
 
-    /// A place; if there is none, that of the first idle connection, which is told
-    /// to give it up. `None` if the server ends.
+    /// A place; if there is none, that of the connection that has waited for the
+    /// longest, which is told to give it up. `None` if the server ends.
     async fn place(&self) -> Option<OwnedSemaphorePermit> {
         let places = || Arc::clone(&self.places);
         if let Ok(place) = places().try_acquire_owned() {
             return Some(place);
         }
-        let first = self.idle.lock().pop_front();
+        let first = self.waiting.lock().pop_front();
         if let Some(first) = first {
             first.notify_one();
         }
         places().acquire_owned().await.ok()
     }
 
-    fn is_idle(&self, connection: &Arc<Notify>) {
-        self.idle.lock().push_back(Arc::clone(connection));
+    /// A connection has come, has asked, or has been answered.
+    fn heard_of(&self, connection: &Arc<Notify>) {
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|other| !Arc::ptr_eq(other, connection));
+        waiting.push_back(Arc::clone(connection));
     }
 
-    fn is_busy(&self, connection: &Arc<Notify>) {
-        self.idle.lock().retain(|idle| !Arc::ptr_eq(idle, connection));
+    /// A connection has ended.
+    fn forget(&self, connection: &Arc<Notify>) {
+        self.waiting.lock().retain(|other| !Arc::ptr_eq(other, connection));
     }
 }
 
@@ -154,7 +169,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Room>) {
                 let Some(place) = room.place().await else { return };
                 let (server, room) = (Arc::clone(&server), Arc::clone(&room));
                 let given_up = Arc::new(Notify::new());
-                room.is_idle(&given_up);
+                room.heard_of(&given_up);
                 tokio::spawn(async move {
                     let conversation = converse(&server, stream, &room, &given_up);
                     tokio::select! {
@@ -167,14 +182,19 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Room>) {
                             tracing::debug!(%peer, "admin connection gave its place to another");
                         }
                     }
-                    room.is_busy(&given_up);
+                    room.forget(&given_up);
+                    room.spare.lock().refill();
                     drop(place);
                 });
                 // It reads what has come already before another may take its place.
                 tokio::task::yield_now().await;
             }
+            // With a descriptor less to spare it can be.
+            Err(error) if ran_out(&error) && room.spare.lock().give_up() => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept an admin connection");
+                if let Some(unsaid) = server.accept_told.tell(server.uptime_ms()) {
+                    tracing::warn!(%error, unsaid, "cannot accept an admin connection");
+                }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -189,7 +209,7 @@ async fn converse(
     connection: &Arc<Notify>,
 ) -> hyper::Result<()> {
     let service = service_fn(|request| {
-        room.is_busy(connection);
+        room.heard_of(connection);
         let server = Arc::clone(server);
         Box::pin(async move { Ok::<_, Infallible>(answer(&server, request).await) })
     });
@@ -201,7 +221,7 @@ async fn converse(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     poll_fn(|cx| served.poll_without_shutdown(cx)).await?;
-    room.is_idle(connection);
+    room.heard_of(connection);
     linger(&served.into_parts().io.into_inner()).await;
     Ok(())
 }

@@ -17,6 +17,7 @@ mod config;
 mod connection;
 mod context;
 mod cooler;
+mod descriptors;
 mod dispatch;
 mod error;
 mod eviction;

@@ -82,6 +82,8 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     server.apply_policy()?;
     server.eviction_configured();
     server.heed_events();
+    let fit = server.fit_clients()?.to_string();
+    server.config.set(Param::MaxClients, fit.as_bytes())?;
     let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
     let addresses = server.listening.apply(&server.config)?;
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;

@@ -5,6 +5,7 @@ use crate::blocked::Blocked;
 use crate::client::Shared;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
+use crate::descriptors;
 use crate::eviction::Exceeded;
 use crate::learning::Learning;
 use crate::listening::Listening;
@@ -76,6 +77,9 @@ pub(crate) struct Server {
     pub shutdown: Notify,
     next_client: AtomicU64,
     damage_told: Seldom,
+    /// What goes wrong with new connections is said seldom.
+    pub accept_told: Seldom,
+    pub option_told: Seldom,
     /// What metrics have told of families.
     pub family_sums: Mutex<FamilySums>,
     applying_policy: Mutex<()>,
@@ -177,6 +181,8 @@ impl Server {
             shutdown: Notify::new(),
             next_client: AtomicU64::new(1),
             damage_told: Seldom::default(),
+            accept_told: Seldom::default(),
+            option_told: Seldom::default(),
             family_sums: Mutex::default(),
             applying_policy: Mutex::default(),
         })
@@ -208,6 +214,17 @@ impl Server {
         self.apply_policy()?;
         tracing::info!(through, "the packing policy was replaced");
         Ok(())
+    }
+
+    /// Has the limit of open files raised to what `maxclients` needs: the clients
+    /// that there may be.
+    pub(crate) fn fit_clients(&self) -> Result<u64, String> {
+        let clients = self.config.number(Param::MaxClients) as u64;
+        let admin = match self.config.number(Param::AdminPort) {
+            0 => 0,
+            _ => crate::admin::DESCRIPTORS,
+        };
+        descriptors::fit(clients, descriptors::reserved(self.workers, admin))
     }
 
     /// The next client's id.

@@ -6,6 +6,7 @@ use crate::ahead::Ahead;
 use crate::client::Shared;
 use crate::config::Param;
 use crate::connection::{Connection, End};
+use crate::descriptors::{Spare, ran_out};
 use crate::eviction::evict_in_background;
 use crate::listening::Doors;
 use crate::out::Out;
@@ -116,6 +117,7 @@ async fn listen(server: Arc<Server>, mut doors: Doors) {
 }
 
 async fn accept(server: Arc<Server>, listener: TcpListener) {
+    let mut spare = Spare::new();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -124,13 +126,22 @@ async fn accept(server: Arc<Server>, listener: TcpListener) {
                 }
             }
             Err(error) => {
-                // Out of file descriptors, most likely: let some be freed.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                if let Some(unsaid) = server.accept_told.tell(server.uptime_ms()) {
+                    tracing::warn!(%error, unsaid, "cannot accept a connection");
+                }
+                if ran_out(&error) && spare.turn_away(&listener, TOO_MANY) {
+                    server.stats.add(Stat::total_connections_received, 1);
+                    server.stats.add(Stat::rejected_connections, 1);
+                } else {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
             }
         }
     }
 }
+
+/// What a client is told for whom there is no room.
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// What a client from another machine is told in protected mode.
 const PROTECTED: &[u8] = b"-DENIED The server runs in protected mode and has no password: only \
@@ -148,7 +159,7 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
     let most = server.config.number(Param::MaxClients) as usize;
     if server.clients.read().len() >= most {
         server.stats.add(Stat::rejected_connections, 1);
-        stream.try_write(b"-ERR max number of clients reached\r\n")?;
+        stream.try_write(TOO_MANY)?;
         return Ok(());
     }
     if is_refused(server, peer) {
@@ -156,13 +167,10 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
         stream.try_write(PROTECTED)?;
         return Ok(());
     }
-    stream.set_nodelay(true)?;
-    let keepalive = server.config.number(Param::TcpKeepalive);
-    if keepalive > 0 {
-        let every = Duration::from_secs(keepalive as u64);
-        let probe = Duration::from_secs((keepalive as u64 / 3).max(1));
-        let keepalive = TcpKeepalive::new().with_time(every).with_interval(probe).with_retries(3);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    if let Err(error) = set_options(server, &stream)
+        && let Some(unsaid) = server.option_told.tell(server.uptime_ms())
+    {
+        tracing::warn!(%error, unsaid, "a client's socket is served without all of its options");
     }
     let (id, fd) = (server.client_id(), stream.as_raw_fd());
     let shared =
@@ -176,6 +184,22 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
         }
     });
     Ok(())
+}
+
+/// The most seconds that Linux takes for a pause between probes.
+const KEEPALIVE_MAX: i64 = 32_767;
+
+/// Sets a socket's options. A client is served without them too.
+fn set_options(server: &Server, stream: &TcpStream) -> io::Result<()> {
+    let immediate = stream.set_nodelay(true);
+    let keepalive = server.config.number(Param::TcpKeepalive).min(KEEPALIVE_MAX);
+    if keepalive > 0 {
+        let every = Duration::from_secs(keepalive as u64);
+        let probe = Duration::from_secs((keepalive as u64 / 3).max(1));
+        let keepalive = TcpKeepalive::new().with_time(every).with_interval(probe).with_retries(3);
+        SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+    }
+    immediate
 }
 
 /// How long the sweeper waits for more of its allowance: the least that the

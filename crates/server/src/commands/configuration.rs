@@ -135,6 +135,14 @@ fn apply(server: &Server, param: Param) -> Result<(), String> {
     match param {
         Param::Dir => server.config.enter_dir().map_err(|e| in_systems_words(&e))?,
         Param::PackPolicy => server.apply_policy()?,
+        Param::MaxClients => {
+            let fit = server.fit_clients()?;
+            if (fit as i64) < server.config.number(Param::MaxClients) {
+                return Err(format!(
+                    "The operating system is not able to handle the specified number of clients, try with {fit}"
+                ));
+            }
+        }
         Param::LogLevel => crate::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
             server.eviction_configured();

@@ -1,0 +1,137 @@
+//! Open files: how many the process may have, so that neither clients nor those who
+//! watch the server are left hanging when there are no more.
+//!
+//! ```text
+//!  limit of open files
+//!  |<------------------ maxclients ------------------>|<------ reserved ------>|
+//!   one for each client                                the server's own, and
+//!                                                      those of the admin port
+//! ```
+//!
+//! The limit is raised to what `maxclients` needs, or `maxclients` is lowered to what
+//! the limit lets be: a client too many is told so, and what is reserved stays free.
+//! Should descriptors run out all the same, for all of the machine perhaps, a
+//! [`Spare`] one is given up to tell the next client.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::SockRef;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+
+/// What Redis reserves: files, pipes, sockets that are about to be refused.
+const OWN: u64 = 32;
+/// For each worker: its event queue and timers, its listening sockets and a spare.
+const EACH_WORKER: u64 = 8;
+
+/// The descriptors that clients leave to the server itself.
+pub(crate) fn reserved(workers: usize, admin_connections: usize) -> u64 {
+    OWN + EACH_WORKER * workers as u64 + admin_connections as u64
+}
+
+/// The clients that there may be of those wanted, with the limit of open files
+/// raised to what they need as far as it can be. Fewer, and why, are told in the log
+/// in Redis's words. The error is one line.
+pub(crate) fn fit(clients: u64, reserved: u64) -> Result<u64, String> {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = clients + reserved;
+    let Some(before) = limit.current.filter(|&now| now < wanted) else { return Ok(clients) };
+    let (now, refused) = match raise(limit, wanted) {
+        Ok(()) => (wanted, None),
+        // As far as anybody may.
+        Err(error) => match limit.maximum.filter(|&most| most > before && most < wanted) {
+            Some(most) if raise(limit, most).is_ok() => (most, Some(error)),
+            _ => (before, Some(error)),
+        },
+    };
+    let Some(error) = refused else {
+        tracing::info!(
+            "Increased maximum number of open files to {wanted} (it was originally set to {before})."
+        );
+        return Ok(clients);
+    };
+    let Some(fewer) = now.checked_sub(reserved).filter(|&fewer| fewer > 0) else {
+        return Err(format!(
+            "Your current 'ulimit -n' of {before} is not enough for the server to start. Please increase your open file limit to at least {wanted}. Exiting."
+        ));
+    };
+    tracing::warn!(
+        "You requested maxclients of {clients} requiring at least {wanted} max file descriptors."
+    );
+    tracing::warn!("Server can't set maximum open files to {wanted} because of OS error: {error}.");
+    tracing::warn!(
+        "Current maximum open files is {now}. maxclients has been reduced to {fewer} to compensate for low ulimit. If you need higher maxclients increase 'ulimit -n'."
+    );
+    Ok(fewer)
+}
+
+/// Raises the limit; above the hard one if the process may.
+fn raise(limit: Rlimit, to: u64) -> rustix::io::Result<()> {
+    let maximum = limit.maximum.map(|most| most.max(to));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum })
+}
+
+/// Whether an error says that there are no more descriptors, for the process or for
+/// the whole machine.
+pub(crate) fn ran_out(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// A descriptor that is kept for the moment when there are no others.
+#[derive(Debug)]
+pub(crate) struct Spare(Option<File>);
+
+impl Spare {
+    pub(crate) fn new() -> Self {
+        let mut spare = Self(None);
+        spare.refill();
+        spare
+    }
+
+    /// Takes a descriptor again if it was given up and there is one.
+    pub(crate) fn refill(&mut self) {
+        if self.0.is_none() {
+            self.0 = File::open("/dev/null").ok();
+        }
+    }
+
+    /// Makes a descriptor free; false if there was none to give up.
+    pub(crate) fn give_up(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+
+    /// Accepts the next connection, tells it why it is closed, and closes it; false
+    /// if that could not be done.
+    pub(crate) fn turn_away(&mut self, listener: &impl AsFd, why: &[u8]) -> bool {
+        self.refill();
+        let accepted = self.give_up().then(|| SockRef::from(listener).accept());
+        let told = match accepted {
+            // A new socket has room for a line: this does not wait.
+            Some(Ok((socket, _))) => socket.send(why).is_ok(),
+            _ => false,
+        };
+        self.refill();
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn who_cannot_be_served_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut spare = Spare::new();
+        assert!(spare.turn_away(&listener, b"-ERR full\r\n"));
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "-ERR full\r\n");
+        assert!(spare.give_up(), "there is a spare one again");
+        listener.set_nonblocking(true).unwrap();
+        assert!(!spare.turn_away(&listener, b""), "nobody waits");
+    }
+}
