@@ -367,6 +367,17 @@ def test_any_keepalive_lets_clients_in(target, seconds):
         server.stop()
 
 
+def test_debug_is_for_nobody_unless_it_is_allowed(target):
+    server = target.start()
+    try:
+        assert config(server, "enable-debug-command") == "no"
+        with server.connect() as connection:
+            kind, text = connection.call("DEBUG", "SLEEP", "0")
+        assert kind == "-" and text.startswith(b'ERR DEBUG command not allowed. If the enable-debug-command option is set to "local"')
+    finally:
+        server.stop()
+
+
 def test_the_file_comes_from_standard_input(target):
     server = target.server("--hz", "30")
     server.command.insert(len(target.command()), "-")

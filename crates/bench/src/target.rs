@@ -246,6 +246,8 @@ fn command_line(
         }
         let own = ["--port", &port, "--bind", "127.0.0.1", "--dir", &directory];
         line.extend(own.map(str::to_owned));
+        // `populate` is a subcommand of DEBUG.
+        line.extend(["--enable-debug-command", "local"].map(str::to_owned));
     } else if program.starts_with("dragonfly") {
         push(&["--port", &port, "--bind", "127.0.0.1", "--dir", &directory, "--dbfilename="]);
     } else {

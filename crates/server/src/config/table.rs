@@ -90,7 +90,7 @@ parameters! {
         SlowlogMaxLen "slowlog-max-len" ANY, "128", MUTABLE, "Entries kept in the slow log.";
         LatencyMonitorThreshold "latency-monitor-threshold" ANY, "0", MUTABLE, "Milliseconds from which on an event is recorded; 0 for never.";
         LatencyTracking "latency-tracking" Kind::Bool, "yes", MUTABLE, "Keep a latency histogram per command.";
-        EnableDebugCommand "enable-debug-command" ACCESS, "local", FIXED, "Who may use DEBUG.";
+        EnableDebugCommand "enable-debug-command" ACCESS, "no", FIXED, "Who may use DEBUG.";
         EnableProtectedConfigs "enable-protected-configs" ACCESS, "no", FIXED, "Who may set dir and dbfilename at run time: they say where files are written.";
         ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
         ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
