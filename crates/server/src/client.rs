@@ -59,8 +59,8 @@ pub(crate) struct Client {
     pub channels: HashSet<Vec<u8>>,
     pub patterns: HashSet<Vec<u8>>,
     pub shard_channels: HashSet<Vec<u8>>,
-    /// A write of its waits for `CLIENT PAUSE` to end.
-    pub waits_to_write: bool,
+    /// A command of its waits for `CLIENT PAUSE` to end.
+    pub paused: bool,
     /// What it waits for, if it does: it executes nothing meanwhile.
     pub blocked: Option<Arc<Waiter>>,
     /// Work on a large value that its command waits for.
@@ -102,7 +102,7 @@ impl Client {
             channels: HashSet::new(),
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
-            waits_to_write: false,
+            paused: false,
             blocked: None,
             awaited: None,
             close: false,

@@ -94,6 +94,9 @@ impl Drop for Connection {
         worker::with(|scratch| {
             let batch = scratch.session.enter(crate::server::unix_ms());
             if let Some(waiter) = &waiter {
+        if self.client.paused {
+            self.server.pause.leave(self.client.id());
+        }
                 self.server.blocked.remove(&batch, waiter);
             }
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
@@ -362,10 +365,11 @@ impl Connection {
             let finished = ready!(work.0.as_mut().poll(task));
             self.client.awaited = Some(Awaited::Done(finished));
         }
-        if self.server.is_paused(&self.client) {
-            self.client.awaited = None;
-            self.server.wait_for_unpause(task.waker());
-            return Poll::Pending;
+        if self.client.paused {
+            if self.server.pause.holds(self.client.id()) {
+                return self.read_ahead(task);
+            }
+            self.client.paused = false;
         }
         worker::with(|scratch| {
             if self.resume {
@@ -390,8 +394,7 @@ impl Connection {
         })
     }
 
-    /// Waits until the client is served or its time is over; meanwhile reads
-    /// ahead a little, and so learns when the client goes.
+    /// Waits until the client is served or its time is over.
     fn wait(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
         let Some(waiter) = &self.client.blocked else { return Poll::Ready(Ok(0)) };
         if let Some(reply) = waiter.take_reply() {
@@ -406,6 +409,12 @@ impl Connection {
                 return Poll::Ready(Ok(0));
             }
         }
+        self.read_ahead(task)
+    }
+
+    /// Reads ahead a little of what is not to be executed yet, and so learns when
+    /// the client goes.
+    fn read_ahead(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
         if self.pending.len() >= READ_AHEAD {
             return Poll::Pending;
         }
@@ -443,7 +452,6 @@ impl Connection {
     /// Executes what was left when clients were paused, or this one waited.
     fn go_on(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<Result<usize, End>> {
         self.resume = false;
-        self.client.waits_to_write = false;
         if let Some(owned) = self.stalled.take() {
             let batch = self.server.enter(&mut scratch.session, crate::server::unix_ms());
             let (out, worker) = (&mut scratch.out, scratch.worker);
@@ -595,7 +603,6 @@ impl Connection {
                     self.queue_out(out);
                 }
                 self.resume |= self.client.blocked.is_some()
-                    || server.is_paused(&self.client)
                     || self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
                 if self.resume || self.client.close || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.

@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Executes one command of a client and writes its reply; false, and nothing
-/// done, if it has to wait for a pause of writes to end, or for work on a large
-/// value.
+/// done, if it has to wait for a pause to end, or for work on a large value.
 pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bool {
     let mark = out.mark();
     let _caller = Caller::enter(cx.client);
@@ -25,7 +24,10 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
     let mut kept = false;
     match admit(cx, args) {
         Ok(command) if waits(cx, command) => {
-            cx.client.waits_to_write = true;
+            // What was made ready for it goes: the pause may be long.
+            cx.client.awaited = None;
+            cx.client.paused = true;
+            cx.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
             return false;
         }
         Err(_) if is_http(args) => {
@@ -91,16 +93,13 @@ fn only_pushes(command: &Command) -> bool {
     command.has(flags::PUBSUB) && command.has(flags::NOSCRIPT)
 }
 
-/// Whether a pause of writes keeps this command waiting.
+/// Whether a pause keeps this command waiting; one of writes does what is only to
+/// be queued, too.
 fn waits(cx: &Context<'_>, command: &'static Command) -> bool {
-    if !cx.server.pause.writes_paused(cx.store.now()) {
-        return false;
-    }
-    let writes = |command: &Command| command.has(flags::WRITE | flags::MAY_REPLICATE);
-    match &cx.client.multi {
-        Some(multi) => command.name == "exec" && multi.queue.iter().any(|(c, _)| writes(c)),
-        None => writes(command),
-    }
+    let pause = &cx.server.pause;
+    pause.writes_paused(cx.store.now())
+        && (pause.is_of_all() || does(cx, command, flags::WRITE | flags::MAY_REPLICATE))
+        && pause.hold(&cx.client.shared)
 }
 
 const NO_REPLICAS: Error = Error::new("NOREPLICAS Not enough good replicas to write.");

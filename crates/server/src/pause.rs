@@ -1,11 +1,17 @@
-//! `CLIENT PAUSE`: a time until which clients' requests are left unread.
+//! `CLIENT PAUSE`: a time until which clients' commands wait.
+//!
+//! A command is read and checked as ever: what is refused is told at once. One
+//! that the pause concerns is then held back, and its client counts as blocked
+//! until the pause ends or the client goes. Its further requests are read ahead a
+//! little and not looked at.
 
-use crate::client::Client;
+use crate::client::Shared;
 use crate::server::{Server, unix_ms};
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use snug_store::{Batch, Expired, Session};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::task::Waker;
 
 /// Whether and until when clients are paused.
 #[derive(Debug, Default)]
@@ -13,7 +19,8 @@ pub(crate) struct Pause {
     until_ms: AtomicU64,
     /// Only what writes waits; reads go on.
     writes_only: AtomicBool,
-    waiting: Mutex<Vec<Waker>>,
+    /// Clients whose command is held back, by ID.
+    held: Mutex<HashMap<u64, Arc<Shared>>>,
 }
 
 impl Pause {
@@ -29,7 +36,10 @@ impl Pause {
     /// Ends the pause.
     pub(crate) fn unpause(&self) {
         self.until_ms.store(0, Relaxed);
-        self.wake();
+        for client in std::mem::take(&mut *self.held.lock()).values() {
+            client.figures.blocked.store(false, Relaxed);
+            client.wake();
+        }
     }
 
     /// Whether writes are paused at this time.
@@ -38,16 +48,44 @@ impl Pause {
         self.until_ms.load(Relaxed) > now
     }
 
-    /// Wakes the waiting if the pause is over. Called by the clock.
+    /// Whether a pause is of all commands and not only of those that write.
+    pub(crate) fn is_of_all(&self) -> bool {
+        !self.writes_only.load(Relaxed)
+    }
+
+    /// Has a client wait for the end of the pause; false if that has come. The
+    /// lock lets no end of it pass between the look and the entry.
+    pub(crate) fn hold(&self, client: &Arc<Shared>) -> bool {
+        let mut held = self.held.lock();
+        let paused = self.writes_paused(unix_ms());
+        if paused {
+            client.figures.blocked.store(true, Relaxed);
+            held.insert(client.id, Arc::clone(client));
+        }
+        paused
+    }
+
+    /// Whether a client that was held back still is.
+    pub(crate) fn holds(&self, client: u64) -> bool {
+        self.held.lock().contains_key(&client)
+    }
+
+    /// A client that is held back goes.
+    pub(crate) fn leave(&self, client: u64) {
+        self.held.lock().remove(&client);
+    }
+
+    /// Clients that are held back.
+    pub(crate) fn clients(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    /// Ends the pause if its time is over. Called by the clock.
     pub(crate) fn tick(&self, now: u64) {
         let until = self.until_ms.load(Relaxed);
         if until != 0 && until <= now {
             self.unpause();
         }
-    }
-
-    fn wake(&self) {
-        std::mem::take(&mut *self.waiting.lock()).into_iter().for_each(Waker::wake);
     }
 }
 
@@ -60,21 +98,5 @@ impl Server {
             batch.expired_keys(Expired::Hidden);
         }
         batch
-    }
-
-    /// Whether this client's requests are to wait. (A pause of writes only is
-    /// looked at when a command is known to write.)
-    #[inline]
-    pub(crate) fn is_paused(&self, client: &Client) -> bool {
-        let pause = &self.pause;
-        let until = pause.until_ms.load(Relaxed);
-        until != 0
-            && until > unix_ms()
-            && (!pause.writes_only.load(Relaxed) || client.waits_to_write)
-    }
-
-    /// Has this client looked at again when the pause is over.
-    pub(crate) fn wait_for_unpause(&self, waker: &Waker) {
-        self.pause.waiting.lock().push(waker.clone());
     }
 }

@@ -145,7 +145,7 @@ fn clients(cx: &View<'_>, text: &mut String) {
         "maxclients": cx.server.config.number(Param::MaxClients),
         "client_recent_max_input_buffer": most(|f| f.query_bytes.load(Relaxed)),
         "client_recent_max_output_buffer": most(|f| f.output_bytes.load(Relaxed)),
-        "blocked_clients": cx.server.blocked.clients(),
+        "blocked_clients": cx.server.blocked.clients() + cx.server.pause.clients(),
         "tracking_clients": 0,
         "pubsub_clients": pubsub.count(),
         "clients_in_timeout_table": cx.server.blocked.clients_with_timeout(),

@@ -171,11 +171,6 @@ fn one_of(words: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", words.join(", "))
 }
 
-/// A number as commands take it, which has one spelling: no `007`, `-0` or `+1`.
-fn integer(value: &str) -> Result<i64, &'static str> {
-    parse_integer(value.as_bytes()).ok_or("argument couldn't be parsed into an integer")
-}
-
 /// The place of a word among those there are.
 fn place(words: &[&str], word: &str) -> Result<usize, String> {
     words.iter().position(|known| known.eq_ignore_ascii_case(word)).ok_or_else(|| one_of(words))
