@@ -56,6 +56,9 @@ const WRITE_AT: usize = 256 * 1024;
 const UNREAD_MAX: usize = 256 * 1024 * 1024;
 /// The most that is read ahead of an incomplete command, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
+/// Replies up to so many bytes count for no limit: Redis keeps them with the client
+/// itself. What is beyond counts in pieces of this size.
+const REPLY_BUFFER: usize = 16 * 1024;
 /// An incomplete command with more bytes than this has a buffer of its own.
 const OWN_BUFFER_FROM: usize = 16 * 1024;
 
@@ -91,12 +94,12 @@ impl Drop for Connection {
         if let Some(waiter) = &waiter {
             waiter.leave(&self.server.blocked);
         }
-        worker::with(|scratch| {
-            let batch = scratch.session.enter(crate::server::unix_ms());
-            if let Some(waiter) = &waiter {
         if self.client.paused {
             self.server.pause.leave(self.client.id());
         }
+        worker::with(|scratch| {
+            let batch = scratch.session.enter(crate::server::unix_ms());
+            if let Some(waiter) = &waiter {
                 self.server.blocked.remove(&batch, waiter);
             }
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
@@ -195,13 +198,15 @@ impl Connection {
         self.collect_mail();
         let mut used = 0;
         loop {
+            if self.unsent_bytes > REPLY_BUFFER && self.exceeds_output_limit(0) {
+                return Poll::Ready(Err(End::Closed));
+            }
             if self.unsent_bytes > 0 {
                 let sent = self.send(task, &mut used)?;
                 if self.unsent_bytes > 0 {
                     if sent.is_ready() {
                         return Poll::Ready(Ok(()));
                     }
-                    self.check_output_limit()?;
                     let ends = self.client.close || self.end_of_input;
                     // Work that was begun is not kept waiting, for others may
                     // wait for its workspace.
@@ -328,12 +333,16 @@ impl Connection {
         self.client.shared.figures.output_bytes.store(self.unsent_bytes, Relaxed);
     }
 
-    /// Ends the connection if more replies wait than its class may have.
-    fn check_output_limit(&mut self) -> Result<(), End> {
+    /// Whether more replies wait, with these bytes that are not queued yet, than a
+    /// client of its class may have. It is then as good as gone, and is sent none
+    /// of them. What its socket would take does not matter: a reply counts when it
+    /// is made, with its whole length.
+    fn exceeds_output_limit(&mut self, unqueued: usize) -> bool {
         let limits = self.server.config.output_limits();
         let subscriber = self.client.subscriptions() > 0;
         let limit = if subscriber { limits.pubsub } else { limits.normal };
-        let waiting = self.unsent_bytes as u64;
+        let waiting = (self.unsent_bytes + unqueued).saturating_sub(REPLY_BUFFER);
+        let waiting = waiting.next_multiple_of(REPLY_BUFFER) as u64;
         let over_hard = limit.hard > 0 && waiting > limit.hard;
         let over_soft = limit.soft > 0 && waiting > limit.soft;
         let now = self.server.uptime_ms();
@@ -351,9 +360,9 @@ impl Connection {
                     "client closed for overcoming of output buffer limits"
                 );
             }
-            return Err(End::Closed);
+            return true;
         }
-        Ok(())
+        false
     }
 
     /// Reads once and executes every command that is complete; bytes read.
@@ -463,6 +472,7 @@ impl Connection {
                 self.resume = true;
                 return Poll::Ready(Ok(0));
             }
+            self.limit_output(&scratch.out);
         }
         let mut buffer = std::mem::take(&mut self.pending);
         let used = self.execute(scratch, &mut buffer);
@@ -599,6 +609,7 @@ impl Connection {
                     self.resume = true;
                 }
                 self.large.clear();
+                self.limit_output(out);
                 if out.len() > WRITE_AT {
                     self.queue_out(out);
                 }
@@ -668,6 +679,14 @@ impl Connection {
         }
     }
 
+    /// Looks, after a command, whether its client has more replies than it may.
+    #[inline]
+    fn limit_output(&mut self, out: &Out) {
+        if self.unsent_bytes + out.len() > REPLY_BUFFER {
+            self.exceeds_output_limit(out.len());
+        }
+    }
+
     /// Moves what is in the worker's buffer into the connection's own queue.
     fn queue_out(&mut self, out: &mut Out) {
         out.drain(|chunk| self.queue(chunk));
@@ -679,6 +698,10 @@ impl Connection {
         let out = &mut scratch.out;
         if out.is_empty() {
             return Ok(());
+        }
+        if self.client.shared.is_killed() {
+            out.give_back(4 * WRITE_AT);
+            return Err(End::Closed);
         }
         if self.unsent_bytes > 0 || !out.chunks.is_empty() {
             self.queue_out(out);
@@ -693,10 +716,7 @@ impl Connection {
         if sent < out.bytes.len() {
             self.queue(Bytes::copy_from_slice(&out.bytes[sent..]));
         }
-        out.clear();
-        if out.bytes.capacity() > 4 * WRITE_AT {
-            out.bytes = Vec::with_capacity(WRITE_AT);
-        }
+        out.give_back(4 * WRITE_AT);
         Ok(())
     }
 }

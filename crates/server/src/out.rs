@@ -139,6 +139,14 @@ impl Out {
         self.chunk_bytes = 0;
     }
 
+    /// Empties it, and frees its buffer if that has more than so many bytes.
+    pub(crate) fn give_back(&mut self, bytes: usize) {
+        self.clear();
+        if self.bytes.capacity() > bytes {
+            self.bytes = Vec::with_capacity(bytes / 4);
+        }
+    }
+
     /// Gives away all that was written, in order, and is empty then.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Chunk)) {
         let bytes = Bytes::from(std::mem::take(&mut self.bytes));

@@ -1,0 +1,77 @@
+"""What happens to clients, and between them, that no case of two servers shows:
+who goes while paused, and who has more replies than it may."""
+
+import time
+
+import pytest
+
+from harness.resp import Closed
+from harness.servers import info_fields
+
+OK = ("+", b"OK")
+PATIENCE_SECONDS = 30
+
+
+def figure(connection, section, name):
+    return int(info_fields(connection.call("INFO", section)[1].decode())[name])
+
+
+def until(wanted, ask):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (got := ask()) != wanted:
+        assert time.monotonic() < deadline, f"still {got}, not {wanted}"
+        time.sleep(0.002)
+
+
+def waits(admin, count):
+    until(count, lambda: figure(admin, "clients", "blocked_clients"))
+
+
+def test_a_client_that_goes_during_a_pause_takes_its_command_with_it(server):
+    with server.connect() as admin:
+        admin.call("SET", "k", "before")
+        assert admin.call("CLIENT", "PAUSE", 100_000, "WRITE") == OK
+        with server.connect() as goes:
+            goes.send("SET", "k", "after")
+            waits(admin, 1)
+            flags = [line.split(b" flags=")[1].split()[0] for line in admin.call("CLIENT", "LIST")[1].splitlines()]
+            assert sorted(flags) == [b"N", b"b"]
+        waits(admin, 0)
+        assert admin.call("CLIENT", "UNPAUSE") == OK
+        assert admin.call("GET", "k")[1] == b"before"
+
+
+def is_closed_unanswered(server, *commands):
+    """Whether a client that sends these is sent nothing at all, and its connection ends."""
+    with server.connect() as c:
+        with pytest.raises(Closed):
+            c.pipeline(commands)
+        return True
+
+
+def test_replies_count_for_the_hard_limit_when_they_are_made(server):
+    with server.connect() as admin:
+        for n in range(30):
+            admin.call("SET", f"part{n}", "x" * 100_000)
+        admin.call("SET", "ten", "y" * 10_000_000)
+        assert admin.call("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 0 0") == OK
+        parts = [f"part{n}" for n in range(30)]
+        assert is_closed_unanswered(server, ("MGET", *parts))
+        assert is_closed_unanswered(server, ("GET", "ten"))
+        assert is_closed_unanswered(server, ("GETRANGE", "ten", 0, 2_000_000))
+        assert is_closed_unanswered(server, *[("GET", part) for part in parts])
+        # What came before it is done, what comes after it is not.
+        assert is_closed_unanswered(server, ("SET", "did", 1), ("GET", "ten"), ("SET", "did-not", 1))
+        assert [admin.call("EXISTS", key)[1] for key in ("did", "did-not")] == [1, 0]
+        assert is_closed_unanswered(server, ("MULTI",), ("GET", "ten"), ("SET", "within", 1), ("EXEC",))
+        assert admin.call("EXISTS", "within")[1] == 1
+        # A client that is served while it waits.
+        with server.connect() as reader:
+            reader.send("XREAD", "BLOCK", 0, "STREAMS", "s", "$")
+            waits(admin, 1)
+            admin.call("XADD", "s", "*", "f", "x" * 2_000_000)
+            with pytest.raises(Closed):
+                reader.reply()
+        with server.connect() as c:
+            assert len(c.call("MGET", *parts[:8])[1]) == 8
+            assert len(c.call("GETRANGE", "ten", 0, 799_999)[1]) == 800_000
