@@ -14,6 +14,7 @@
 //! ```
 //!
 //! It knows nothing of any server's insides.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod affinity;
 pub mod agreement;

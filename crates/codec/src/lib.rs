@@ -2,6 +2,7 @@
 //! it, and never stalls its caller.
 //!
 //! Knows nothing of keys, sockets, clocks or threads.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod codec;
 pub mod columns;

@@ -13,6 +13,7 @@
 //! slices that the caller received, and appends to byte vectors that the caller
 //! sends. Nothing here blocks, panics on any input, or allocates in proportion
 //! to what a client merely *claims* to send.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod double;
 mod inline;

@@ -4,6 +4,7 @@
 //! may it run) -> `commands` (one file per group) -> the store -> `out` ->
 //! `connection` (bytes out). `server` is what all workers share; `worker` is
 //! the thread around it all, `admin` the HTTP port beside it.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod admin;
 mod ahead;

@@ -1,4 +1,5 @@
 //! The `snug` program: a thin shell over the crates.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -21,6 +21,7 @@
 //! The way down: [`store`] (databases, sessions, locks) to [`slot`] (one
 //! partition and its guard) to `table` (its sorted cells) to `entry` (a key
 //! and its value in one allocation). [`memory`] is the allocator beneath.
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod anatomy;
 pub mod cooling;
