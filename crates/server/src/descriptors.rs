@@ -13,6 +13,7 @@
 //! Should descriptors run out all the same, for all of the machine perhaps, a
 //! [`Spare`] one is given up to tell the next client.
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 use std::fs::File;
@@ -74,7 +75,7 @@ fn raise(limit: Rlimit, to: u64) -> rustix::io::Result<()> {
 /// Whether an error says that there are no more descriptors, for the process or for
 /// the whole machine.
 pub(crate) fn ran_out(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// A descriptor that is kept for the moment when there are no others.
