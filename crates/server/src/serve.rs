@@ -2,10 +2,10 @@
 
 use crate::cluster::Cluster;
 use crate::config::{Config, PARAMETERS, Param};
-use crate::listening;
-use crate::log;
-use crate::server::Server;
-use crate::worker;
+use crate::engine::server::Server;
+use crate::measure::log;
+use crate::net::listening;
+use crate::net::worker;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use socket2::Socket;
@@ -89,7 +89,8 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;
     snug_store::memory::tune();
     allow_huge_pages(&server.config);
-    crate::trainer::start(&server).map_err(|e| format!("could not start the trainer: {e}"))?;
+    crate::background::trainer::start(&server)
+        .map_err(|e| format!("could not start the trainer: {e}"))?;
     let mut threads = Vec::new();
     for (number, doors) in doors.into_iter().enumerate() {
         let server = Arc::clone(&server);

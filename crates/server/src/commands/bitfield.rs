@@ -12,13 +12,13 @@
 
 use super::bits::{SETBIT, bitmap, parse_offset, pieces, spelled, string_of};
 use super::strings::read_string;
-use crate::command::Command;
-use crate::command::flags::*;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::large::packed;
-use crate::notify::Event;
-use crate::out::Out;
+use crate::catalog::command::Command;
+use crate::catalog::command::flags::*;
+use crate::catalog::error::Error;
+use crate::engine::context::{Args, Context};
+use crate::engine::large::packed;
+use crate::engine::out::Out;
+use crate::follow::notify::Event;
 use bytes::Bytes;
 use snug_codec::SEGMENT_BYTES;
 use snug_resp::parse_integer;

@@ -8,14 +8,14 @@
 //! each; before a bit of it is changed, all of it.
 
 use super::strings::{clamp_range, read_string, store};
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::large::packed;
-use crate::notify::{Class, Event};
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::large::packed;
+use crate::engine::out::Out;
+use crate::follow::notify::{Class, Event};
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::parse_integer;
 use snug_store::{Delete, Found, NewStr, PackedChain, SetExpiry, SlotGuard, Str, Write};

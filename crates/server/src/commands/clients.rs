@@ -2,18 +2,18 @@
 //! how to pause, silence and end them.
 //!
 //! What `LIST` shows of another worker's client is what that worker last
-//! published (see [`crate::client::Figures`]): a batch old at most.
+//! published (see [`crate::engine::client::Figures`]): a batch old at most.
 
-use crate::blocked::Reason;
-use crate::client::{ReplyMode, Shared};
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::connection::valid_name;
 use crate::commands::{self, container};
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::out::Out;
-use crate::server::unix_ms;
+use crate::engine::client::{ReplyMode, Shared};
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::engine::server::unix_ms;
+use crate::follow::blocked::Reason;
 use snug_resp::parse_integer;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const fn sub(
     name: &'static str,
     arity: i32,
     flags: u32,
-    handler: crate::command::Handler,
+    handler: crate::catalog::command::Handler,
     since: &'static str,
     complexity: &'static str,
     summary: &'static str,

@@ -1,13 +1,13 @@
 //! The CLUSTER command, READONLY, READWRITE and ASKING, for a node that knows
 //! only itself.
 
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::cluster::Cluster;
-use crate::command::flags::*;
-use crate::command::{Command, Group};
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
 use snug_store::{SLOTS, cluster_slot};
 
 const CHANGING: u32 = ADMIN | STALE | NO_ASYNC_LOADING;
@@ -15,7 +15,7 @@ const CHANGING: u32 = ADMIN | STALE | NO_ASYNC_LOADING;
 const fn sub(
     name: &'static str,
     arity: i32,
-    handler: crate::command::Handler,
+    handler: crate::catalog::command::Handler,
     flags: u32,
     since: &'static str,
     complexity: &'static str,

@@ -6,14 +6,14 @@
 //! is used, tips for cluster clients, what replaces a command) is in the small
 //! tables at the end of this file.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands;
 use crate::commands::syntax;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::glob;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::text::glob;
 
 const FLAGS: u32 = LOADING | STALE;
 

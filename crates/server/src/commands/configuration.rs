@@ -1,15 +1,15 @@
 //! `CONFIG`.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::container;
 use crate::config::{self, Change, Param};
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::glob;
-use crate::out::Out;
-use crate::server::Server;
-use crate::stats::Stat;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::engine::server::Server;
+use crate::measure::stats::Stat;
+use crate::text::glob;
 use std::io;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -143,7 +143,7 @@ fn apply(server: &Server, param: Param) -> Result<(), String> {
                 ));
             }
         }
-        Param::LogLevel => crate::log::set_level(&server.config),
+        Param::LogLevel => crate::measure::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
             server.eviction_configured();
         }

@@ -1,14 +1,14 @@
 //! Connection commands: `HELLO`, `AUTH`, `PING`, `ECHO`, `SELECT`, `QUIT`,
 //! `RESET`.
 
-use crate::client::ReplyMode;
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::transactions;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::out::Out;
+use crate::engine::client::ReplyMode;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
 use snug_resp::{Protocol, parse_integer};
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
@@ -156,7 +156,7 @@ fn authenticate(cx: &mut Context<'_>, user: &[u8], password: &[u8]) -> Result<()
     let differences = password.iter().zip(&expected).fold(0, |sum, (a, b)| sum | (a ^ b));
     let right = expected.is_empty() || (differences == 0 && password.len() == expected.len());
     if user != b"default" || !right {
-        cx.server.stats.add(crate::stats::Stat::acl_access_denied_auth, 1);
+        cx.server.stats.add(crate::measure::stats::Stat::acl_access_denied_auth, 1);
         return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
     }
     cx.client.authenticated = true;

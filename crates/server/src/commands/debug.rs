@@ -3,17 +3,17 @@
 //!
 //! As in Redis, it is one command to the command table and not a container.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands;
 use crate::commands::digest;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::glob;
-use crate::mirror;
-use crate::notify::Event;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::follow::notify::Event;
+use crate::journal::mirror;
+use crate::text::glob;
 use snug_resp::{Protocol, parse_integer};
 use snug_store::{DATABASES, NewStr, Set, SetExpiry};
 use std::io::Write as _;

@@ -27,8 +27,8 @@
 //! as accessed, and what is packed stays packed.
 
 use super::streams::with_scratch;
-use crate::context::Context;
-use crate::error::Error;
+use crate::catalog::error::Error;
+use crate::engine::context::Context;
 use sha1_smol::Sha1;
 use snug_store::types::stream::{Stream, StreamId};
 use snug_store::{DATABASES, SlotGuard, Str};

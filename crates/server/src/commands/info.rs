@@ -1,18 +1,18 @@
 //! `INFO`: Redis's sections and formats, and `# Packing` beside them.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands;
 use crate::commands::connection::REDIS_VERSION;
 use crate::commands::memory::Usage;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::latency::Times;
-use crate::out::Out;
-use crate::passes::Backlog;
-use crate::server::Server;
-use crate::stats::Stat;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::engine::server::Server;
+use crate::measure::latency::Times;
+use crate::measure::passes::Backlog;
+use crate::measure::stats::Stat;
 use snug_store::{Batch, DATABASES, Type};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -135,7 +135,7 @@ fn clients(cx: &View<'_>, text: &mut String) {
         let figures = &client.figures;
         figures.channels.load(Relaxed) + figures.patterns.load(Relaxed) > 0
     });
-    let most = |of: fn(&crate::client::Figures) -> usize| {
+    let most = |of: fn(&crate::engine::client::Figures) -> usize| {
         clients.values().map(|client| of(&client.figures)).max().unwrap_or(0)
     };
     let (blocking_keys, blocking_keys_gone) = cx.server.blocked.keys();

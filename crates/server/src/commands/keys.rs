@@ -4,15 +4,15 @@
 //! their slots first and then works on them one after the other, so that
 //! nobody sees it half done. KEYS, SCAN and RANDOMKEY lock slot by slot.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::strings::PERSIST;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::notify::Event;
-use crate::out::Out;
-use crate::reclaim::reclaim;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::follow::notify::Event;
+use crate::work::reclaim::reclaim;
 use snug_resp::Writer;
 use snug_store::{Delete, Expire, Type};
 
@@ -319,7 +319,7 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let header = out.w().array_deferred();
     let mut found = 0;
     cx.store.scan(cx.db(), 0, usize::MAX, |key, _| {
-        if all || crate::glob::matches(pattern, key, false) {
+        if all || crate::text::glob::matches(pattern, key, false) {
             out.w().bulk(key);
             found += 1;
         }
@@ -370,7 +370,7 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     let mut keys = Writer::new(&mut encoded, out.protocol);
     let wanted = |key: &[u8], key_type: Type| {
         kind.is_none_or(|kind| kind.eq_ignore_ascii_case(key_type.name().as_bytes()))
-            && pattern.is_none_or(|pattern| crate::glob::matches(pattern, key, false))
+            && pattern.is_none_or(|pattern| crate::text::glob::matches(pattern, key, false))
     };
     let next = cx.store.scan_wanted(cx.db(), cursor, count as usize, wanted, |key, _| {
         keys.bulk(key);

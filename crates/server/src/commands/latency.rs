@@ -1,15 +1,15 @@
 //! LATENCY: which commands took long, and how long each usually takes.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::command::by_full_name;
 use crate::commands::{self, container};
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::latency::Event;
-use crate::out::Out;
-use crate::server::unix_ms;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::engine::server::unix_ms;
+use crate::measure::latency::Event;
 use std::fmt::Write as _;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -17,7 +17,7 @@ const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 const fn sub(
     name: &'static str,
     arity: i32,
-    handler: crate::command::Handler,
+    handler: crate::catalog::command::Handler,
     since: &'static str,
     complexity: &'static str,
     summary: &'static str,

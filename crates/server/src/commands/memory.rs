@@ -1,16 +1,16 @@
 //! MEMORY: what keys and the server take, by the allocator's own count.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::info::{View, resident};
 use crate::commands::{self, container};
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::out::Out;
-use crate::passes::Backlog;
-use crate::server::Server;
-use crate::stats::Stat;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::engine::server::Server;
+use crate::measure::passes::Backlog;
+use crate::measure::stats::Stat;
 use snug_codec::Codec;
 use snug_codec::family::Verdict;
 use snug_store::families::FamilyInfo;

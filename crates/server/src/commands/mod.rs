@@ -3,11 +3,11 @@
 // A handler may fail, and so all have one signature.
 #![allow(clippy::unnecessary_wraps)]
 
-use crate::command::Command;
+use crate::catalog::command::Command;
+use crate::catalog::error::Error;
 use crate::config::Rename;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

@@ -1,12 +1,12 @@
 //! The OBJECT command: what Redis would say of how a value is held.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::background::cooler::PASSES;
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::cooler::PASSES;
-use crate::error::Error;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
 use snug_store::{Anatomy, NEW_READS, Str, WRITTEN};
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("object", -2, super::container)

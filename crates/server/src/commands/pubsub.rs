@@ -1,11 +1,11 @@
 //! Publish and subscribe: SUBSCRIBE, PUBLISH, PUBSUB, ...
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
-use crate::context::{Args, Context, Origin};
-use crate::error::Error;
-use crate::out::Out;
-use crate::pubsub::{Subject, names_of, tell};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
+use crate::engine::context::{Args, Context, Origin};
+use crate::engine::out::Out;
+use crate::follow::pubsub::{Subject, names_of, tell};
 
 const SUBSCRIBING: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
 const PUBLISHING: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
@@ -198,7 +198,7 @@ fn channels(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         return Err(Error::wrong_subcommand(args, "PUBSUB"));
     }
     let pattern = args.get(2);
-    let matches = |name: &[u8]| pattern.is_none_or(|p| crate::glob::matches(p, name, false));
+    let matches = |name: &[u8]| pattern.is_none_or(|p| crate::text::glob::matches(p, name, false));
     let names = cx.server.pubsub.names(cx.command.name == "shardchannels", matches);
     out.w().array(names.len());
     names.iter().for_each(|name| out.w().bulk(name));

@@ -6,15 +6,15 @@
 //! step for everybody; what a database held is freed afterwards, and with
 //! `ASYNC` on a thread of its own.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
-use crate::context::{Args, Context, Origin};
-use crate::error::Error;
-use crate::out::Out;
-use crate::server::unix_ms;
+use crate::engine::context::{Args, Context, Origin};
+use crate::engine::out::Out;
+use crate::engine::server::unix_ms;
 use snug_resp::parse_integer;
 use snug_store::Flushed;
 use std::fmt::Write as _;

@@ -1,11 +1,11 @@
 //! SLOWLOG: the commands that took longer than `slowlog-log-slower-than`.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::{self, container};
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
 use snug_resp::parse_integer;
 
 const FLAGS: u32 = ADMIN | LOADING | STALE;

@@ -1,14 +1,14 @@
 //! The `SNUG` command: what packing does.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::background::cooler;
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::container;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::cooler;
-use crate::error::Error;
-use crate::large::packed;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::large::packed;
+use crate::engine::out::Out;
 use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
 use snug_store::{LargeJob, Packer, Type};

@@ -11,13 +11,13 @@
 
 use super::streams::{Bound, event, find, parse_bound, parse_id, with_scratch, write_entry};
 use super::{container, quoted};
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::notify::Event;
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::follow::notify::Event;
 use snug_resp::{Writer, parse_integer};
 use snug_store::types::stream::ops::{
     Acknowledge, Assign, CreateConsumer, CreateGroup, Created, DeleteConsumer, DestroyGroup,

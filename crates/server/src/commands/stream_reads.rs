@@ -2,20 +2,20 @@
 //! once or when it comes.
 //!
 //! Both lock all streams they name first, so that a client that has to wait is
-//! registered before anything can be added (see [`crate::blocked`]). A waiting
+//! registered before anything can be added (see [`crate::follow::blocked`]). A waiting
 //! command is executed again by whoever adds something; `$` stands for what it
 //! stood for at first, `+` for the last entry whenever that is.
 
 use super::quoted;
 use super::streams::{parse_id, with_scratch, write_entry, write_range};
-use crate::blocked::Wait;
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::stream_groups::{Given, LOOKUPS, Member, visit_pending};
-use crate::context::{Args, Context, OwnedArgs};
-use crate::error::Error;
-use crate::out::{Out, OutMark};
-use crate::server::unix_ms;
+use crate::engine::context::{Args, Context, OwnedArgs};
+use crate::engine::out::{Out, OutMark};
+use crate::engine::server::unix_ms;
+use crate::follow::blocked::Wait;
 use snug_resp::Protocol;
 use snug_store::types::stream::{Stream, StreamId};
 use snug_store::{Found, Key, SlotGuard, Type};

@@ -5,15 +5,15 @@
 //! or after, as Redis does in each case: which of two errors a client is told
 //! depends on it.
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::commands::stream_groups;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::notify::{Class, Event};
-use crate::out::Out;
-use crate::server::Server;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::engine::server::Server;
+use crate::follow::notify::{Class, Event};
 use snug_store::types::stream::ops::{AddEntry, DeleteEntries, SetId, TrimEntries};
 use snug_store::types::stream::{
     Fields, Groups, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,

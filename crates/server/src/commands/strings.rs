@@ -9,15 +9,15 @@
 // Handlers share one type; a few of them cannot fail.
 #![allow(clippy::unnecessary_wraps)]
 
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::context::{Args, Context};
-use crate::error::Error;
-use crate::float::Extended;
-use crate::lcs;
-use crate::notify::{Class, Event};
-use crate::out::Out;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+use crate::follow::notify::{Class, Event};
+use crate::text::float::Extended;
+use crate::text::lcs;
 use snug_codec::Segments;
 use snug_resp::parse_integer;
 use snug_store::{

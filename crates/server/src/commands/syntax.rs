@@ -14,7 +14,7 @@
 //! key...            one or more
 //! ```
 
-use crate::out::Out;
+use crate::engine::out::Out;
 
 /// An argument, or several that belong together.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,15 +6,15 @@
 //! (`KEYS`, `FLUSHALL`, `COPY` to another database; flag `WIDE`) has the whole
 //! store to itself instead.
 
-use crate::client::{Client, Multi, Watching};
-use crate::command::flags::*;
-use crate::command::{Command, Group};
+use crate::catalog::command::flags::*;
+use crate::catalog::command::{Command, Group};
+use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::context::{Args, Context, Origin};
-use crate::dispatch;
-use crate::error::Error;
-use crate::out::Out;
-use crate::server::Server;
+use crate::engine::client::{Client, Multi, Watching};
+use crate::engine::context::{Args, Context, Origin};
+use crate::engine::dispatch;
+use crate::engine::out::Out;
+use crate::engine::server::Server;
 use snug_store::{Batch, Key};
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;

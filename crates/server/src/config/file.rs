@@ -10,7 +10,7 @@
 
 use super::values::save_points;
 use super::{Config, Kind, Param, Rename, find};
-use crate::glob;
+use crate::text::glob;
 use snug_resp::split_args;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -4,7 +4,7 @@
 use super::OutputLimits;
 use super::policy::{parse_policy, policy_text};
 use super::table::Param;
-use crate::notify::Class;
+use crate::follow::notify::Class;
 use snug_resp::parse_integer;
 
 /// What values a parameter takes.

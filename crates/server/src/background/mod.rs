@@ -1,0 +1,7 @@
+//! What each worker does beside serving clients, within an allowance of its time:
+//! expiring, packing, and one thread that trains.
+
+pub(crate) mod allowance;
+pub(crate) mod cooler;
+pub(crate) mod sweeper;
+pub(crate) mod trainer;

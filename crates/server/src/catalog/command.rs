@@ -1,0 +1,213 @@
+//! What a command is: one declaration from which dispatch, `COMMAND`, ACL
+//! categories, cluster routing and transactions all take what they need.
+//!
+//! A group of commands lives in one file under `commands/`, which ends in (or
+//! begins with) its `COMMANDS` table:
+//!
+//! ```ignore
+//! pub(crate) const COMMANDS: &[Command] = &[
+//!     Command::new("get", 2, get)
+//!         .flags(READONLY | FAST)
+//!         .key(1)
+//!         .about(Group::String, "1.0.0", "O(1)", "Returns the string value of a key."),
+//! ];
+//! ```
+
+use crate::catalog::error::Error;
+use crate::engine::context::{Args, Context};
+use crate::engine::out::Out;
+
+/// A command's code: the same for a client, `EXEC`, a script, AOF replay and a
+/// replication link. It knows no socket.
+pub(crate) type Handler = fn(&mut Context<'_>, Args<'_>, &mut Out) -> Result<(), Error>;
+
+/// Finds the keys of a command whose arguments must be read for it: indices.
+pub(crate) type FindKeys = fn(Args<'_>) -> Result<Vec<usize>, Error>;
+
+/// Flags, with Redis's meanings.
+pub(crate) mod flags {
+    pub(crate) const WRITE: u32 = 1 << 0;
+    pub(crate) const READONLY: u32 = 1 << 1;
+    pub(crate) const DENYOOM: u32 = 1 << 2;
+    pub(crate) const ADMIN: u32 = 1 << 3;
+    pub(crate) const PUBSUB: u32 = 1 << 4;
+    pub(crate) const NOSCRIPT: u32 = 1 << 5;
+    pub(crate) const BLOCKING: u32 = 1 << 6;
+    pub(crate) const LOADING: u32 = 1 << 7;
+    pub(crate) const STALE: u32 = 1 << 8;
+    pub(crate) const SKIP_MONITOR: u32 = 1 << 9;
+    pub(crate) const SKIP_SLOWLOG: u32 = 1 << 10;
+    pub(crate) const FAST: u32 = 1 << 11;
+    pub(crate) const NO_AUTH: u32 = 1 << 12;
+    pub(crate) const MAY_REPLICATE: u32 = 1 << 13;
+    pub(crate) const ALLOW_BUSY: u32 = 1 << 14;
+    pub(crate) const NO_ASYNC_LOADING: u32 = 1 << 15;
+    pub(crate) const NO_MULTI: u32 = 1 << 16;
+    pub(crate) const MOVABLE_KEYS: u32 = 1 << 17;
+    /// Not one of Redis's: within `EXEC` the command needs the whole store, for
+    /// its keys are not known beforehand or it concerns a whole database.
+    pub(crate) const WIDE: u32 = 1 << 31;
+}
+
+/// Redis's groups; each is also an ACL category (by Redis's rules).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub(crate) enum Group {
+    Generic,
+    String,
+    Bitmap,
+    Stream,
+    Pubsub,
+    Transactions,
+    Connection,
+    Server,
+    Cluster,
+}
+
+/// Where a command's keys are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeySpec {
+    /// Index of the first key; 0 for none.
+    pub first: i32,
+    /// Index of the last key; negative counts from the end.
+    pub last: i32,
+    /// From one key to the next.
+    pub step: i32,
+}
+
+/// A command, or a container of subcommands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    /// Its place among all commands, given when the table is built.
+    pub index: u16,
+    /// In lower case; a subcommand's has its own name only.
+    pub name: &'static str,
+    /// The name by which it is called: its own, unless `rename-command` gave it
+    /// another, or none.
+    pub called: &'static [u8],
+    /// Of a subcommand: the container's name.
+    pub container: Option<&'static str>,
+    /// Arguments with the name; negative for "at least".
+    pub arity: i32,
+    pub flags: u32,
+    pub keys: KeySpec,
+    pub find_keys: Option<FindKeys>,
+    pub group: Group,
+    pub since: &'static str,
+    pub complexity: &'static str,
+    pub summary: &'static str,
+    pub handler: Handler,
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    pub(crate) const fn new(name: &'static str, arity: i32, handler: Handler) -> Self {
+        Self {
+            index: 0,
+            name,
+            called: name.as_bytes(),
+            container: None,
+            arity,
+            flags: 0,
+            keys: KeySpec { first: 0, last: 0, step: 0 },
+            find_keys: None,
+            group: Group::Generic,
+            since: "",
+            complexity: "",
+            summary: "",
+            handler,
+            subcommands: &[],
+        }
+    }
+
+    pub(crate) const fn flags(mut self, flags: u32) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// One key, at this index.
+    pub(crate) const fn key(self, at: i32) -> Self {
+        self.keys(at, at, 1)
+    }
+
+    /// Keys from `first` to `last` (negative from the end), every `step`.
+    pub(crate) const fn keys(mut self, first: i32, last: i32, step: i32) -> Self {
+        self.keys = KeySpec { first, last, step };
+        self
+    }
+
+    /// Keys that only the arguments tell.
+    pub(crate) const fn movable(mut self, find_keys: FindKeys) -> Self {
+        self.find_keys = Some(find_keys);
+        self.flags |= flags::MOVABLE_KEYS;
+        self
+    }
+
+    pub(crate) const fn about(
+        mut self,
+        group: Group,
+        since: &'static str,
+        complexity: &'static str,
+        summary: &'static str,
+    ) -> Self {
+        self.group = group;
+        self.since = since;
+        self.complexity = complexity;
+        self.summary = summary;
+        self
+    }
+
+    /// A subcommand of the container of that name.
+    pub(crate) const fn of(mut self, container: &'static str) -> Self {
+        self.container = Some(container);
+        self
+    }
+
+    pub(crate) const fn subcommands(mut self, subcommands: &'static [Command]) -> Self {
+        self.subcommands = subcommands;
+        self
+    }
+
+    pub(crate) const fn has(&self, flags: u32) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// The name as Redis shows it: `get`, `config|set`.
+    pub(crate) fn full_name(&self) -> String {
+        match self.container {
+            Some(container) => format!("{container}|{}", self.name),
+            None => self.name.into(),
+        }
+    }
+
+    /// Whether `rename-command` has left it a name to be called by.
+    pub(crate) const fn is_callable(&self) -> bool {
+        !self.called.is_empty()
+    }
+
+    pub(crate) fn arity_fits(&self, arguments: usize) -> bool {
+        match usize::try_from(self.arity) {
+            Ok(exact) => arguments == exact,
+            Err(_) => arguments >= self.arity.unsigned_abs() as usize,
+        }
+    }
+
+    /// The indices of the keys among these arguments.
+    pub(crate) fn key_indices(&self, args: Args<'_>) -> Result<Vec<usize>, Error> {
+        if let Some(find) = self.find_keys {
+            return find(args);
+        }
+        let KeySpec { first, last, step } = self.keys;
+        if first == 0 {
+            return Ok(Vec::new());
+        }
+        let len = args.len() as i32;
+        let last = if last < 0 { len + last } else { last };
+        Ok((first..=last.min(len - 1)).step_by(step.max(1) as usize).map(|i| i as usize).collect())
+    }
+
+    /// Whether the command may name keys at all.
+    pub(crate) fn names_keys(&self) -> bool {
+        self.keys.first != 0 || self.find_keys.is_some()
+    }
+}

@@ -1,0 +1,4 @@
+//! What a command declares, and the errors it answers.
+
+pub(crate) mod command;
+pub(crate) mod error;

@@ -1,0 +1,11 @@
+//! What executes a command: the server that all workers share, the client that asks,
+//! the context a handler is given, the way from arguments to a handler, its reply, and
+//! room in memory for it.
+
+pub(crate) mod client;
+pub(crate) mod context;
+pub(crate) mod dispatch;
+pub(crate) mod eviction;
+pub(crate) mod large;
+pub(crate) mod out;
+pub(crate) mod server;

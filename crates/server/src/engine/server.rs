@@ -1,0 +1,264 @@
+//! What all workers share: configuration, clients, registries, counters; and who
+//! hears of what the store tells.
+
+use crate::admin::metrics::FamilySums;
+use crate::background::trainer::Trainer;
+use crate::cluster::Cluster;
+use crate::config::{Config, Param, parse_policy};
+use crate::engine::client::Shared;
+use crate::engine::eviction::Exceeded;
+use crate::follow::blocked::Blocked;
+use crate::follow::pause::Pause;
+use crate::follow::pubsub::PubSub;
+use crate::follow::watch::Watches;
+use crate::journal::mirror::Mirror;
+use crate::measure::log::Seldom;
+use crate::measure::loops::Loops;
+use crate::measure::monitor::Monitor;
+use crate::measure::stats::{Rates, Stat, Stats};
+use crate::measure::timings::Timings;
+use crate::net::descriptors;
+use crate::net::listening::Listening;
+use crate::work::learning::Learning;
+use crate::work::slices::Slices;
+use crate::work::workspaces::Workspaces;
+use parking_lot::{Mutex, RwLock};
+use snug_store::{
+    Batch, Commit, Event, Interest, Observer, Replaced, SlotGuard, Store, StoreConfig, Told,
+};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
+
+/// The server: one per process, shared by all workers.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub config: Config,
+    pub store: Arc<Store>,
+    pub stats: Stats,
+    pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
+    pub pubsub: PubSub,
+    pub watches: Watches,
+    pub blocked: Blocked,
+    pub monitor: Monitor,
+    pub cluster: Cluster,
+    pub listening: Listening,
+    pub loops: Loops,
+    pub pause: Pause,
+    pub mirror: Mirror,
+    pub trainer: Trainer,
+    pub slices: Arc<Slices>,
+    pub workspaces: Workspaces,
+    pub exceeded: Exceeded,
+    pub learning: Learning,
+    pub timings: Timings,
+    /// The token of the admin port's token file, if it was needed.
+    pub admin_token: OnceLock<String>,
+    /// Highest `used_memory` seen, and that before the first client.
+    pub peak_memory: AtomicUsize,
+    pub startup_memory: AtomicUsize,
+    /// Workers that have all that they work with.
+    equipped: AtomicUsize,
+    /// What was counted when statistics were last reset.
+    pub expired_base: AtomicU64,
+    pub rates: Mutex<Rates>,
+    pub started_unix: u64,
+    /// `DEBUG SET-ACTIVE-EXPIRE`.
+    pub active_expire: AtomicBool,
+    pub started: Instant,
+    /// Forty hexadecimal digits, new with each start.
+    pub run_id: String,
+    pub workers: usize,
+    /// Set once: everybody is to end. `shutdown` wakes who waits for it.
+    pub ending: AtomicBool,
+    pub shutdown: Notify,
+    next_client: AtomicU64,
+    damage_told: Seldom,
+    /// What goes wrong with new connections is said seldom.
+    pub accept_told: Seldom,
+    pub option_told: Seldom,
+    /// What metrics have told of families.
+    pub family_sums: Mutex<FamilySums>,
+    applying_policy: Mutex<()>,
+}
+
+/// Tells the server what the store does by itself.
+#[derive(Debug)]
+struct StoreEvents(Weak<Server>);
+
+impl Observer for StoreEvents {
+    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {
+        let Some(server) = self.0.upgrade() else { return };
+        let hashed = server.store.key(key);
+        let (db, number) = (slot.db(), hashed.slot());
+        // Its neighbours' observers left their mark if they were all under one lock.
+        let alone = slot.covered(&hashed).len() == 1;
+        if told == Told::Everybody
+            && slot.observed(Interest::Watch)
+            && !server.watches.touch(db, number, key)
+            && alone
+        {
+            slot.observe(Interest::Watch, false);
+        }
+        if slot.observed(Interest::Wait) && !server.blocked.changed(db, number, key) && alone {
+            slot.observe(Interest::Wait, false);
+        }
+    }
+
+    fn event(&self, db: usize, key: &[u8], event: Event) {
+        if let Some(server) = self.0.upgrade() {
+            server.publish_event(db, key, event);
+        }
+    }
+
+    fn replacing(&self, store: &Batch<'_>, dbs: &[usize]) {
+        if let Some(server) = self.0.upgrade() {
+            server.watches.touch_existing(store, dbs);
+        }
+    }
+
+    fn replaced(&self, store: &Batch<'_>, dbs: &[usize], how: Replaced) {
+        if let Some(server) = self.0.upgrade() {
+            server.watches.observe_again(store, dbs);
+            server.blocked.replaced(store, dbs, how == Replaced::Swapped);
+        }
+    }
+
+    fn committed(&self, commit: Commit<'_>) {
+        if let Some(server) = self.0.upgrade() {
+            server.mirror.committed(commit);
+        }
+    }
+
+    fn damaged(&self, why: &dyn Display) {
+        if let Some(server) = self.0.upgrade() {
+            server.damaged(why);
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(config: Config, cluster: Cluster, workers: usize) -> Arc<Self> {
+        let by_cluster = cluster.enabled;
+        Arc::new_cyclic(|me| Self {
+            store: Store::new(
+                StoreConfig { cluster: by_cluster },
+                Box::new(StoreEvents(Weak::clone(me))),
+            ),
+            cluster,
+            listening: Listening::default(),
+            loops: Loops::default(),
+            monitor: Monitor::new(workers),
+            pause: Pause::default(),
+            mirror: Mirror::default(),
+            trainer: Trainer::default(),
+            slices: Arc::default(),
+            workspaces: Workspaces::new(&config, workers),
+            exceeded: Exceeded::default(),
+            learning: Learning::default(),
+            timings: Timings::new(workers),
+            admin_token: OnceLock::new(),
+            peak_memory: AtomicUsize::new(0),
+            startup_memory: AtomicUsize::new(0),
+            equipped: AtomicUsize::new(0),
+            expired_base: AtomicU64::new(0),
+            rates: Mutex::default(),
+            started_unix: unix_ms() / 1000,
+            active_expire: AtomicBool::new(true),
+            config,
+            stats: Stats::default(),
+            clients: RwLock::default(),
+            pubsub: PubSub::default(),
+            watches: Watches::default(),
+            blocked: Blocked::default(),
+            started: Instant::now(),
+            run_id: random_hex(),
+            workers,
+            ending: AtomicBool::new(false),
+            shutdown: Notify::new(),
+            next_client: AtomicU64::new(1),
+            damage_told: Seldom::default(),
+            accept_told: Seldom::default(),
+            option_told: Seldom::default(),
+            family_sums: Mutex::default(),
+            applying_policy: Mutex::default(),
+        })
+    }
+
+    /// Counts a packed value that does not unpack, or would not, and says so in the
+    /// log. Called as often as one is met, whoever reads it.
+    #[cold]
+    pub(crate) fn damaged(&self, why: &dyn Display) {
+        self.stats.add(Stat::values_damaged, 1);
+        if let Some(unsaid) = self.damage_told.tell(self.uptime_ms()) {
+            tracing::error!(%why, unsaid, "a packed value is damaged");
+        }
+    }
+
+    /// Puts the policy of the configuration into force.
+    pub(crate) fn apply_policy(&self) -> Result<(), String> {
+        // So that what is in force in the end is what the configuration says.
+        let _one_at_a_time = self.applying_policy.lock();
+        let policy = parse_policy(&self.config.text(Param::PackPolicy))?;
+        self.store.families().set_policy(policy);
+        Ok(())
+    }
+
+    /// Takes a policy in JSON, as `CONFIG SET pack-policy` does, and says in the log
+    /// through what it came.
+    pub(crate) fn set_policy(&self, json: &str, through: &str) -> Result<(), String> {
+        self.config.set(Param::PackPolicy, json.as_bytes())?;
+        self.apply_policy()?;
+        tracing::info!(through, "the packing policy was replaced");
+        Ok(())
+    }
+
+    /// Has the limit of open files raised to what `maxclients` needs: the clients
+    /// that there may be.
+    pub(crate) fn fit_clients(&self) -> Result<u64, String> {
+        let clients = self.config.number(Param::MaxClients) as u64;
+        let admin = match self.config.number(Param::AdminPort) {
+            0 => 0,
+            _ => crate::admin::DESCRIPTORS,
+        };
+        descriptors::fit(clients, descriptors::reserved(self.workers, admin))
+    }
+
+    /// The next client's id.
+    pub(crate) fn client_id(&self) -> u64 {
+        self.next_client.fetch_add(1, Relaxed)
+    }
+
+    /// Milliseconds since the server started.
+    pub(crate) fn uptime_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// A worker has all that it works with, and no client yet. The last of them
+    /// has `used_memory_startup` taken.
+    pub(crate) fn worker_equipped(&self) {
+        if self.equipped.fetch_add(1, Relaxed) + 1 == self.workers {
+            self.startup_memory.store(snug_store::memory::used(), Relaxed);
+        }
+    }
+
+    /// Ends the server: every worker stops.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Relaxed);
+        self.shutdown.notify_waiters();
+    }
+}
+
+/// The time, in Unix milliseconds.
+#[inline]
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// Forty random hexadecimal digits.
+pub(crate) fn random_hex() -> String {
+    (0..40).map(|_| char::from_digit(rand::random_range(0..16), 16).unwrap_or('0')).collect()
+}

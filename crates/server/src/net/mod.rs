@@ -1,0 +1,8 @@
+//! Sockets: workers that accept connections, and connections that a request enters and
+//! its reply leaves.
+
+pub(crate) mod ahead;
+pub(crate) mod connection;
+pub(crate) mod descriptors;
+pub(crate) mod listening;
+pub(crate) mod worker;

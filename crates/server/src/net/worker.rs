@@ -1,0 +1,287 @@
+//! Workers: one thread per core, each with its own runtime, listening socket,
+//! session on the store and buffers. A connection stays with the worker that
+//! accepted it.
+
+use crate::background::sweeper::{Next, Sweeper};
+use crate::config::Param;
+use crate::engine::client::Shared;
+use crate::engine::eviction::evict_in_background;
+use crate::engine::out::Out;
+use crate::engine::server::Server;
+use crate::measure::stats::Stat;
+use crate::net::ahead::Ahead;
+use crate::net::connection::{Connection, End};
+use crate::net::descriptors::{Spare, ran_out};
+use crate::net::listening::Doors;
+use snug_codec::pool::Pool;
+use snug_store::Session;
+use socket2::{SockRef, TcpKeepalive};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// What all connections of a worker share, one at a time: buffers that stay
+/// warm in the cache, and the session on the store.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub session: Session,
+    pub input: Vec<u8>,
+    pub out: Out,
+    pub ahead: Ahead,
+    pub worker: usize,
+    /// Workspaces for large values.
+    pub pool: Pool,
+}
+
+/// Bytes read at once.
+const INPUT_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
+}
+
+/// Works with this worker's scratch.
+///
+/// # Panics
+/// On a thread that is no worker, and when called within itself.
+pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let scratch = scratch.as_mut().expect("a worker's thread");
+        // A handler that panicked, which ends its connection and no other, may
+        // have left the buffers as they were just then.
+        scratch.out.clear();
+        scratch.input.resize(INPUT_BYTES, 0);
+        work(scratch)
+    })
+}
+
+/// Runs a worker until the server ends.
+pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Result<()> {
+    SCRATCH.set(Some(Scratch {
+        session: server.store.session(),
+        input: vec![0; INPUT_BYTES],
+        out: Out::default(),
+        ahead: Ahead::default(),
+        worker,
+        pool: server.workspaces.of(worker),
+    }));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(31)
+        .build()?;
+    runtime.block_on(async {
+        server.loops.join();
+        tokio::spawn(listen(Arc::clone(&server), doors));
+        tokio::spawn(clock(Arc::clone(&server), worker));
+        tokio::spawn(evict_in_background(Arc::clone(&server)));
+        while !server.ending.load(Relaxed) {
+            let ended = server.shutdown.notified();
+            if !server.ending.load(Relaxed) {
+                ended.await;
+            }
+        }
+        Ok(())
+    })
+    // Dropping the runtime drops every connection, whose replies have been
+    // written.
+}
+
+/// Accepts connections wherever this worker is told to.
+async fn listen(server: Arc<Server>, mut doors: Doors) {
+    let mut accepting = HashMap::new();
+    while let Some(change) = doors.recv().await {
+        for address in &change.closed {
+            if let Some(task) = accepting.remove(address) {
+                JoinHandle::abort(&task);
+            }
+        }
+        for (address, socket) in change.opened {
+            match TcpListener::from_std(socket.into()) {
+                Ok(listener) => {
+                    let task = tokio::spawn(accept(Arc::clone(&server), listener));
+                    accepting.insert(address, task);
+                }
+                Err(error) => tracing::error!(%address, %error, "cannot listen"),
+            }
+        }
+    }
+}
+
+async fn accept(server: Arc<Server>, listener: TcpListener) {
+    let mut spare = Spare::new();
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                if let Err(error) = welcome(&server, stream, peer) {
+                    tracing::debug!(%peer, %error, "connection lost before it began");
+                }
+            }
+            Err(error) => {
+                if let Some(unsaid) = server.accept_told.tell(server.uptime_ms()) {
+                    tracing::warn!(%error, unsaid, "cannot accept a connection");
+                }
+                if ran_out(&error) && spare.turn_away(&listener, TOO_MANY) {
+                    server.stats.add(Stat::total_connections_received, 1);
+                    server.stats.add(Stat::rejected_connections, 1);
+                } else {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+/// What a client is told for whom there is no room.
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// What a client from another machine is told in protected mode.
+const PROTECTED: &[u8] = b"-DENIED The server runs in protected mode and has no password: only \
+    clients on its own machine are served. Set a password with 'requirepass', or 'protected-mode no'.\r\n";
+
+/// Whether protected mode keeps this client out.
+fn is_refused(server: &Server, peer: SocketAddr) -> bool {
+    server.config.is_on(Param::ProtectedMode)
+        && !peer.ip().to_canonical().is_loopback()
+        && server.config.is_empty(Param::RequirePass)
+}
+
+fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    server.stats.add(Stat::total_connections_received, 1);
+    let most = server.config.number(Param::MaxClients) as usize;
+    if server.clients.read().len() >= most {
+        server.stats.add(Stat::rejected_connections, 1);
+        stream.try_write(TOO_MANY)?;
+        return Ok(());
+    }
+    if is_refused(server, peer) {
+        server.stats.add(Stat::rejected_connections, 1);
+        stream.try_write(PROTECTED)?;
+        return Ok(());
+    }
+    if let Err(error) = set_options(server, &stream)
+        && let Some(unsaid) = server.option_told.tell(server.uptime_ms())
+    {
+        tracing::warn!(%error, unsaid, "a client's socket is served without all of its options");
+    }
+    let (id, fd) = (server.client_id(), stream.as_raw_fd());
+    let shared =
+        Arc::new(Shared::new(id, peer, stream.local_addr()?, fd, crate::engine::server::unix_ms()));
+    server.clients.write().insert(id, Arc::clone(&shared));
+    let connection = Connection::new(Arc::clone(server), stream, shared);
+    tokio::spawn(async move {
+        match connection.await {
+            End::Closed => {}
+            End::Io(error) => tracing::debug!(client = id, %error, "connection lost"),
+        }
+    });
+    Ok(())
+}
+
+/// The most seconds that Linux takes for a pause between probes.
+const KEEPALIVE_MAX: i64 = 32_767;
+
+/// Sets a socket's options. A client is served without them too.
+fn set_options(server: &Server, stream: &TcpStream) -> io::Result<()> {
+    let immediate = stream.set_nodelay(true);
+    let keepalive = server.config.number(Param::TcpKeepalive).min(KEEPALIVE_MAX);
+    if keepalive > 0 {
+        let every = Duration::from_secs(keepalive as u64);
+        let probe = Duration::from_secs((keepalive as u64 / 3).max(1));
+        let keepalive = TcpKeepalive::new().with_time(every).with_interval(probe).with_retries(3);
+        SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+    }
+    immediate
+}
+
+/// How long the sweeper waits for more of its allowance: the least that the
+/// runtime's timer can.
+const SOON: Duration = Duration::from_millis(1);
+
+/// The worker's background work, `hz` times a second: sweeping, and on the
+/// first worker what concerns all.
+async fn clock(server: Arc<Server>, worker: usize) {
+    let pool = with(|scratch| scratch.pool.clone());
+    let mut sweeper = Sweeper::new(worker, server.workers, pool);
+    server.worker_equipped();
+    let mut high_water = 0;
+    let mut ticked = Instant::now();
+    loop {
+        let hz = server.config.number(Param::Hz).max(1) as u64;
+        let every = Duration::from_millis(1000 / hz);
+        tokio::time::sleep_until(ticked + every).await;
+        ticked = Instant::now();
+        let now = crate::engine::server::unix_ms();
+        if worker == 0 {
+            server.pause.tick(now);
+            server.rates.lock().tick(&server.stats);
+            server.loops.tick();
+            server.peak_memory.fetch_max(snug_store::memory::used(), Relaxed);
+            server.store.families().thin_samples();
+            disconnect_idle(&server, now);
+            check_soft_limits(&server);
+            server.refuse_waiters(worker);
+        }
+        with(|scratch| sweeper.tick(&server, &scratch.session));
+        while ticked.elapsed() < every {
+            match with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
+                Next::Now => tokio::task::yield_now().await,
+                Next::Soon => tokio::time::sleep(SOON).await,
+                Next::Tick => break,
+            }
+        }
+        high_water = give_back(high_water);
+    }
+}
+
+/// Gives memory back to the operating system when a good part of what was in
+/// use has been freed; the new high-water mark of what is.
+fn give_back(high_water: usize) -> usize {
+    let used = snug_store::memory::used();
+    if used + used / 16 + (1 << 20) < high_water {
+        snug_store::memory::purge();
+        return used;
+    }
+    high_water.max(used)
+}
+
+/// Has subscribers and others that do not read looked at again: how long their
+/// replies have waited counts too, and nothing else might wake them.
+fn check_soft_limits(server: &Server) {
+    let limits = server.config.output_limits();
+    let softs = [limits.normal.soft, limits.pubsub.soft];
+    let Some(soft) = softs.into_iter().filter(|&soft| soft > 0).min() else { return };
+    for client in server.clients.read().values() {
+        if client.figures.output_bytes.load(Relaxed) as u64 > soft {
+            client.wake();
+        }
+    }
+}
+
+/// Ends connections that have been idle for longer than `timeout`.
+fn disconnect_idle(server: &Server, now: u64) {
+    let timeout = server.config.number(Param::Timeout) as u64 * 1000;
+    if timeout == 0 {
+        return;
+    }
+    for client in server.clients.read().values() {
+        let figures = &client.figures;
+        let subscribed = figures.channels.load(Relaxed)
+            + figures.patterns.load(Relaxed)
+            + figures.shard_channels.load(Relaxed)
+            > 0;
+        let waits = figures.blocked.load(Relaxed);
+        if !subscribed && !waits && now.saturating_sub(figures.last_active.load(Relaxed)) > timeout
+        {
+            client.kill();
+        }
+    }
+}

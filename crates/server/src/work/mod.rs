@@ -1,0 +1,7 @@
+//! Work that takes a while: in slices, with workspaces that are reserved, with room in
+//! memory; and freeing what is large elsewhere.
+
+pub(crate) mod learning;
+pub(crate) mod reclaim;
+pub(crate) mod slices;
+pub(crate) mod workspaces;

@@ -1,0 +1,114 @@
+//! Codec work in slices of `pack-slice-us`, between which a worker's clients have
+//! their turn.
+
+use crate::config::Param;
+use crate::engine::server::Server;
+use snug_codec::stream::Pace;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How long slices took, on all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Slices {
+    count: AtomicU64,
+    longest_us: AtomicU64,
+}
+
+impl Slices {
+    /// Takes note of one.
+    pub(crate) fn took(&self, ns: u64) {
+        self.count.fetch_add(1, Relaxed);
+        self.longest_us.fetch_max(ns / 1000, Relaxed);
+    }
+
+    /// How many there were, and the longest in microseconds.
+    pub(crate) fn figures(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.longest_us.load(Relaxed))
+    }
+
+    /// Back to zero, as `CONFIG RESETSTAT` does.
+    pub(crate) fn reset(&self) {
+        self.count.store(0, Relaxed);
+        self.longest_us.store(0, Relaxed);
+    }
+}
+
+/// The pace of a worker: slices, then everybody else's turn.
+pub(crate) struct InSlices {
+    began: Instant,
+    slices: Arc<Slices>,
+    worked_ns: AtomicU64,
+}
+
+impl InSlices {
+    pub(crate) fn new(server: &Server) -> Self {
+        let slices = Arc::clone(&server.slices);
+        Self { began: Instant::now(), slices, worked_ns: AtomicU64::new(0) }
+    }
+
+    /// How long its slices took, without what was between them.
+    pub(crate) fn worked(&self) -> Duration {
+        Duration::from_nanos(self.worked_ns.load(Relaxed))
+    }
+}
+
+impl Pace for InSlices {
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    async fn pause(&self) {
+        tokio::task::yield_now().await;
+    }
+
+    fn sliced(&self, took_ns: u64) {
+        self.slices.took(took_ns);
+        self.worked_ns.fetch_add(took_ns, Relaxed);
+    }
+}
+
+/// The CPU time that this thread has used so far, waiting left out. A system call:
+/// half a microsecond, so for what takes a slice and not for single values.
+pub(crate) fn thread_cpu() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(used).unwrap_or_default()
+}
+
+/// How long a slice is to be, in nanoseconds.
+pub(crate) fn slice_ns(server: &Server) -> u64 {
+    server.config.number(Param::PackSliceUs) as u64 * 1000
+}
+
+/// Work that pauses after each slice.
+pub(crate) type InTurns<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Works for one slice; what came of it if that was the last. Whoever asks comes
+/// again by itself.
+pub(crate) fn slice<T>(work: &mut InTurns<T>) -> Option<T> {
+    match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_takes_no_cpu_time_and_working_does() {
+        let (before, began) = (thread_cpu(), Instant::now());
+        std::thread::sleep(Duration::from_millis(50));
+        let used = || thread_cpu().saturating_sub(before);
+        let slept = used();
+        assert!(slept < began.elapsed() / 2, "{slept:?}");
+        while used() < Duration::from_millis(20) {
+            std::hint::black_box(0);
+        }
+        assert!(began.elapsed() >= Duration::from_millis(60));
+    }
+}
