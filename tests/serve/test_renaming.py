@@ -17,11 +17,15 @@ LINES = [
     'rename-command OBJECT ""',
     "rename-command MULTI begin",
     "rename-command del DEL",
+    "rename-command slowlog slow",
+    "rename-command XINFO about",
+    "rename-command Debug tests",
 ]
 ASKED = """
 get k v|GET k w ex 100|set k v|fetch k|LONG k|LONG|LONG k k
 cfg get timeout|CFG GET timeout|config get timeout|cfg|cfg nosuch|cfg get|object help|object encoding k|del k
 begin|get k 1|LONG k|nosuch|exec|multi|begin|get k 1|begin|exec|exec
+slow get 1 2|slow GET a b|slow nosuch|xadd s 1-1 a b|about stream s x|about STREAM s full x|about x|tests nosuch|tests jmap a b c|debug help
 command info get|command info set|command info LONG|command info config|command info cfg|command info cfg|get|command info object object|encoding
 command getkeys get a b|command getkeys LONG a|command getkeys set a b|command getkeys object encoding a
 command list filterby pattern get|command list filterby pattern set|command list filterby pattern config*|command list filterby pattern object*|command list filterby pattern cfg*
@@ -30,8 +34,9 @@ command list filterby pattern get|command list filterby pattern set|command list
 
 @pytest.fixture
 def both(target):
-    reference = servers.Server([servers.REDIS_SERVER], "reference", (), LINES)
-    running = [reference.start(), target.server(config_lines=LINES).start()]
+    flags = ["--enable-debug-command", "local"]
+    reference = servers.Server([servers.REDIS_SERVER], "reference", flags, LINES)
+    running = [reference.start(), target.server(*flags, config_lines=LINES).start()]
     yield [server.connect() for server in running]
     for server in running:
         server.stop()

@@ -66,10 +66,7 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         }
         (b"protocol", 3) => protocol(args, out)?,
         _ => {
-            let shown = String::from_utf8_lossy(args.bytes(1)).into_owned();
-            return Err(Error::from(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{shown}'. Try DEBUG HELP."
-            )));
+            return Err(commands::misused("debug", args.bytes(1)));
         }
     }
     Ok(())

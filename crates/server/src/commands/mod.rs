@@ -199,14 +199,27 @@ pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
     let Some(name) = args.get(1) else { return Ok(command) };
     let subcommand =
         command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name));
-    subcommand.ok_or_else(|| {
-        let mut text = b"ERR unknown subcommand '".to_vec();
-        text.extend_from_slice(quoted(name, 128));
-        text.extend_from_slice(b"'. Try ");
-        text.extend(command.called.to_ascii_uppercase());
-        text.extend_from_slice(b" HELP.");
-        Error::from(text)
-    })
+    subcommand.ok_or_else(|| try_help(b"ERR unknown subcommand '", name, command.name))
+}
+
+/// The error of a subcommand that does not take such arguments.
+pub(crate) fn misused(container: &str, subcommand: &[u8]) -> Error {
+    let what = b"ERR unknown subcommand or wrong number of arguments for '";
+    try_help(what, subcommand, container)
+}
+
+fn try_help(what: &[u8], subcommand: &[u8], container: &str) -> Error {
+    let subcommand = quoted(subcommand, 128);
+    Error::from([what, subcommand, b"'. Try ", &shouted(container), b" HELP."].concat())
+}
+
+/// The name by which a command is called, in capitals, as errors and `HELP` show it.
+fn shouted(name: &str) -> Vec<u8> {
+    let is = |command: &&&Command| {
+        command.container.is_none() && command.name.eq_ignore_ascii_case(name)
+    };
+    let command = all().iter().find(is);
+    command.map_or(name.as_bytes(), |command| command.called).to_ascii_uppercase()
 }
 
 /// What an error quotes of an argument: so much of it, and as a C string, for
@@ -247,13 +260,7 @@ pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Resul
 /// The reply of a container's `HELP`: each subcommand with its arguments, as Redis
 /// writes them and in its order, and what it does, in our words.
 pub(crate) fn help(out: &mut Out, container: &str, subcommands: &[(&str, &str)]) {
-    let called = all().iter().find(|command| {
-        command.container.is_none() && command.name.eq_ignore_ascii_case(container)
-    });
-    let container = called.map_or_else(
-        || container.to_owned(),
-        |command| String::from_utf8_lossy(command.called).to_ascii_uppercase(),
-    );
+    let container = String::from_utf8_lossy(&shouted(container)).into_owned();
     let mut lines =
         vec![format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:")];
     for (usage, text) in subcommands.iter().chain(&[("HELP", "Print this help.")]) {

@@ -51,9 +51,7 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
             _ => return Err(Error::new("ERR count should be greater than or equal to -1")),
         },
         _ => {
-            return Err(Error::new(
-                "ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP.",
-            ));
+            return Err(super::misused("slowlog", args.bytes(1)));
         }
     };
     let slow = cx.server.monitor.slow(count);

@@ -566,10 +566,7 @@ fn xinfo_stream(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(
             Some(u64::try_from(args.int(5)?).unwrap_or(FULL_COUNT))
         }
         _ => {
-            return Err(Error::from(format!(
-                "ERR unknown subcommand or wrong number of arguments for '{}'. Try XINFO HELP.",
-                String::from_utf8_lossy(args.bytes(1))
-            )));
+            return Err(super::misused("xinfo", args.bytes(1)));
         }
     };
     let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE) };
