@@ -19,8 +19,14 @@ pub(crate) struct Pause {
     until_ms: AtomicU64,
     /// Only what writes waits; reads go on.
     writes_only: AtomicBool,
-    /// Clients whose command is held back, by ID.
-    held: Mutex<HashMap<u64, Arc<Shared>>>,
+    held: Mutex<Held>,
+}
+
+/// Clients whose command is held back, by ID, each with the place in which it came.
+#[derive(Debug, Default)]
+struct Held {
+    clients: HashMap<u64, (u64, Arc<Shared>)>,
+    came: u64,
 }
 
 impl Pause {
@@ -33,10 +39,13 @@ impl Pause {
         self.until_ms.fetch_max(until_ms, Relaxed);
     }
 
-    /// Ends the pause.
+    /// Ends the pause. Who waited is woken in the order in which they came.
     pub(crate) fn unpause(&self) {
         self.until_ms.store(0, Relaxed);
-        for client in std::mem::take(&mut *self.held.lock()).values() {
+        let clients = std::mem::take(&mut self.held.lock().clients);
+        let mut in_order: Vec<_> = clients.into_values().collect();
+        in_order.sort_unstable_by_key(|(place, _)| *place);
+        for (_, client) in in_order {
             client.figures.blocked.store(false, Relaxed);
             client.wake();
         }
@@ -60,24 +69,26 @@ impl Pause {
         let paused = self.writes_paused(unix_ms());
         if paused {
             client.figures.blocked.store(true, Relaxed);
-            held.insert(client.id, Arc::clone(client));
+            held.came += 1;
+            let place = held.came;
+            held.clients.insert(client.id, (place, Arc::clone(client)));
         }
         paused
     }
 
     /// Whether a client that was held back still is.
     pub(crate) fn holds(&self, client: u64) -> bool {
-        self.held.lock().contains_key(&client)
+        self.held.lock().clients.contains_key(&client)
     }
 
     /// A client that is held back goes.
     pub(crate) fn leave(&self, client: u64) {
-        self.held.lock().remove(&client);
+        self.held.lock().clients.remove(&client);
     }
 
     /// Clients that are held back.
     pub(crate) fn clients(&self) -> usize {
-        self.held.lock().len()
+        self.held.lock().clients.len()
     }
 
     /// Ends the pause if its time is over. Called by the clock.
