@@ -1,15 +1,18 @@
 """What happens to clients, and between them, that no case of two servers shows:
-who goes while paused, and who has more replies than it may."""
+who goes while paused, who has more replies than it may, and what a transaction
+that waits for its values may meet."""
 
 import time
 
 import pytest
 
+from harness.packing import about
 from harness.resp import Closed
 from harness.servers import info_fields
 
 OK = ("+", b"OK")
 PATIENCE_SECONDS = 30
+LARGE = b"a line that comes again and again\n" * 120_000
 
 
 def figure(connection, section, name):
@@ -75,3 +78,26 @@ def test_replies_count_for_the_hard_limit_when_they_are_made(server):
         with server.connect() as c:
             assert len(c.call("MGET", *parts[:8])[1]) == 8
             assert len(c.call("GETRANGE", "ten", 0, 799_999)[1]) == 800_000
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("change", [("SETRANGE", "big", 5, "X"), ("APPEND", "big", "X"), ("SETBIT", "big", 7, 1)])
+def test_a_transaction_waits_for_large_packed_values_before_it_begins(server, change):
+    with server.connect() as c, server.connect() as other:
+        for key in ("big", "second", "untouched"):
+            c.call("SET", key, LARGE)
+            assert c.call("SNUG", "PACK", key) == (":", 1)
+        before = figure(c, "packing", "pack_slices")
+        replies = c.pipeline([("MULTI",), change, ("SETRANGE", "second", 0, "Y"), ("STRLEN", "untouched"), ("EXEC",)])
+        assert replies[-1][1][1:] == [(":", len(LARGE)), (":", len(LARGE))]
+        # Both were unpacked in slices, which work within EXEC would not be.
+        assert figure(c, "packing", "pack_slices") > before + 1
+        assert [about(c, key)[b"codec"] != b"none" for key in ("big", "second", "untouched")] == [False, False, True]
+        assert c.call("GET", "second")[1] == b"Y" + LARGE[1:]
+        # A watched key that changes while EXEC waits breaks it as ever.
+        assert c.call("SNUG", "PACK", "big") == (":", 1)
+        c.call("WATCH", "watched")
+        c.pipeline([("MULTI",), change, ("SET", "watched", "mine")])
+        other.call("SET", "watched", "theirs")
+        assert c.call("EXEC") == ("*", None)
+        assert (c.call("GET", "watched")[1], about(c, "big")[b"codec"] != b"none") == (b"theirs", True)

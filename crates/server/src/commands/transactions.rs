@@ -4,7 +4,8 @@
 //! whether a watch is broken, then executes: other workers see all of it or
 //! nothing. A transaction with a command whose keys cannot be told beforehand
 //! (`KEYS`, `FLUSHALL`, `COPY` to another database; flag `WIDE`) has the whole
-//! store to itself instead.
+//! store to itself instead. Before all that, large packed values that it will
+//! change in place are unpacked in slices ([`makes_raw`]).
 
 use crate::catalog::command::flags::*;
 use crate::catalog::command::{Command, Group};
@@ -13,6 +14,7 @@ use crate::config::Param;
 use crate::engine::client::{Client, Multi, Watching};
 use crate::engine::context::{Args, Context, Origin};
 use crate::engine::dispatch;
+use crate::engine::large::changes_in_place;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use snug_store::{Batch, Key};
@@ -114,12 +116,16 @@ pub(crate) fn unwatch_all(server: &Server, store: &Batch<'_>, client: &mut Clien
 }
 
 fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let Some(multi) = cx.client.multi.take() else {
+    let Some(mut multi) = cx.client.multi.take() else {
         return Err(Error::new("ERR EXEC without MULTI"));
     };
     if multi.failed {
         forget(cx);
         return Err(Error::new("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if !cx.client.watch.is_broken() && !makes_raw(cx, &mut multi) {
+        cx.client.multi = Some(multi);
+        return Ok(());
     }
     let this = cx.command;
     // Locked first and looked at then: whether a watch is broken must not
@@ -127,7 +133,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let wide = multi.queue.iter().any(|(command, _)| command.has(WIDE));
     let alone = wide.then(|| cx.store.exclusive());
     let watched = cx.client.watch.keys.iter().map(|(db, key)| (*db, cx.store.key(key)));
-    let held = cx.store.hold(keys(cx, &multi).into_iter().chain(watched));
+    let held = cx.store.hold(keys(cx, &multi, |_| true).into_iter().chain(watched));
     for (db, key) in &cx.client.watch.keys {
         let key = cx.store.key(key);
         cx.store.lock(*db, &key).find_untouched(&key);
@@ -152,9 +158,32 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     Ok(())
 }
 
-/// The keys that the queued commands name, each with the database that will be
-/// selected by then.
-fn keys<'m>(cx: &Context<'_>, multi: &'m Multi) -> Vec<(usize, Key<'m>)> {
+/// Has the large packed values unpacked that queued commands will change in place,
+/// in slices; false if `EXEC` is put off until one is. Nothing is executed before
+/// that, and each key is waited for once: what is packed again, or put there since,
+/// is unpacked when its command comes to it.
+fn makes_raw(cx: &mut Context<'_>, multi: &mut Multi) -> bool {
+    cx.install_awaited();
+    let mut looked_at = multi.looked_at;
+    let mut put_off = false;
+    for (db, key) in keys(cx, multi, changes_in_place).into_iter().skip(looked_at) {
+        looked_at += 1;
+        put_off = cx.unpack_beforehand(db, &key);
+        if put_off {
+            break;
+        }
+    }
+    multi.looked_at = looked_at;
+    !put_off
+}
+
+/// The keys that these of the queued commands name, each with the database that
+/// will be selected by then.
+fn keys<'m>(
+    cx: &Context<'_>,
+    multi: &'m Multi,
+    wanted: impl Fn(&Command) -> bool,
+) -> Vec<(usize, Key<'m>)> {
     let databases = cx.server.config.number(Param::Databases) as usize;
     let mut db = cx.db();
     let mut keys = Vec::new();
@@ -165,6 +194,9 @@ fn keys<'m>(cx: &Context<'_>, multi: &'m Multi) -> Vec<(usize, Key<'m>)> {
             let selected = args.int(1).ok().and_then(|n| usize::try_from(n).ok());
             let valid = |&n: &usize| n < databases && (n == 0 || !cx.server.cluster.enabled);
             db = selected.filter(valid).unwrap_or(db);
+        }
+        if !wanted(command) {
+            continue;
         }
         // Arguments that name no keys are an error the handler will tell.
         for index in command.key_indices(args).unwrap_or_default() {

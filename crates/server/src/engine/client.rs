@@ -40,6 +40,9 @@ pub(crate) struct Multi {
     /// A command could not be queued: `EXEC` will refuse.
     pub failed: bool,
     pub bytes: usize,
+    /// How many of the keys that it changes in place `EXEC` has looked at, to
+    /// have their values unpacked beforehand.
+    pub looked_at: usize,
 }
 
 /// One client, as its own worker has it.

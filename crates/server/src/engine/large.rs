@@ -3,12 +3,14 @@
 //!
 //! Two kinds of users drive such [`Work`]: the worker's `cooler`, a slice in each
 //! of its turns, and a connection whose command needs a packed string's bytes,
-//! which executes nothing until it has them ([`Context::make_raw`]). All of a worker
-//! share one pool of workspaces for it, so that so many values are worked on at
-//! once, and no more memory is taken than they need raw and packed. Work that is
-//! dropped, finished or not, leaves nothing behind.
+//! which executes nothing until it has them ([`Context::make_raw`]; `EXEC` waits
+//! before it begins for what its commands will need). All of a worker share one
+//! pool of workspaces for it, so that so many values are worked on at once, and no
+//! more memory is taken than they need raw and packed. Work that is dropped, finished
+//! or not, leaves nothing behind.
 
 use crate::background::cooler;
+use crate::catalog::command::Command;
 use crate::catalog::error::Error;
 use crate::engine::context::Context;
 use crate::engine::server::Server;
@@ -18,7 +20,7 @@ use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
 use snug_codec::stream::AtOnce;
 use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::{Batch, Found, LargeJob, LargeOutcome, PackedChain, SlotGuard, Type};
+use snug_store::{Batch, Found, Key, LargeJob, LargeOutcome, PackedChain, SlotGuard, Type};
 use std::time::{Duration, Instant};
 
 /// Strings of so many segments are unpacked at once: two take about a slice.
@@ -136,6 +138,29 @@ impl Context<'_> {
         }
     }
 
+    /// Puts in its place what work that was waited for has come to, if it has.
+    pub(crate) fn install_awaited(&mut self) {
+        if let Some(Awaited::Done(finished)) = self.client.awaited.take() {
+            finished.install(self.server, self.store, self.worker);
+        }
+    }
+
+    /// Begins to unpack a string that commands which must not wait will change, if
+    /// it is large and packed; whether it did, and the command is to be executed
+    /// again when that is done.
+    pub(crate) fn unpack_beforehand(&mut self, db: usize, key: &Key<'_>) -> bool {
+        let Some(pool) = self.pool.filter(|_| self.may_wait()) else { return false };
+        let mut slot = self.store.lock(db, key);
+        let Some(found) = slot.find_untouched(key) else { return false };
+        let is_large = |chain: PackedChain| chain.segments() > SEGMENTS_AT_ONCE;
+        if !packed(&slot, found).is_some_and(is_large) {
+            return false;
+        }
+        let Some(job) = slot.large_job(found, true) else { return false };
+        self.client.awaited = Some(Awaited::Running(begin(self.server, pool, job)));
+        true
+    }
+
     /// Sees to it that a string which is about to be changed in place is not packed;
     /// false if the handler is to return, for its command is executed again when it
     /// is not: that of a large one takes a while.
@@ -163,6 +188,13 @@ impl Context<'_> {
             Some(_) => Ok(slot.unpack(found).map(|_| true)?),
         }
     }
+}
+
+/// Commands that need the bytes of a string to change some of them: those that
+/// call [`Context::make_raw`].
+pub(crate) fn changes_in_place(command: &Command) -> bool {
+    command.container.is_none()
+        && matches!(command.name, "append" | "setrange" | "setbit" | "bitfield")
 }
 
 /// The chain, if the string is large and packed.
