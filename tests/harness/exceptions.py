@@ -128,26 +128,6 @@ def error_of(a, b):
     return a[0] == b[0] == "-" and a[1].split(b" ")[0] == b[1].split(b" ")[0]
 
 
-PACKING_FIELDS = [b"raw-bytes", b"packed-bytes", b"ratio", b"blocks", b"packed-blocks", b"column-ratios"]
-
-
-def without_packing(reply):
-    """XINFO STREAM without the fields that Snug adds behind redis-server's."""
-    kind, value = reply
-    if kind not in "*%" or not value:
-        return reply
-    fields = pairs(reply)
-    if [name for (_, name), _ in fields[-len(PACKING_FIELDS) :]] == PACKING_FIELDS:
-        fields = fields[: -len(PACKING_FIELDS)]
-    return (kind, fields if kind == "%" else [part for field in fields for part in field])
-
-
-def stream_info(a, b):
-    """XINFO STREAM: radix tree figures are of redis-server's own structure."""
-    compare = except_fields("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time")
-    return compare(without_packing(a), without_packing(b))
-
-
 def as_map(reply):
     """A map, or RESP2's flat list, by name."""
     return {key[1]: value for key, value in pairs(reply)}
@@ -184,7 +164,6 @@ def full_group(reply):
 
 def stream_full(a, b):
     """XINFO STREAM FULL: all but radix tree figures and times."""
-    a, b = without_packing(a), without_packing(b)
     if not same_keys(a, b):
         return False
     left, right = as_map(a), as_map(b)
@@ -238,7 +217,7 @@ RULES = [
     ("xinfo stream * full*", stream_full, "radix tree figures, times; 7.2 adds active-time"),
     ("xinfo consumers *", consumers, "times; 7.2 adds inactive"),
     ("xpending * * * *", pending, "how long each has been idle"),
-    ("xinfo stream *", stream_info, "radix tree figures"),
+    ("xinfo stream *", except_fields("radix-tree-keys", "radix-tree-nodes", "seen-time", "active-time"), "radix tree figures"),
     ("memory usage *", same_type, "each server's own layout"),
     ("memory stats", same_type, "each server's own memory"),
     ("memory doctor", same_type, "advice in each server's own words"),

@@ -4,7 +4,7 @@ use crate::background::cooler;
 use crate::catalog::command::flags::*;
 use crate::catalog::command::{Command, Group};
 use crate::catalog::error::Error;
-use crate::commands::container;
+use crate::commands::{container, streams};
 use crate::config::Param;
 use crate::engine::context::{Args, Context};
 use crate::engine::large::packed;
@@ -63,13 +63,19 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let Some(found) = slot.find_untouched(&key) else { return Err(Error::NO_SUCH_KEY) };
     let anatomy = slot.anatomy(found);
     let kind = slot.type_of(found);
+    // Written first, for it is read under the slot's lock.
+    let mut packing = Out::default();
+    packing.protocol = out.protocol;
+    if let Some(stream) = slot.stream(found) {
+        streams::write_packing(stream, &mut packing)?;
+    }
     drop(slot);
     let families = cx.store.store().families();
     let family = if kind == Type::String { families.name_of(key.bytes) } else { Vec::new() };
     let packed = anatomy.packed.unwrap_or_default();
     let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
-    w.map(12);
+    w.map(12 + usize::from(kind == Type::Stream));
     let texts = [
         ("type", kind.name().as_bytes()),
         ("encoding", anatomy.encoding.as_bytes()),
@@ -92,6 +98,10 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     ] {
         w.bulk(field.as_bytes());
         w.integer(value);
+    }
+    if kind == Type::Stream {
+        w.bulk(b"stream");
+        out.bytes.extend_from_slice(&packing.bytes);
     }
     Ok(())
 }

@@ -583,7 +583,7 @@ fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), E
     let memory = stream.memory();
     let nodes = memory.blocks + usize::from(stream.tail_bytes() > 0);
     let mut w = out.w();
-    w.map(if full.is_some() { 9 } else { 10 } + PACKING_FIELDS);
+    w.map(if full.is_some() { 9 } else { 10 });
     w.bulk(b"length");
     w.integer(stream.len() as i64);
     w.bulk(b"radix-tree-keys");
@@ -614,22 +614,20 @@ fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), E
             stream_groups::write_groups(stream, count, out)?;
         }
     }
-    write_packing(stream, out)
+    Ok(())
 }
 
-/// The fields of `XINFO STREAM` that are Snug's own, behind Redis's.
-const PACKING_FIELDS: usize = 6;
-
-/// Columns that `XINFO STREAM` shows.
+/// Columns that `SNUG OBJECT` shows.
 const COLUMNS_MAX: usize = 256;
 
-/// Writes what packing saves: over the whole stream, and by field in the newest
-/// packed block.
-fn write_packing(stream: &Stream, out: &mut Out) -> Result<(), Error> {
+/// Writes what packing saves, as one map: over the whole stream, and by field in
+/// the newest packed block.
+pub(super) fn write_packing(stream: &Stream, out: &mut Out) -> Result<(), Error> {
     let memory = stream.memory();
     let columns = stream.column_sizes()?;
     let ratio = |raw: f64, packed: f64| format!("{:.2}", raw / packed.max(1.0));
     let mut w = out.w();
+    w.map(6);
     w.bulk(b"raw-bytes");
     let (raw, packed) = (stream.raw_size(), stream.size());
     w.integer(raw as i64);
@@ -650,17 +648,19 @@ fn write_packing(stream: &Stream, out: &mut Out) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the first or the last entry, or null.
+/// Writes the first or the last entry; null if there is none, whatever the stream's
+/// length says. One element in any case: a reply is never short.
 fn write_edge(stream: &Stream, last: bool, out: &mut Out) -> Result<(), Error> {
-    if stream.is_empty() {
-        out.w().null();
-        return Ok(());
-    }
+    let mut written = false;
     with_scratch(|scratch| {
         stream.range(StreamId::MIN, StreamId::MAX, last, scratch, |id, fields| {
             write_entry(out, id, fields);
+            written = true;
             ControlFlow::Break(())
         })
     })?;
+    if !written {
+        out.w().null();
+    }
     Ok(())
 }
