@@ -1,6 +1,6 @@
 """What happens to clients, and between them, that no case of two servers shows:
-who goes while paused, who has more replies than it may, and what a transaction
-that waits for its values may meet."""
+who goes while paused, who has more replies than it may, what a transaction that
+waits for its values may meet, and what is freed in the background."""
 
 import time
 
@@ -101,3 +101,41 @@ def test_a_transaction_waits_for_large_packed_values_before_it_begins(server, ch
         other.call("SET", "watched", "theirs")
         assert c.call("EXEC") == ("*", None)
         assert (c.call("GET", "watched")[1], about(c, "big")[b"codec"] != b"none") == (b"theirs", True)
+
+
+def test_what_is_freed_in_the_background_is_counted_by_its_effort(server):
+    with server.connect() as c:
+
+        def freed():
+            until(0, lambda: figure(c, "memory", "lazyfree_pending_objects"))
+            return figure(c, "memory", "lazyfreed_objects")
+
+        def stream(key, entries):
+            c.pipeline([("XADD", key, f"{1_700_000_000_000 + n * 37}-0", "f", "v") for n in range(entries)])
+
+        def after(*commands):
+            assert c.call("CONFIG", "RESETSTAT") == OK
+            assert freed() == 0
+            c.pipeline(commands)
+            return freed()
+
+        stream("short", 1000)
+        stream("long", 8000)
+        c.call("SET", "string", "x" * 1_000_000)
+        assert after(("UNLINK", "short", "string")) == 0
+        assert after(("UNLINK", "long")) == 1
+        stream("long", 8000)
+        assert after(("DEL", "long")) == 0
+        stream("long", 8000)
+        c.call("CONFIG", "SET", "lazyfree-lazy-user-del", "yes")
+        assert after(("DEL", "long")) == 1
+        c.call("CONFIG", "SET", "lazyfree-lazy-expire", "yes")
+        stream("long", 8000)
+        assert after(("TTL", "long")) == 0
+        assert c.call("PEXPIRE", "long", 1) == (":", 1)
+        until(1, freed)
+        assert c.call("EXISTS", "long") == (":", 0)
+        c.pipeline([("SET", f"k{n}", n) for n in range(50)])
+        assert after(("FLUSHALL", "SYNC")) == 0
+        c.pipeline([("SET", f"k{n}", n) for n in range(50)])
+        assert after(("FLUSHALL", "ASYNC")) == 50

@@ -113,6 +113,11 @@ impl Detached {
         self.cell.expiry()
     }
 
+    /// The stream, if it is one.
+    pub fn stream(&self) -> Option<&Stream> {
+        (self.cell.kind() == Kind::Stream).then(|| self.cell.stream())
+    }
+
     /// Bytes allocated for it, to decide where it is freed.
     pub fn allocated(&self) -> usize {
         self.cell.allocated()
@@ -892,7 +897,8 @@ impl<'a> SlotGuard<'a> {
     }
 
     fn expire(&mut self, place: Place) {
-        self.delete(Found(place), Event::EXPIRED);
+        let value = self.delete(Found(place), Event::EXPIRED);
+        self.session.store().observer().free_expired(value);
         self.count(Counter::Expired, 1);
     }
 

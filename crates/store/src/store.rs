@@ -33,7 +33,7 @@ use crate::keyspace::{Keyspace, PAGE_SLOTS, Page};
 use crate::memory::prefetch;
 use crate::packing::{Candidate, Damaged, Ready, Unpacker};
 use crate::sharded::Sharded;
-use crate::slot::{Slot, SlotGuard, Type};
+use crate::slot::{Detached, Slot, SlotGuard, Type};
 use crate::table::Mark;
 use crate::weight::Weight;
 use parking_lot::lock_api::RawRwLock as _;
@@ -84,6 +84,12 @@ pub trait Observer: Send + Sync {
     /// A commit took effect, and commits are followed ([`Batch::follow`]). Commits
     /// of several sessions may arrive out of order; their numbers have no gap.
     fn committed(&self, commit: Commit<'_>) {}
+
+    /// Frees the value of such a key, here or elsewhere. Called under the slot's
+    /// lock.
+    fn free_expired(&self, value: Detached) {
+        drop(value);
+    }
 
     /// A packed form does not unpack to what it was made of, and why. A slot's lock
     /// may be held.

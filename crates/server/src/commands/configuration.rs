@@ -176,6 +176,7 @@ fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
     cx.server.monitor.reset();
     cx.server.loops.reset();
     cx.server.slices.reset();
+    crate::work::reclaim::reset();
     cx.server.workspaces.reset();
     cx.server.exceeded.reset();
     let expired = cx.store.store().expired();

@@ -184,6 +184,7 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
     let usage = Usage::measure(cx);
     let (used, resident, peak) = (usage.used, usage.resident, usage.peak);
     let system = system_memory();
+    let (lazy_pending, lazy_freed) = crate::work::reclaim::lazy_objects();
     let limit = cx.server.config.number(Param::MaxMemory) as usize;
     let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     fields!(text,
@@ -236,8 +237,8 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "mem_aof_buffer": 0,
         "mem_allocator": "mimalloc",
         "active_defrag_running": 0,
-        "lazyfree_pending_objects": 0,
-        "lazyfreed_objects": 0,
+        "lazyfree_pending_objects": lazy_pending,
+        "lazyfreed_objects": lazy_freed,
     );
     for kind in Type::ALL {
         let allocated = cx.store.store().type_memory(kind).allocated;

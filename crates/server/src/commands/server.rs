@@ -15,6 +15,7 @@ use crate::config::Param;
 use crate::engine::context::{Args, Context, Origin};
 use crate::engine::out::Out;
 use crate::engine::server::unix_ms;
+use crate::work::reclaim::Lazily;
 use snug_resp::parse_integer;
 use snug_store::Flushed;
 use std::fmt::Write as _;
@@ -139,7 +140,9 @@ fn flush(
     };
     let alone = cx.store.exclusive();
     let mut flushed = Vec::new();
+    let mut keys = 0;
     for db in dbs {
+        keys += cx.store.store().keys(db);
         flushed.push(cx.store.flush(db));
     }
     let store = cx.store.store();
@@ -148,16 +151,17 @@ fn flush(
     }
     drop(alone);
     if background {
-        free_elsewhere(flushed);
+        free_elsewhere(flushed, keys);
     }
     Ok(())
 }
 
-/// Frees what was flushed on a thread of its own; on this one if there can be
-/// no other.
-fn free_elsewhere(flushed: Vec<Flushed>) {
+/// Frees what was flushed, so many keys, on a thread of its own; on this one if
+/// there can be no other.
+fn free_elsewhere(flushed: Vec<Flushed>, keys: u64) {
+    let freeing = (flushed, Lazily::new(keys));
     let thread = std::thread::Builder::new().name("flush".into());
-    if let Err(error) = thread.spawn(move || drop(flushed)) {
+    if let Err(error) = thread.spawn(move || drop(freeing)) {
         tracing::warn!(%error, "no thread to free a flushed database: freed at once");
     }
 }

@@ -111,6 +111,7 @@ parameters! {
         ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Refuse other machines while there is no password.";
         Daemonize "daemonize" Kind::Enum(&["no"]), "no", FIXED, "Always no: whoever starts the server runs it in the background.";
         LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "What is evicted is freed as UNLINK does.";
+        LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "What expires is freed as UNLINK does.";
         DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
         MinReplicasToWrite "min-replicas-to-write" NATURAL, "0", MUTABLE, "Replicas without which writes are refused; 0 for none. There are no replicas yet.";
         MinReplicasMaxLag "min-replicas-max-lag" NATURAL, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
@@ -144,7 +145,6 @@ parameters! {
         DynamicHz "dynamic-hz" Kind::Bool, "yes", MUTABLE;
         Activerehashing "activerehashing" Kind::Bool, "yes", MUTABLE;
         Activedefrag "activedefrag" Kind::Bool, "no", MUTABLE;
-        LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE;
         LazyfreeLazyServerDel "lazyfree-lazy-server-del" Kind::Bool, "no", MUTABLE;
         ReplicaLazyFlush "replica-lazy-flush" Kind::Bool, "no", MUTABLE;
         StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE;

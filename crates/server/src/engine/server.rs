@@ -20,11 +20,13 @@ use crate::measure::timings::Timings;
 use crate::net::descriptors;
 use crate::net::listening::Listening;
 use crate::work::learning::Learning;
+use crate::work::reclaim::reclaim;
 use crate::work::slices::Slices;
 use crate::work::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
 use snug_store::{
-    Batch, Commit, Event, Interest, Observer, Replaced, SlotGuard, Store, StoreConfig, Told,
+    Batch, Commit, Detached, Event, Interest, Observer, Replaced, SlotGuard, Store, StoreConfig,
+    Told,
 };
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -130,6 +132,13 @@ impl Observer for StoreEvents {
     fn committed(&self, commit: Commit<'_>) {
         if let Some(server) = self.0.upgrade() {
             server.mirror.committed(commit);
+        }
+    }
+
+    fn free_expired(&self, value: Detached) {
+        let server = self.0.upgrade();
+        if server.is_some_and(|server| server.config.is_on(Param::LazyfreeLazyExpire)) {
+            reclaim(value);
         }
     }
 
