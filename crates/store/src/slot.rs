@@ -130,9 +130,16 @@ pub(crate) struct Slot {
     lock: RawMutex,
     notes: AtomicU8,
     keys: AtomicU32,
+    /// When a key here was accessed last, in Unix milliseconds by [`ACCESS_MS`].
+    accessed: AtomicU32,
     next_expiry: AtomicU64,
     cells: UnsafeCell<Cells>,
 }
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// The unit of a slot's time of access: about a second, reached by a shift.
+const ACCESS_MS: u64 = 1024;
 
 /// Why somebody wants to hear of changes in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +174,7 @@ impl Default for Slot {
             lock: RawMutex::INIT,
             notes: AtomicU8::new(0),
             keys: AtomicU32::new(0),
+            accessed: AtomicU32::new(0),
             next_expiry: AtomicU64::new(u64::MAX),
             cells: UnsafeCell::new(Cells::default()),
         }
@@ -367,6 +375,7 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub fn find(&mut self, key: &Key<'_>) -> Option<Found> {
         let found = self.find_untouched(key)?;
+        self.note_access();
         let session = self.session;
         let cell = self.cells_mut().get_mut(found.0);
         if cell.access() != ACCESS_MAX {
@@ -380,9 +389,25 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub fn find_replaced(&mut self, key: &Key<'_>) -> Option<Found> {
         match self.session.store().log_factor() {
-            None => self.find_untouched(key),
+            None => {
+                self.note_access();
+                self.find_untouched(key)
+            }
             Some(_) => self.find(key),
         }
+    }
+
+    #[inline]
+    fn note_access(&self) {
+        self.slot.accessed.store((self.session.now() / ACCESS_MS) as u32, Relaxed);
+    }
+
+    /// For how long no key of this slot has been accessed, in milliseconds: a lower
+    /// bound for each of them, to about a second. It lies in what the slot's cache line
+    /// has left, where a time for each key would cost bytes for each.
+    pub fn idle_ms(&self) -> u64 {
+        let now = (self.session.now() / ACCESS_MS) as u32;
+        u64::from(now.saturating_sub(self.slot.accessed.load(Relaxed))) * ACCESS_MS
     }
 
     /// Looks a key up without counting it as accessed.
@@ -908,6 +933,7 @@ impl<'a> SlotGuard<'a> {
         {
             self.expire(hidden);
         }
+        self.note_access();
         let weight = Weight::of(&cell);
         weight.count(self.session.store());
         self.note_pending(weight);
@@ -1019,6 +1045,33 @@ mod tests {
     use crate::large::LargeNames;
     use crate::{Store, StoreConfig, StringParams, Unobserved};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_slot_knows_since_when_none_of_its_keys_was_accessed() {
+        const START: u64 = 1_700_000_000_000;
+        let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+        let mut session = store.session();
+        let idle_at = |session: &mut crate::Session, ms: u64, access: bool| {
+            let batch = session.enter(START + ms);
+            let key = batch.key(b"k");
+            let mut slot = batch.lock(0, &key);
+            let found = slot.find_untouched(&key);
+            match found {
+                None => _ = slot.set_string(&key, None, NewStr::Bytes(b"v"), SetExpiry::Clear),
+                Some(_) if access => _ = slot.find(&key),
+                Some(_) => {}
+            }
+            slot.idle_ms()
+        };
+        assert_eq!(idle_at(&mut session, 0, false), 0);
+        let idle = idle_at(&mut session, 60_000, false);
+        assert!((59_000..=61_000).contains(&idle), "{idle}");
+        assert_eq!(idle_at(&mut session, 60_000, true), 0);
+        let idle = idle_at(&mut session, 3_660_000, false);
+        assert!((3_599_000..=3_601_000).contains(&idle), "{idle}");
+        // A clock that is put back is no idle time.
+        assert_eq!(idle_at(&mut session, 10, false), 0);
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 500 }))]

@@ -92,11 +92,16 @@ fn tracks_frequency(cx: &Context<'_>) -> bool {
     cx.server.config.text(Param::MaxMemoryPolicy).ends_with("-lfu")
 }
 
-/// An entry keeps two bits of access: read lately, or how long ago in coarse
-/// steps. The time itself is not kept, so what is answered is all that can be
-/// vouched for: idle for at least 0 seconds.
+/// What can be vouched for, in seconds: the larger of two lower bounds. An entry
+/// keeps two bits of access, which the sweeper's passes take away: that reaches as far
+/// as `pack-cold-after`. Its slot keeps when any of its keys was accessed: that reaches
+/// as far as one likes, where few others share the slot or nobody uses them.
 fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
-    let found = anatomy(cx, args);
+    let key = cx.key(args.bytes(2));
+    let mut slot = cx.lock(&key);
+    let found = slot.find_untouched(&key).map(|found| slot.anatomy(found));
+    let of_slot = slot.idle_ms() / 1000;
+    drop(slot);
     if found.is_some() && tracks_frequency(cx) {
         return Err(Error::new(
             "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
@@ -111,7 +116,7 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
             // What is packed gains one with each read, and had none before it.
             let passes = if is_packed && anatomy.access > 0 { 0 } else { passes };
             let seconds = cx.server.config.number(Param::PackColdAfter);
-            out.w().integer(passes * seconds / i64::from(PASSES));
+            out.w().integer((passes * seconds / i64::from(PASSES)).max(of_slot as i64));
         }
         None => out.w().null(),
     }
