@@ -137,7 +137,7 @@ impl Batch<'_> {
     pub fn evict(&self, how: &Eviction) -> Option<(usize, Detached)> {
         let store = self.store();
         let count = |db| if how.volatile { store.expiring(db) } else { store.keys(db) };
-        let counts: [u64; DATABASES] = std::array::from_fn(count);
+        let mut counts: [u64; DATABASES] = std::array::from_fn(count);
         let mut best: Option<(usize, Vec<u8>, u64)> = None;
         let mut left = how.samples.max(1);
         let mut looked = 0;
@@ -151,7 +151,8 @@ impl Batch<'_> {
                 let mut guard = self.lock(db, &key);
                 match guard.find_untouched(&key) {
                     Some(found) => return Some((db, guard.delete(found, Event::EVICTED))),
-                    None => left = 1,
+                    // It had expired, or somebody else was faster.
+                    None => (left, counts) = (1, std::array::from_fn(count)),
                 }
                 continue;
             };

@@ -1057,7 +1057,7 @@ mod tests {
             let mut slot = batch.lock(0, &key);
             let found = slot.find_untouched(&key);
             match found {
-                None => _ = slot.set_string(&key, None, NewStr::Bytes(b"v"), SetExpiry::Clear),
+                None => _ = slot.set_string(&key, None, &NewStr::Bytes(b"v"), SetExpiry::Clear),
                 Some(_) if access => _ = slot.find(&key),
                 Some(_) => {}
             }

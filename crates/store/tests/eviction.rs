@@ -232,3 +232,21 @@ fn threads_that_write_and_evict_keep_the_books() {
     assert_eq!((store.keys(0), store.expiring(0)), (0, 0));
     assert_eq!(store.type_memory(Type::String).allocated, 0);
 }
+
+#[test]
+fn a_key_that_may_go_is_found_among_expired_ones_of_other_databases() {
+    for _ in 0..20 {
+        let store = store(false);
+        let mut session = store.session();
+        let batch = session.enter(NOW);
+        (0..9).for_each(|n| set(&batch, 1, &format!("expired:{n}"), Some(NOW + 1)));
+        set(&batch, 0, "goes", Some(NOW + 1000));
+        batch.set_now(NOW + 2);
+        let how = Eviction { order: Order::Expiry, volatile: true, samples: 3 };
+        let key = batch.key(b"goes");
+        while batch.lock(0, &key).find(&key).is_some() {
+            // An expired one may go first.
+            assert!(batch.evict(&how).is_some());
+        }
+    }
+}
