@@ -40,7 +40,7 @@ const PLACE: usize = PAGE_SLOTS - 1;
 const _: () = assert!(align_of::<Slot>() == PAGE_SLOTS, "an address has no room for the mask");
 
 /// A folded page is crowded whenever it reaches a multiple of so many keys.
-pub(crate) const CROWDED: usize = if cfg!(miri) { 32 } else { 256 };
+pub(crate) const CROWDED: usize = if cfg!(miri) { 8 } else { 256 };
 /// Keys of an unfolded page, at most, for which it is folded.
 const SPARSE: usize = CROWDED / 4;
 
@@ -316,17 +316,23 @@ mod tests {
     use crate::store::{Batch, Session};
     use crate::{Interest, NewStr, SetExpiry, Store, StoreConfig, Unobserved};
     use proptest::prelude::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
+    /// Miri is too slow to look for keys of one page where there are no hash tags.
     fn store(cluster: bool) -> Arc<Store> {
-        Store::new(StoreConfig { cluster }, Box::new(Unobserved))
+        Store::new(StoreConfig { cluster: cluster || cfg!(miri) }, Box::new(Unobserved))
     }
 
     /// Keys of the first page.
     fn names(store: &Store) -> impl Iterator<Item = Vec<u8>> {
-        let key = |n: u64| n.to_string().into_bytes();
-        (0..).map(key).filter(|name| store.key(name).slot() < PAGE_SLOTS)
+        let numbers = (0u64..).map(|n| n.to_string());
+        let mut names = numbers.filter(|name| store.key(name.as_bytes()).slot() < PAGE_SLOTS);
+        let tags = store.config().cluster.then(|| names.by_ref().take(4).collect::<Vec<_>>());
+        (0usize..).filter_map(move |n| match &tags {
+            Some(tags) => Some(format!("{{{}}}{n}", tags[n % tags.len()]).into_bytes()),
+            None => names.next().map(String::into_bytes),
+        })
     }
 
     fn set(batch: &Batch<'_>, name: &[u8], expiry: Option<u64>) {
@@ -412,7 +418,7 @@ mod tests {
         names.iter().for_each(|name| set(&batch, name, None));
         batch.settle();
         assert!(keyspace.is_folded(0));
-        for slot in 0..PAGE_SLOTS {
+        for slot in (0..PAGE_SLOTS).step_by(if cfg!(miri) { 16 } else { 1 }) {
             let here = names.iter().filter(|name| batch.key(name).slot() == slot);
             let mut listed = 0;
             batch.lock_slot(0, slot).first_keys(slot, usize::MAX, |_| listed += 1);
@@ -447,11 +453,12 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 200 }, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
         /// Redis's promise for SCAN, whatever folds and unfolds meanwhile; and every
         /// key is found where it is looked for.
         #[test]
+        #[cfg_attr(miri, ignore = "slow")]
         fn a_scan_sees_all_that_stays(
             stay in 0usize..SPARSE,
             count in 1usize..CROWDED,
@@ -462,10 +469,10 @@ mod tests {
             let mut session = store.session();
             let names: Vec<_> = names(&store).take(stay + 3 * CROWDED).collect();
             let (stays, others) = names.split_at(stay);
-            let mut model = BTreeMap::new();
+            let mut model = BTreeSet::new();
             for name in stays {
                 set(&session.enter(1), name, None);
-                model.insert(name.clone(), ());
+                model.insert(name.clone());
             }
             let mut must: BTreeSet<_> = stays.iter().cloned().collect();
             let mut seen = BTreeSet::new();
@@ -481,7 +488,7 @@ mod tests {
                 match steps.next() {
                     Some(Step::Add(n)) => for name in others.iter().cycle().skip(next).take(n) {
                         set(&session.enter(1), name, None);
-                        model.insert(name.clone(), ());
+                        model.insert(name.clone());
                         next += 1;
                     },
                     Some(Step::Remove(n)) => for name in others.iter().rev().take(n) {
@@ -501,13 +508,13 @@ mod tests {
             let batch = session.enter(1);
             for name in &names {
                 let key = batch.key(name);
-                prop_assert_eq!(batch.lock(0, &key).find(&key).is_some(), model.contains_key(name));
+                prop_assert_eq!(batch.lock(0, &key).find(&key).is_some(), model.contains(name));
             }
             prop_assert_eq!(store.keys(0), model.len() as u64);
             prop_assert_eq!(batch.slot_sizes(0).sum::<usize>(), model.len());
             let random = batch.random_key(0);
             prop_assert_eq!(random.is_some(), !model.is_empty());
-            prop_assert!(random.is_none_or(|name| model.contains_key(&name)));
+            prop_assert!(random.is_none_or(|name| model.contains(&name)));
         }
     }
 
