@@ -21,11 +21,14 @@
 //! the walk a look at its cell, until it is written or read or until its family gets
 //! a new dictionary or it a new policy.
 //!
-//! A stream is packed block by block as its blocks fill up; what is left in its
-//! tail when it has cooled is sealed by the same walk (`TAIL_MIN`). Large strings
-//! are only named, for they are worked on in slices (`large.rs`).
+//! What lies in a box of its own says itself what it wants (`types/forms.rs`): a
+//! stream is packed block by block as its blocks fill up, and what is left in its
+//! tail when it has cooled is sealed by the same walk. Large strings are only named,
+//! for they are worked on in slices (`large.rs`).
 
-use crate::entry::{ACCESS_MAX, Cell, Kind};
+use crate::books::weight::Weight;
+use crate::cell::entry::{ACCESS_MAX, Cell};
+use crate::cell::table::Mark;
 use crate::hash::SLOTS;
 use crate::keyspace::{Keyspace, PAGE_SLOTS};
 use crate::large::{LargeNames, LargeWork};
@@ -33,14 +36,10 @@ use crate::packing::{Candidate, PackedStr, StringParams, dictionary_id, raw_len}
 use crate::policy::{Change, Edition};
 use crate::slot::{SlotGuard, put_raw};
 use crate::store::{Batch, DATABASES, Session, Store};
-use crate::table::Mark;
-use crate::weight::Weight;
+use crate::types::Type;
+use crate::types::forms::{Met, Wish};
 use snug_codec::policy::Policy;
 use std::sync::Arc;
-
-/// The least bytes in the tail of a cold stream that make a block of their own:
-/// less would hardly pack, and each block costs its place in the index.
-pub(crate) const TAIL_MIN: usize = 4096;
 
 /// Of the passes that meet a value which was read, one in so many makes it colder.
 const READ_AGES_ONE_IN: u64 = 8;
@@ -230,22 +229,41 @@ impl SlotGuard<'_> {
         let (session, db) = (self.session(), self.db());
         let (mut copied, mut unpacked, mut work) = (0, 0, false);
         let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
-            let (access, store) = (cell.access(), session.store());
+            let (access, bits, store) = (cell.access(), cell.bits(), session.store());
             if rules.meets(cell) {
                 store.families().meet(cell.key());
             }
-            let reason = match cell.kind() {
-                Kind::Packed | Kind::PackedChanged
-                    if access == ACCESS_MAX && !rules.keep_packed =>
-                {
+            if bits.is_boxed() {
+                match rules.wish(store, cell) {
+                    Wish::Nothing => {}
+                    Wish::Pieces => work = true,
+                    Wish::Pack => {
+                        // Where there is no room for its name, the next pass finds it cold.
+                        let named = large.push(db, cell.key(), LargeWork::Pack);
+                        cell.set_access(if named { 0 } else { access.max(1) });
+                        rules.left.update(|left| left + u64::from(!named));
+                        return true;
+                    }
+                    Wish::Unpack => {
+                        // Where there is no room for its name, the next pass finds it hot.
+                        if !large.push(db, cell.key(), LargeWork::Unpack) {
+                            cell.set_access(ACCESS_MAX);
+                        }
+                        return true;
+                    }
+                }
+            }
+            let reason = if bits.is_packed_inline() {
+                if access == ACCESS_MAX && !rules.keep_packed {
                     if unpacked >= UNPACK_AT_ONCE {
                         return false;
                     }
                     unpacked += unpack_hot(session, cell);
                     return true;
                 }
-                Kind::Packed | Kind::PackedChanged => rules.reason(store, cell, true),
-                Kind::Str | Kind::StrChanged => match access {
+                rules.reason(store, cell, true)
+            } else if bits.is_raw_inline() {
+                match access {
                     0 => rules.reason(store, cell, false),
                     1 if rules.leaves(store, cell) => {
                         rules.left.update(|left| left + 1);
@@ -254,31 +272,9 @@ impl SlotGuard<'_> {
                     1 => rules.newly_cold(store, cell),
                     _ if rules.at_once => rules.newly_cold(store, cell),
                     _ => None,
-                },
-                Kind::Stream => {
-                    work |= access == 1 && seal_cold(session, cell);
-                    work |= rules.reconsider(store, cell);
-                    None
                 }
-                Kind::Large if rules.is_cold_large(cell) => {
-                    // Where there is no room for its name, the next pass finds it cold.
-                    let named = large.push(db, cell.key(), LargeWork::Pack);
-                    cell.set_access(if named { 0 } else { access.max(1) });
-                    rules.left.update(|left| left + u64::from(!named));
-                    return true;
-                }
-                // Under another policy it is packed anew, once it has cooled again.
-                Kind::PackedLarge
-                    if (access == ACCESS_MAX && !rules.keep_packed)
-                        || rules.concerns("string", cell.key(), cell.packed_large().len()) =>
-                {
-                    // Where there is no room for its name, the next pass finds it hot.
-                    if !large.push(db, cell.key(), LargeWork::Unpack) {
-                        cell.set_access(ACCESS_MAX);
-                    }
-                    return true;
-                }
-                Kind::Int | Kind::Large | Kind::PackedLarge => None,
+            } else {
+                None
             };
             let Some(reason) = reason else {
                 cell.set_access(rules.aged(session, cell));
@@ -288,7 +284,7 @@ impl SlotGuard<'_> {
                 return false;
             }
             // What is packed anew is as warm as it was.
-            let settled = if cell.kind().is_packed_bytes() { access.saturating_sub(1) } else { 0 };
+            let settled = if bits.is_packed_inline() { access.saturating_sub(1) } else { 0 };
             cell.set_access(settled);
             copied += cell.bytes().len();
             let mut candidate = Candidate::of(store, db, cell, false);
@@ -312,15 +308,6 @@ fn unpack_hot(session: &Session, cell: &mut Cell) -> usize {
     }
     Weight::recounted(session.store(), cell, |cell| put_raw(cell, &raw));
     raw.len()
-}
-
-/// Seals the tail of a stream that has cooled, so that it is packed as the other
-/// blocks are; whether it was worth it. A copy of at most one block.
-fn seal_cold(session: &Session, cell: &mut Cell) -> bool {
-    if cell.stream().tail_bytes() < TAIL_MIN {
-        return false;
-    }
-    Weight::recounted(session.store(), cell, |cell| cell.stream_mut().seal_tail())
 }
 
 /// What one look at a slot goes by.
@@ -354,7 +341,7 @@ impl Rules<'_> {
     fn aged(&self, session: &Session, cell: &Cell) -> u8 {
         let access = cell.access();
         let was_read = access == ACCESS_MAX
-            && !cell.kind().is_packed()
+            && !cell.bits().is_packed()
             && session.store().log_factor().is_none();
         let is_hot = was_read && !self.keep_packed && session.below(READ_AGES_ONE_IN) > 0;
         access.saturating_sub(u8::from(!is_hot))
@@ -363,8 +350,8 @@ impl Rules<'_> {
     /// Whether a string's family is to be told of it by this pass. A key's tag stays
     /// the same, so that each has its turn.
     fn meets(&self, cell: &Cell) -> bool {
-        let is_string = cell.kind().is_raw_bytes() || cell.kind().is_packed_bytes();
-        is_string && cell.tag() % MEET_ONE_IN as u16 == self.meets
+        let packs = cell.bits().is_raw_inline() || cell.bits().is_packed_inline();
+        packs && cell.tag() % MEET_ONE_IN as u16 == self.meets
     }
 
     /// Whether a raw string is long enough.
@@ -396,17 +383,27 @@ impl Rules<'_> {
         self.leave_mixed && self.is_long(cell) && store.families().of(cell.key()).is_mixed()
     }
 
-    /// Whether a large string that is raw has cooled, or is to be looked at again.
-    fn is_cold_large(&self, cell: &Cell) -> bool {
-        let is_old = match cell.access() {
-            0 => {
-                matches!(self.recheck, Recheck::AllRaw(_))
-                    || self.concerns("string", cell.key(), cell.large().len())
-            }
-            1 => true,
-            _ => self.at_once,
+    /// What a boxed value wants, now that it was met. One that is neither just cold nor
+    /// hot has nothing new to decide by most of the time, and is not touched then.
+    fn wish(&self, store: &Store, cell: &mut Cell) -> Wish {
+        let access = cell.access();
+        let is_hot = access == ACCESS_MAX && cell.bits().is_packed() && !self.keep_packed;
+        let recheck_raw = matches!(self.recheck, Recheck::AllRaw(_));
+        if access != 1 && !is_hot && !self.at_once && !recheck_raw && self.change.is_none() {
+            return Wish::Nothing;
+        }
+        let (kind, key) = (cell.type_of(), self.change.map(|_| cell.key().to_vec()));
+        let key = key.unwrap_or_default();
+        let met = Met {
+            access,
+            at_once: self.at_once,
+            keep_packed: self.keep_packed,
+            recheck_raw,
+            expires_soon: self.expires_soon(cell),
+            min_size: self.params.min_size,
+            concerns: &|len| self.concerns(kind, &key, len),
         };
-        is_old && cell.large().len() >= self.params.min_size && !self.expires_soon(cell)
+        Weight::recounted(store, cell, |cell| cell.cool(&met))
     }
 
     /// Whether a settled string is to be looked at again, and why. Most passes have
@@ -420,12 +417,13 @@ impl Rules<'_> {
             return Some(Reason::Recheck);
         }
         let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
-        let concerned = (is_packed || self.fits(cell)) && self.concerns("string", cell.key(), len);
+        let concerned =
+            (is_packed || self.fits(cell)) && self.concerns(cell.type_of(), cell.key(), len);
         concerned.then_some(Reason::Policy)
     }
 
     /// Whether another policy may decide differently on a settled value.
-    fn concerns(&self, kind: &str, key: &[u8], len: usize) -> bool {
+    fn concerns(&self, kind: Type, key: &[u8], len: usize) -> bool {
         self.change.is_some_and(|change| change.concerns(kind, key, len, self.params.level))
     }
 
@@ -447,15 +445,5 @@ impl Rules<'_> {
         let family = store.families().of(cell.key());
         family.changed_since(since)
             && (!is_packed || dictionary_id(cell.bytes()) != family.dictionary_id())
-    }
-
-    /// Has the blocks of a stream tried again if another policy may decide
-    /// differently on them; whether there is such work now. O(1).
-    fn reconsider(&self, store: &Store, cell: &mut Cell) -> bool {
-        if !self.concerns("stream", cell.key(), cell.stream().memory().raw) {
-            return false;
-        }
-        Weight::recounted(store, cell, |cell| cell.stream_mut().reconsider());
-        cell.stream().pending_work() > 0
     }
 }

@@ -34,8 +34,8 @@
 //! with hardly any key in its slots it falls back to counting them, which is one
 //! pass over the slots.
 
+use crate::cell::entry::Cell;
 use crate::effect::Event;
-use crate::entry::Cell;
 use crate::keyspace::share_of;
 use crate::slot::{Detached, Slot};
 use crate::store::{Batch, DATABASES, Session};
@@ -99,7 +99,7 @@ impl Eviction {
             Order::Frequency => session.below(AGES_ONE_IN) == 0,
             Order::Expiry | Order::Random => false,
         };
-        let least = u8::from(!cell.kind().is_packed());
+        let least = u8::from(!cell.bits().is_packed());
         if ages && cell.access() > least {
             cell.set_access(cell.access() - 1);
         }
@@ -116,7 +116,7 @@ impl Eviction {
 #[inline]
 fn recency(cell: &Cell) -> u64 {
     let access = cell.access();
-    u64::from(if cell.kind().is_packed() && access > 0 { access.max(2) } else { access })
+    u64::from(if cell.bits().is_packed() && access > 0 { access.max(2) } else { access })
 }
 
 /// The least wanted of the keys looked at in one slot.
@@ -184,17 +184,21 @@ impl Batch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Payload;
+    use crate::cell::entry::Payload;
     use crate::large::PackedChain;
+    use crate::types::string::{SET, SET_PACKED};
     use crate::{Store, StoreConfig, Unobserved};
 
     #[test]
     fn one_read_tells_as_much_of_every_packed_value_and_only_those_age_to_0() {
         let session = Store::new(StoreConfig::default(), Box::new(Unobserved)).session();
         let how = Eviction { order: Order::Recency, volatile: false, samples: 5 };
-        let chain = Box::new(PackedChain::raw(&[7; 300]));
-        let payloads =
-            [Payload::Packed(b"form"), Payload::PackedLarge(chain), Payload::Str(b"raw")];
+        let chain = PackedChain::raw(&[7; 300]);
+        let payloads = [
+            Payload::Inline(SET_PACKED, b"form"),
+            Payload::boxed(chain),
+            Payload::Inline(SET, b"raw"),
+        ];
         let worths = payloads.map(|payload| {
             let mut cell = Cell::new(1, b"key", None, payload);
             cell.set_access(1);

@@ -19,15 +19,17 @@
 //! ```
 //!
 //! The way down: [`store`] (databases, sessions, locks) to [`slot`] (one
-//! partition and its guard) to `table` (its sorted cells) to `entry` (a key
-//! and its value in one allocation). [`memory`] is the allocator beneath.
+//! partition and its guard) to `cell/table` (its sorted cells) to `cell/entry` (a key
+//! and its value in one allocation). [`types`] is the table of data types, and of the
+//! forms in which values lie in memory. [`books`] counts. [`memory`] is the allocator
+//! beneath.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
-pub mod anatomy;
+pub mod books;
+mod cell;
 pub mod cooling;
 mod crc16;
 pub mod effect;
-mod entry;
 pub mod eviction;
 pub mod families;
 mod hash;
@@ -37,18 +39,17 @@ pub mod memory;
 mod pack;
 pub mod packing;
 pub mod policy;
+mod reading;
 pub mod sharded;
 pub mod slot;
 pub mod store;
-mod table;
 mod timing;
 pub mod types;
-mod weight;
 
-pub use anatomy::{Anatomy, Packed};
+pub use books::anatomy::{Anatomy, Packed};
+pub use cell::entry::ACCESS_MAX;
 pub use cooling::{Cooling, MEET_ONE_IN};
 pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
-pub use entry::ACCESS_MAX;
 pub use eviction::{Eviction, Order};
 pub use families::{Families, StringFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
@@ -56,8 +57,9 @@ pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
 pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
-pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, Type, WRITTEN};
+pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};
+pub use types::{Sink, Type, Unreadable};

@@ -15,12 +15,13 @@
 //! header, its bytes are unpacked straight to where they are wanted, with a
 //! workspace that each session makes when it first needs one (157 KiB).
 
-use crate::entry::{Cell, Kind, Payload};
+use crate::cell::entry::{Cell, Payload};
 use crate::families::{Dictionaries, Pin, StringFamily};
 use crate::policy;
 use crate::slot::{Found, SlotGuard};
 use crate::store::{Session, Store};
 use crate::timing;
+use crate::types::Type;
 use foldhash::HashMap;
 use snug_codec::packed::{self, Header};
 use snug_codec::policy::{Choice, Policy};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The longest string that is packed inside its entry.
-pub(crate) const PACK_MAX: usize = crate::entry::INLINE_MAX;
+pub(crate) const PACK_MAX: usize = crate::types::string::INLINE_MAX;
 
 /// A packed value that does not unpack: its bytes are not what was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,10 +161,11 @@ impl StringParams {
     }
 }
 
-/// A string that has cooled, copied out of its slot.
+/// A value that has cooled, copied out of its entry.
 #[derive(Debug)]
 pub struct Candidate {
     pub(crate) db: usize,
+    kind: Type,
     pub(crate) key: Vec<u8>,
     pub(crate) bytes: Vec<u8>,
     /// `bytes` are a packed form, to be packed anew.
@@ -180,10 +182,11 @@ pub struct Candidate {
 impl Candidate {
     /// A copy of a cell's key and bytes, with a hold on the dictionary they need.
     pub(crate) fn of(store: &Store, db: usize, cell: &Cell, forced: bool) -> Self {
-        let is_packed = cell.kind().is_packed_bytes();
+        let is_packed = cell.bits().is_packed_inline();
         let id = if is_packed { dictionary_id(cell.bytes()) } else { 0 };
         Self {
             db,
+            kind: cell.type_of(),
             key: cell.key().to_vec(),
             bytes: cell.bytes().to_vec(),
             is_packed,
@@ -196,6 +199,11 @@ impl Candidate {
     /// The key.
     pub fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// The type of its value.
+    pub fn kind(&self) -> Type {
+        self.kind
     }
 
     /// Whether it is packed already, and is to be packed anew.
@@ -329,11 +337,13 @@ impl Packer {
             &candidate.bytes
         };
         let edition = families.policy();
-        let choice = edition.of_string(&candidate.key, raw, params.level);
+        let choose = |policy: &Policy| {
+            let Candidate { kind, key, .. } = candidate;
+            policy::choose(policy, *kind, key, (raw, raw), raw.len(), params.level)
+        };
+        let choice = choose(&edition.policy);
         let settled_by = candidate.settled_by.as_deref();
-        if settled_by
-            .is_some_and(|was| policy::of_string(was, &candidate.key, raw, params.level) == choice)
-        {
+        if settled_by.is_some_and(|was| choose(was) == choice) {
             return None;
         }
         let family = self.family.insert(families.of(&candidate.key));
@@ -402,28 +412,22 @@ impl SlotGuard<'_> {
     pub fn candidate(&self, found: Found) -> Option<Candidate> {
         let cell = self.cell(found);
         let store = self.session().store();
-        cell.kind().is_raw_bytes().then(|| Candidate::of(store, self.db(), cell, true))
+        cell.bits().is_raw_inline().then(|| Candidate::of(store, self.db(), cell, true))
     }
 
     /// Puts a packed form in the place of the value it was made of, if that is
     /// still there and, unless it was forced, still cold; whether it was.
     pub(crate) fn install(&mut self, found: Found, candidate: &Candidate, ready: &Ready) -> bool {
         let cell = self.cell(found);
-        let kind = cell.kind();
-        let same = if candidate.is_packed { kind.is_packed_bytes() } else { kind.is_raw_bytes() }
+        let (bits, form) = (cell.bits(), cell.form());
+        let lies = if candidate.is_packed { bits.is_packed_inline() } else { bits.is_raw_inline() };
+        let same = lies
             && cell.bytes() == candidate.bytes
             && (candidate.forced || candidate.is_packed || cell.access() == 0);
         if same {
-            let changed = matches!(kind, Kind::StrChanged | Kind::PackedChanged);
+            let becomes = if ready.is_raw { Some(form.unpacked()) } else { form.packed() };
             self.change(found, |cell| {
-                let (expiry, form) = (cell.expiry(), &ready.form);
-                let payload = match (ready.is_raw, changed) {
-                    (false, false) => Payload::Packed,
-                    (false, true) => Payload::PackedChanged,
-                    (true, false) => Payload::Str,
-                    (true, true) => Payload::StrChanged,
-                };
-                cell.replace(expiry, payload(form));
+                cell.replace(cell.expiry(), Payload::Inline(becomes.unwrap_or(form), &ready.form));
                 if !candidate.is_packed || ready.is_raw {
                     cell.set_access(0);
                 }
@@ -443,7 +447,7 @@ mod tests {
     use super::*;
     use crate::Observer;
     use crate::StoreConfig;
-    use crate::entry::Cell;
+    use crate::types::string::SET_PACKED;
     use std::fmt::Display;
     use std::sync::Mutex;
 
@@ -473,8 +477,10 @@ mod tests {
             .pack(Codec::Zstd, 1, None, &raw, &mut form)
             .unwrap();
         form.truncate(form.len() - 4);
-        let found =
-            slot.insert(&key, Cell::new(key.tag(), key.bytes, None, Payload::Packed(&form)));
+        let found = slot.insert(
+            &key,
+            Cell::new(key.tag(), key.bytes, None, Payload::Inline(SET_PACKED, &form)),
+        );
         let met = || std::mem::take(&mut *told.0.lock().unwrap());
         let read = slot.string(found).unwrap().to_bytes().map(|_| ());
         assert_eq!((met(), read.is_err()), (vec![read.unwrap_err().to_string()], true));

@@ -7,6 +7,7 @@
 //! that the two decide differently. Where a policy asks for MIME types that
 //! cannot be told without unpacking: those are decided by the packer.
 
+use crate::types::Type;
 use parking_lot::RwLock;
 use snug_codec::mime;
 use snug_codec::policy::{Choice, Policy, Subject};
@@ -22,34 +23,33 @@ pub struct Edition {
 }
 
 impl Edition {
-    /// What to pack a string with, at `level` where the policy names none. The
-    /// bytes are looked at only if the policy asks for MIME types.
-    pub fn of_string(&self, key: &[u8], raw: &[u8], level: i32) -> Choice {
-        of_string(&self.policy, key, raw, level)
-    }
-
-    /// What to pack a large string with that begins and ends with these bytes and
-    /// has `len` in all.
-    pub(crate) fn of_large(
+    /// What to pack a value with that begins and ends with these bytes and has `len` in
+    /// all, at `level` where the policy names none. The bytes are looked at only if
+    /// the type has MIME types and the policy asks for them.
+    pub fn choose(
         &self,
+        kind: Type,
         key: &[u8],
-        (front, back): (&[u8], &[u8]),
+        ends: (&[u8], &[u8]),
         len: usize,
         level: i32,
     ) -> Choice {
-        let mime = if self.policy.asks_mime() { mime::sniff_ends(front, back) } else { None };
-        self.policy.resolve(&Subject { kind: "string", key, mime, len }, level)
-    }
-
-    /// What to pack the blocks of a stream with that has `len` bytes in all.
-    pub fn of_stream(&self, key: &[u8], len: usize, level: i32) -> Choice {
-        self.policy.resolve(&Subject { kind: "stream", key, mime: None, len }, level)
+        choose(&self.policy, kind, key, ends, len, level)
     }
 }
 
-pub(crate) fn of_string(policy: &Policy, key: &[u8], raw: &[u8], level: i32) -> Choice {
-    let mime = if policy.asks_mime() { mime::sniff(raw) } else { None };
-    policy.resolve(&Subject { kind: "string", key, mime, len: raw.len() }, level)
+pub(crate) fn choose(
+    policy: &Policy,
+    kind: Type,
+    key: &[u8],
+    (front, back): (&[u8], &[u8]),
+    len: usize,
+    level: i32,
+) -> Choice {
+    let row = kind.row();
+    let asks = row.has_mime && policy.asks_mime();
+    let mime = if asks { mime::sniff_ends(front, back) } else { None };
+    policy.resolve(&Subject { kind: row.name, key, mime, len }, level)
 }
 
 /// The edition in force. Read once for each value that is packed.
@@ -87,12 +87,13 @@ impl Change {
     }
 
     /// Whether a settled value may be decided differently now.
-    pub(crate) fn concerns(&self, kind: &str, key: &[u8], len: usize, level: i32) -> bool {
+    pub(crate) fn concerns(&self, kind: Type, key: &[u8], len: usize, level: i32) -> bool {
         let Some(from) = &self.from else { return true };
-        if kind == "string" && (from.asks_mime() || self.to.asks_mime()) {
+        let row = kind.row();
+        if row.has_mime && (from.asks_mime() || self.to.asks_mime()) {
             return true;
         }
-        let subject = Subject { kind, key, mime: None, len };
+        let subject = Subject { kind: row.name, key, mime: None, len };
         from.resolve(&subject, level) != self.to.resolve(&subject, level)
     }
 }
@@ -100,6 +101,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snug_codec::Codec;
 
     fn policy(json: &str) -> Policy {
         serde_json::from_str(json).unwrap()
@@ -116,23 +118,29 @@ mod tests {
         let keys = in_force.edition();
         let change = Change::between(&before, &keys).unwrap();
         assert!(
-            change.concerns("string", b"a:1", 10, 3) && change.concerns("stream", b"a:1", 10, 3)
+            change.concerns(Type::String, b"a:1", 10, 3)
+                && change.concerns(Type::Stream, b"a:1", 10, 3)
         );
         assert!(
-            !change.concerns("string", b"a:1", 9, 3) && !change.concerns("string", b"b:1", 10, 3)
+            !change.concerns(Type::String, b"a:1", 9, 3)
+                && !change.concerns(Type::String, b"b:1", 10, 3)
         );
 
         in_force.replace(policy(r#"{"skip": ["image/"]}"#));
         let mimes = in_force.edition();
         let change = Change::between(&keys, &mimes).unwrap();
-        assert!(change.concerns("string", b"b:1", 10, 3), "its bytes must be seen");
-        assert!(!change.concerns("stream", b"b:1", 10, 3));
+        assert!(change.concerns(Type::String, b"b:1", 10, 3), "its bytes must be seen");
+        assert!(!change.concerns(Type::Stream, b"b:1", 10, 3));
         let change = Change::between(&before, &mimes).unwrap();
-        assert!(change.concerns("stream", b"b:1", 10, 3), "nobody knows what was in between");
+        assert!(change.concerns(Type::Stream, b"b:1", 10, 3), "nobody knows what was in between");
 
         let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
-        assert_eq!(mimes.of_string(b"k", png, 3).codec, snug_codec::Codec::None);
-        assert_eq!(keys.of_string(b"a:k", png, 3).level, 9);
-        assert_eq!(keys.of_stream(b"a:k", 5, 3).level, 3);
+        let of = |edition: &Edition, kind, key: &[u8], bytes: &[u8]| {
+            edition.choose(kind, key, (bytes, bytes), bytes.len(), 3)
+        };
+        assert_eq!(of(&mimes, Type::String, b"k", png).codec, Codec::None);
+        assert_ne!(of(&mimes, Type::Stream, b"k", png).codec, Codec::None);
+        assert_eq!(of(&keys, Type::String, b"a:k", png).level, 9);
+        assert_eq!(of(&keys, Type::Stream, b"a:k", b"short").level, 3);
     }
 }

@@ -13,26 +13,27 @@
 //! for those who only count.
 //!
 //! [`SlotGuard`] keeps the books: each change is counted (keys, keys that
-//! expire, bytes by type) in the store's counters as it is made (`weight.rs`).
+//! expire, bytes by type) in the store's counters as it is made (`books/weight.rs`).
 #![allow(unsafe_code)]
 
+use crate::books::weight::Weight;
+use crate::cell::entry::{ACCESS_MAX, Cell, Payload};
+use crate::cell::table::{Cells, Mark, Place};
 use crate::effect::Event;
-use crate::entry::{ACCESS_MAX, Cell, INLINE_MAX, Kind, Payload};
 use crate::eviction::{self, Eviction, Sampled};
 use crate::families::Pin;
 use crate::hash::Key;
 use crate::keyspace::CROWDED;
-use crate::large::{PackedChain, PackedLarge};
+use crate::large::PackedChain;
 use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
 use crate::store::{Counter, Expired, Session};
-use crate::table::{Cells, Mark, Place};
 use crate::timing::UnpackTimes;
+use crate::types::Type;
 use crate::types::stream::{
     DictionarySamples, PackJob, PackOutcome, Shape, Stream, StreamError, StreamId,
 };
-use crate::types::string::{NewStr, Str, canonical_int};
-use crate::weight::Weight;
+use crate::types::string::{CHANGED, INLINE_MAX, INT, Int, NewStr, SET, Str, canonical_int};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::{Dictionary, Segments};
@@ -40,43 +41,6 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
-
-/// What kind of value a key holds, as `TYPE` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Type {
-    /// A byte string, also read as integer, float or bits.
-    String,
-    /// An append-only log of entries.
-    Stream,
-}
-
-impl Type {
-    /// Every type that there is.
-    pub const ALL: [Type; 2] = [Type::String, Type::Stream];
-
-    /// Redis's word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Type::String => "string",
-            Type::Stream => "stream",
-        }
-    }
-}
-
-impl From<Kind> for Type {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Int
-            | Kind::Str
-            | Kind::StrChanged
-            | Kind::Large
-            | Kind::Packed
-            | Kind::PackedChanged
-            | Kind::PackedLarge => Type::String,
-            Kind::Stream => Type::Stream,
-        }
-    }
-}
 
 /// What becomes of a key's expiry when its value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,14 +77,14 @@ impl Detached {
         self.cell.expiry()
     }
 
-    /// The stream, if it is one.
-    pub fn stream(&self) -> Option<&Stream> {
-        (self.cell.kind() == Kind::Stream).then(|| self.cell.stream())
-    }
-
     /// Bytes allocated for it, to decide where it is freed.
     pub fn allocated(&self) -> usize {
         self.cell.allocated()
+    }
+
+    /// What freeing it takes, as Redis reckons it, for the same.
+    pub fn effort(&self) -> usize {
+        self.cell.value().effort()
     }
 }
 
@@ -445,7 +409,7 @@ impl<'a> SlotGuard<'a> {
     /// The type of the key's value.
     #[inline]
     pub fn type_of(&self, found: Found) -> Type {
-        self.cell(found).kind().into()
+        self.cell(found).type_of()
     }
 
     /// The key's expiry, in Unix milliseconds.
@@ -457,19 +421,7 @@ impl<'a> SlotGuard<'a> {
     /// The string, or `None` if the value is of another type.
     #[inline]
     pub fn string(&self, found: Found) -> Option<Str<'_>> {
-        let cell = self.cell(found);
-        match cell.kind() {
-            Kind::Int => Some(Str::Int(cell.int())),
-            Kind::Str | Kind::StrChanged => Some(Str::Bytes(cell.bytes())),
-            Kind::Large => Some(Str::Chain(cell.large())),
-            Kind::Packed | Kind::PackedChanged => Some(Str::Packed(self.packed(cell))),
-            Kind::PackedLarge => Some(Str::PackedLarge(self.large_packed(cell))),
-            Kind::Stream => None,
-        }
-    }
-
-    fn large_packed<'c>(&'c self, cell: &'c Cell) -> PackedLarge<'c> {
-        PackedLarge { chain: cell.packed_large(), session: self.session }
+        Str::of(self.cell(found).value(), self.session)
     }
 
     /// The policy in force.
@@ -482,30 +434,24 @@ impl<'a> SlotGuard<'a> {
         Arc::clone(&self.session.store().families().segment_times)
     }
 
-    pub(crate) fn kind(&self, found: Found) -> Kind {
-        self.cell(found).kind()
-    }
-
     pub(crate) fn access(&self, found: Found) -> u8 {
         self.cell(found).access()
     }
 
     /// The chain of a large string, if it is one and not packed.
     pub(crate) fn large(&self, found: Found) -> Option<&Segments> {
-        let cell = self.cell(found);
-        (cell.kind() == Kind::Large).then(|| cell.large())
+        self.cell(found).get()
     }
 
     /// The packed chain of a large string, if it is one and packed.
     pub(crate) fn packed_large(&self, found: Found) -> Option<&PackedChain> {
-        let cell = self.cell(found);
-        (cell.kind() == Kind::PackedLarge).then(|| cell.packed_large())
+        self.cell(found).get()
     }
 
     /// Puts the packed form of a large string in its place, cold.
     pub(crate) fn put_packed_large(&mut self, found: Found, packed: PackedChain) {
         self.change(found, |cell| {
-            cell.replace(cell.expiry(), Payload::PackedLarge(Box::new(packed)));
+            cell.replace(cell.expiry(), Payload::boxed(packed));
             cell.set_access(0);
         });
     }
@@ -513,7 +459,7 @@ impl<'a> SlotGuard<'a> {
     /// Puts a large string's bytes in the place of their packed form.
     pub(crate) fn put_large(&mut self, found: Found, raw: Segments) {
         self.change(found, |cell| {
-            cell.replace(cell.expiry(), Payload::Large(Box::new(raw)));
+            cell.replace(cell.expiry(), Payload::boxed(raw));
             cell.set_access(cell.access().max(WRITTEN));
         });
     }
@@ -526,12 +472,12 @@ impl<'a> SlotGuard<'a> {
     /// packed. O(value).
     pub fn unpack(&mut self, found: Found) -> Result<bool, Damaged> {
         let cell = self.cell(found);
-        if cell.kind() == Kind::PackedLarge {
-            let raw = self.large_packed(cell).unpack()?;
+        if let Some(chain) = cell.get::<PackedChain>() {
+            let raw = self.session.unpack_large(chain)?;
             self.put_large(found, raw);
             return Ok(true);
         }
-        if !cell.kind().is_packed_bytes() {
+        if !cell.bits().is_packed_inline() {
             return Ok(false);
         }
         let mut raw = Vec::new();
@@ -545,7 +491,7 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub fn unpack_hot(&mut self, found: Found) {
         let cell = self.cell(found);
-        let is_hot = cell.kind().is_packed_bytes() && cell.access() == ACCESS_MAX;
+        let is_hot = cell.bits().is_packed_inline() && cell.access() == ACCESS_MAX;
         if is_hot && !self.session.store().keeps_packed() {
             // If it is damaged, who reads it is told.
             let _ = self.unpack(found);
@@ -562,11 +508,13 @@ impl<'a> SlotGuard<'a> {
         value: &NewStr<'_>,
         expiry: SetExpiry,
     ) -> Found {
+        let int;
         let payload = match *value {
-            NewStr::Int(value) => Payload::Int(value),
-            NewStr::Chain(ref chain) if chain.len() > INLINE_MAX => {
-                Payload::Large(Box::new(chain.clone()))
+            NewStr::Int(value) => {
+                int = Int::new(value);
+                Payload::Inline(INT, int.bytes())
             }
+            NewStr::Chain(ref chain) if chain.len() > INLINE_MAX => Payload::boxed(chain.clone()),
             NewStr::Chain(ref chain) => {
                 let bytes = chain.to_vec();
                 return self.set_string(key, found, &NewStr::Bytes(&bytes), expiry);
@@ -574,13 +522,16 @@ impl<'a> SlotGuard<'a> {
             NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes)
                 if bytes.len() > INLINE_MAX =>
             {
-                Payload::Large(Box::new(Segments::from(bytes)))
+                Payload::boxed(Segments::from(bytes))
             }
-            NewStr::Text(bytes) => Payload::Str(bytes),
-            NewStr::Changed(bytes) => Payload::StrChanged(bytes),
+            NewStr::Text(bytes) => Payload::Inline(SET, bytes),
+            NewStr::Changed(bytes) => Payload::Inline(CHANGED, bytes),
             NewStr::Bytes(bytes) => match canonical_int(bytes) {
-                Some(value) => Payload::Int(value),
-                None => Payload::Str(bytes),
+                Some(value) => {
+                    int = Int::new(value);
+                    Payload::Inline(INT, int.bytes())
+                }
+                None => Payload::Inline(SET, bytes),
             },
         };
         let Some(found) = found else {
@@ -648,22 +599,21 @@ impl<'a> SlotGuard<'a> {
         total: usize,
         pieces: impl Iterator<Item = &'p [u8]>,
     ) -> usize {
-        debug_assert!(!self.kind(found).is_packed(), "unpacked by whoever is to change it");
+        debug_assert!(!self.cell(found).bits().is_packed(), "unpacked by whoever is to change it");
         let len = self.string_len(found).max(offset + total);
         let session = self.session;
         self.change(found, |cell| {
             cell.set_access(after_write(session, cell.access()));
-            if cell.kind() == Kind::Int {
-                let (expiry, digits) = (cell.expiry(), cell.int().to_string());
-                cell.replace(expiry, Payload::StrChanged(digits.as_bytes()));
+            if cell.bits() == INT.bits() {
+                let (expiry, digits) = (cell.expiry(), Int::read(cell.bytes()).to_string());
+                cell.replace(expiry, Payload::Inline(CHANGED, digits.as_bytes()));
             }
-            if len > INLINE_MAX && cell.kind() != Kind::Large {
+            if len > INLINE_MAX && !cell.bits().is_boxed() {
                 let (expiry, chain) = (cell.expiry(), Segments::from(cell.bytes()));
-                cell.replace(expiry, Payload::Large(Box::new(chain)));
+                cell.replace(expiry, Payload::boxed(chain));
             }
             let mut at = offset;
-            if cell.kind() == Kind::Large {
-                let chain = cell.large_mut();
+            if let Some(chain) = cell.get_mut::<Segments>() {
                 for piece in pieces {
                     chain.write_at(at, piece);
                     at += piece.len();
@@ -677,7 +627,7 @@ impl<'a> SlotGuard<'a> {
                 cell.bytes_mut()[at..at + piece.len()].copy_from_slice(piece);
                 at += piece.len();
             }
-            cell.mark_changed();
+            cell.set_form(CHANGED);
         });
         len
     }
@@ -702,7 +652,7 @@ impl<'a> SlotGuard<'a> {
 
     /// Keeps the dictionary of a packed value that is about to leave its slot.
     fn pin(&self, cell: &Cell) -> Option<Pin> {
-        if !cell.kind().is_packed_bytes() {
+        if !cell.bits().is_packed_inline() {
             return None;
         }
         self.session.store().families().dictionaries.pin(packing::dictionary_id(cell.bytes()))
@@ -712,16 +662,7 @@ impl<'a> SlotGuard<'a> {
     /// O(value), large values share their segments.
     pub(crate) fn duplicate(&self, found: Found) -> Detached {
         let cell = self.cell(found);
-        let payload = match cell.kind() {
-            Kind::Int => Payload::Int(cell.int()),
-            Kind::Str => Payload::Str(cell.bytes()),
-            Kind::StrChanged => Payload::StrChanged(cell.bytes()),
-            Kind::Large => Payload::Large(Box::new(cell.large().clone())),
-            Kind::Stream => Payload::Stream(Box::new(cell.stream().duplicate())),
-            Kind::Packed => Payload::Packed(cell.bytes()),
-            Kind::PackedChanged => Payload::PackedChanged(cell.bytes()),
-            Kind::PackedLarge => Payload::PackedLarge(Box::new(cell.packed_large().clone())),
-        };
+        let payload = Payload::of(cell.value());
         let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), payload);
         copy.set_access(cell.access());
         Detached { cell: copy, _pin: self.pin(cell) }
@@ -736,14 +677,12 @@ impl<'a> SlotGuard<'a> {
 
     /// The stream, or `None` if the value is of another type.
     pub fn stream(&self, found: Found) -> Option<&Stream> {
-        let cell = self.cell(found);
-        (cell.kind() == Kind::Stream).then(|| cell.stream())
+        self.cell(found).get()
     }
 
     /// The stream, to note something in it that is no effect and takes no memory.
     pub(crate) fn stream_to_note(&mut self, found: Found) -> Option<&mut Stream> {
-        let cell = self.cell_mut(found);
-        (cell.kind() == Kind::Stream).then(|| cell.stream_mut())
+        self.cell_mut(found).get_mut()
     }
 
     /// Changes a stream, and counts what it takes afterwards. `None` if the
@@ -753,10 +692,8 @@ impl<'a> SlotGuard<'a> {
         found: Found,
         change: impl FnOnce(&mut Stream) -> R,
     ) -> Option<R> {
-        if self.cell(found).kind() != Kind::Stream {
-            return None;
-        }
-        Some(self.change(found, |cell| change(cell.stream_mut())))
+        self.stream(found)?;
+        self.change(found, |cell| cell.get_mut().map(change))
     }
 
     /// The next block of a stream to pack: [`Stream::pack_job`].
@@ -790,7 +727,8 @@ impl<'a> SlotGuard<'a> {
         fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
         shape: &Shape,
     ) -> Result<(), StreamError> {
-        let growth = self.cell_mut(found).stream_mut().append(id, fields, shape)?;
+        let stream = self.cell_mut(found).get_mut::<Stream>().expect("a stream is appended to");
+        let growth = stream.append(id, fields, shape)?;
         Weight::grow_stream(growth, self.session.store());
         if growth.pending > 0 {
             self.note_unpacked();
@@ -800,8 +738,7 @@ impl<'a> SlotGuard<'a> {
 
     /// Creates an empty stream under a key that does not exist.
     pub(crate) fn insert_stream(&mut self, key: &Key<'_>) -> Found {
-        let payload = Payload::Stream(Box::new(Stream::new()));
-        let mut cell = Cell::new(key.tag(), key.bytes, None, payload);
+        let mut cell = Cell::new(key.tag(), key.bytes, None, Payload::boxed(Stream::new()));
         cell.set_access(after_write(self.session, 0));
         self.insert(key, cell)
     }
@@ -817,7 +754,7 @@ impl<'a> SlotGuard<'a> {
         let now = self.session.now();
         self.cells().walk(mark, count, &mut |cell| {
             let live = cell.expiry().is_none_or(|expiry| expiry > now);
-            visit(cell.key(), cell.kind().into(), live);
+            visit(cell.key(), cell.type_of(), live);
         })
     }
 
@@ -902,14 +839,14 @@ impl<'a> SlotGuard<'a> {
         removed
     }
 
-    /// The first stream that has sealed blocks to pack, if there is one.
-    pub(crate) fn unpacked_stream(&mut self) -> Option<Found> {
+    /// The first value that has pieces to pack, if there is one.
+    pub(crate) fn unpacked(&mut self) -> Option<Found> {
         let cells = &self.cells();
-        let mut streams = (0..cells.len()).filter_map(|n| cells.nth(n)).filter(|&place| {
+        let mut values = (0..cells.len()).filter_map(|n| cells.nth(n)).filter(|&place| {
             let cell = cells.get(place);
-            cell.kind() == Kind::Stream && cell.stream().pending_work() > 0
+            cell.bits().is_boxed() && cell.value().measure().pending > 0
         });
-        let found = streams.next().map(Found);
+        let found = values.next().map(Found);
         if found.is_none() {
             self.note(UNPACKED, false);
         }
@@ -1010,7 +947,7 @@ fn after_read(session: &Session, cell: &Cell) -> u8 {
     let access = cell.access();
     match session.store().log_factor() {
         // One read does not make a packed value hot.
-        None if cell.kind().is_packed() => access + 1,
+        None if cell.bits().is_packed() => access + 1,
         None => ACCESS_MAX,
         Some(factor) => {
             let counted = u64::from(access.saturating_sub(NEW_READS));
@@ -1031,10 +968,7 @@ fn after_write(session: &Session, access: u8) -> u8 {
 /// Puts raw bytes in the place of their packed form.
 pub(crate) fn put_raw(cell: &mut Cell, raw: &[u8]) {
     let expiry = cell.expiry();
-    match cell.kind() {
-        Kind::PackedChanged => cell.replace(expiry, Payload::StrChanged(raw)),
-        _ => cell.replace(expiry, Payload::Str(raw)),
-    }
+    cell.replace(expiry, Payload::Inline(cell.form().unpacked(), raw));
     cell.set_access(cell.access().max(WRITTEN));
 }
 
@@ -1043,6 +977,7 @@ mod tests {
     use super::*;
     use crate::cooling::{Recheck, Rules};
     use crate::large::LargeNames;
+    use crate::types::string::SET_PACKED;
     use crate::{Store, StoreConfig, StringParams, Unobserved};
     use proptest::prelude::*;
 
@@ -1099,7 +1034,7 @@ mod tests {
             let batch = session.enter(1);
             let key = batch.key(b"key");
             let mut slot = batch.lock(0, &key);
-            let cell = Cell::new(key.tag(), key.bytes, None, Payload::Packed(&form));
+            let cell = Cell::new(key.tag(), key.bytes, None, Payload::Inline(SET_PACKED, &form));
             let found = slot.insert(&key, cell);
             let string = slot.string(found).unwrap();
             let (len, bytes) = (string.len(), string.to_bytes().map(std::borrow::Cow::into_owned));

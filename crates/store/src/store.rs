@@ -26,6 +26,8 @@
 //! Slots are only ever waited for in ascending order, gates only by a thread
 //! that holds neither slot nor gate: nothing can wait in a circle.
 
+use crate::books::weight::Weight;
+use crate::cell::table::Mark;
 use crate::effect::{Class, Commit, Event, Form, Recorder, Replaced, Told};
 use crate::families::Families;
 use crate::hash::{Key, KeyHasher, SLOTS};
@@ -33,9 +35,8 @@ use crate::keyspace::{Keyspace, PAGE_SLOTS, Page};
 use crate::memory::prefetch;
 use crate::packing::{Candidate, Damaged, Ready, Unpacker};
 use crate::sharded::Sharded;
-use crate::slot::{Detached, Slot, SlotGuard, Type};
-use crate::table::Mark;
-use crate::weight::Weight;
+use crate::slot::{Detached, Slot, SlotGuard};
+use crate::types::Type;
 use parking_lot::lock_api::RawRwLock as _;
 use parking_lot::{Mutex, RawRwLock};
 use std::cell::{Cell, RefCell, RefMut};
@@ -140,7 +141,7 @@ pub(crate) enum Counter {
     Changes,
 }
 
-const TYPES: usize = 8;
+const TYPES: usize = Type::ALL.len();
 const COUNTERS: usize = 2 * DATABASES + 6 * TYPES + 3;
 
 impl Counter {
@@ -933,7 +934,7 @@ impl<'s> Batch<'s> {
         false
     }
 
-    /// A stream with sealed blocks to pack in every `of`-th page of slots,
+    /// A value with pieces to pack in every `of`-th page of slots,
     /// beginning with page `first`: its database and key. O(1) while there is more
     /// where the last was found, else O(slots), one load each.
     pub fn next_unpacked(&self, first: usize, of: usize) -> Option<(usize, Vec<u8>)> {
@@ -962,7 +963,7 @@ impl<'s> Batch<'s> {
 
     fn unpacked_in(&self, db: usize, slot: usize) -> Option<(usize, Vec<u8>)> {
         let mut guard = self.lock_slot(db, slot);
-        let found = guard.unpacked_stream()?;
+        let found = guard.unpacked()?;
         self.session.packed_at.set((db, slot));
         Some((db, guard.key(found).to_vec()))
     }

@@ -212,9 +212,13 @@ fn of_commands(scrape: &mut Scrape, server: &Server) {
 }
 
 fn of_values(scrape: &mut Scrape, server: &Server) {
-    let types = Type::ALL.map(|kind| (kind.name(), server.store.type_memory(kind)));
+    let memory_of = |kind: &Type| (kind.name(), server.store.type_memory(*kind));
+    let types: Vec<_> = Type::ALL.iter().map(memory_of).collect();
     let each = |of: fn(&snug_store::TypeMemory) -> u64| {
-        types.map(|(name, memory)| (label("type", name), of(&memory) as f64))
+        types
+            .iter()
+            .map(|(name, memory)| (label("type", *name), of(memory) as f64))
+            .collect::<Vec<_>>()
     };
     scrape.gauges(
         "snug_allocated_bytes",

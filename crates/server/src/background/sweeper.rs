@@ -248,7 +248,8 @@ impl Sweeper {
         let mut slot = batch.lock(db, &key);
         let found = slot.find_untouched(&key)?;
         let stream = slot.stream(found)?;
-        let choice = edition.of_stream(&name, stream.memory().raw, params.level);
+        let len = stream.memory().raw;
+        let choice = edition.choose(Type::Stream, &name, (&[], &[]), len, params.level);
         (params.codec, params.level) = (choice.codec, choice.level);
         let trains = params.dictionary_bytes > 0 && params.codec == Codec::Zstd;
         if trains && stream.wants_dictionary() && server.has_room(0) {

@@ -58,6 +58,15 @@ impl From<snug_store::Damaged> for Error {
     }
 }
 
+impl From<snug_store::Unreadable> for Error {
+    fn from(why: snug_store::Unreadable) -> Self {
+        match why {
+            snug_store::Unreadable::Value(damaged) => damaged.into(),
+            snug_store::Unreadable::Stream(error) => error.into(),
+        }
+    }
+}
+
 impl From<String> for Error {
     fn from(text: String) -> Self {
         Self(Cow::Owned(text.into_bytes()))

@@ -8,9 +8,10 @@
 //!  xor(d, bytes)   d = d ^ SHA1(bytes)          order is lost
 //!  mix(d, bytes)   d = SHA1(d ^ SHA1(bytes))    order is kept
 //!
-//!  value    mix(type)   string 0, stream 6; numbers as 4 bytes, highest first
-//!           string      mix(the bytes)
-//!           stream      of each entry mix("ms.seq"), then mix(name), mix(value) of each field
+//!  value    mix(type)   Redis's number of it as 4 bytes, highest first
+//!           then mix(each piece that it gives: `DataType::digest` in the store)
+//!           string, 0   the bytes
+//!           stream, 6   of each entry "ms.seq", then name and value of each field
 //!           xor("!!expire!!") if the key expires; when, is left out
 //!  key      from zeros: mix(the key), then what its value adds
 //!  dataset  from zeros: of each database that is not empty mix(its number),
@@ -30,18 +31,11 @@ use super::streams::with_scratch;
 use crate::catalog::error::Error;
 use crate::engine::context::Context;
 use sha1_smol::Sha1;
-use snug_store::types::stream::{Stream, StreamId};
-use snug_store::{DATABASES, SlotGuard, Str};
-use std::io::Write as _;
-use std::ops::ControlFlow;
+use snug_store::{DATABASES, Sink};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Keys read before whole-database operations of others are let in.
 const KEYS_AT_ONCE: usize = 64;
-
-/// Redis's numbers of the types.
-const STRING: u32 = 0;
-const STREAM: u32 = 6;
 
 /// A digest in the making. Zeros stand for nothing at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,23 +64,21 @@ impl Digest {
     fn mix(&mut self, bytes: &[u8]) {
         self.mix_hash(&Sha1::from(bytes));
     }
+}
 
-    fn mix_stream(&mut self, stream: &Stream) -> Result<(), Error> {
-        let mut name = Vec::new();
-        with_scratch(|scratch| {
-            stream.range(StreamId::MIN, StreamId::MAX, false, scratch, |id, fields| {
-                name.clear();
-                // Writing to a vector does not fail.
-                let _ = write!(name, "{}.{}", id.ms, id.seq);
-                self.mix(&name);
-                for (field, value) in fields {
-                    self.mix(field);
-                    self.mix(value);
-                }
-                ControlFlow::Continue(())
-            })
-        })?;
-        Ok(())
+/// The digest of a value in the making, of which a piece may come in parts.
+struct Mixed {
+    digest: Digest,
+    piece: Sha1,
+}
+
+impl Sink for Mixed {
+    fn part(&mut self, bytes: &[u8]) {
+        self.piece.update(bytes);
+    }
+
+    fn end(&mut self) {
+        self.digest.mix_hash(&std::mem::take(&mut self.piece));
     }
 }
 
@@ -106,53 +98,14 @@ fn add_value(
     let mut slot = cx.store.lock(db, &key);
     let Some(found) = slot.find_untouched(&key) else { return Ok(None) };
     let expires = slot.expiry(found).is_some();
-    if let Some(stream) = slot.stream(found) {
-        digest.mix(&STREAM.to_be_bytes());
-        digest.mix_stream(stream)?;
-    } else if let Some(string) = slot.string(found) {
-        let large = Large::shared(string);
-        let hash = match large {
-            Some(large) => large.hash(cx, slot)?,
-            None => Sha1::from(&*string.to_bytes()?),
-        };
-        digest.mix(&STRING.to_be_bytes());
-        digest.mix_hash(&hash);
-    }
+    digest.mix(&slot.type_of(found).number().to_be_bytes());
+    let mut mixed = Mixed { digest, piece: Sha1::new() };
+    with_scratch(|scratch| slot.digest(found, scratch, &mut mixed))?;
+    let mut digest = mixed.digest;
     if expires {
         digest.xor(b"!!expire!!");
     }
     Ok(Some(digest))
-}
-
-/// A large string by reference, to be read when its slot is free.
-enum Large {
-    Raw(snug_codec::Segments),
-    Packed(snug_store::PackedChain),
-}
-
-impl Large {
-    fn shared(string: Str<'_>) -> Option<Self> {
-        match string {
-            Str::Chain(chain) => Some(Self::Raw(chain.clone())),
-            Str::PackedLarge(packed) => Some(Self::Packed(packed.share())),
-            Str::Int(_) | Str::Bytes(_) | Str::Packed(_) => None,
-        }
-    }
-
-    /// Of all bytes, one segment after the other; lets go of the slot first.
-    fn hash(self, cx: &Context<'_>, slot: SlotGuard<'_>) -> Result<Sha1, Error> {
-        drop(slot);
-        let mut hash = Sha1::new();
-        match self {
-            Self::Raw(chain) => chain.parts().iter().for_each(|part| hash.update(part)),
-            Self::Packed(chain) => {
-                for index in 0..chain.segments() {
-                    hash.update(&cx.store.segment(&chain, index)?);
-                }
-            }
-        }
-        Ok(hash)
-    }
 }
 
 /// The digest of a value of the caller's database, its key left out; zeros if there

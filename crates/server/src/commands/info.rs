@@ -240,7 +240,7 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "lazyfree_pending_objects": lazy_pending,
         "lazyfreed_objects": lazy_freed,
     );
-    for kind in Type::ALL {
+    for &kind in Type::ALL {
         let allocated = cx.store.store().type_memory(kind).allocated;
         line(text, format_args!("type_used_memory_{}:{allocated}", kind.name()));
     }
@@ -469,7 +469,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
     let workspaces = cx.server.workspaces.stats();
     let backlog = Backlog::of(cx.server);
     let (mut from, mut into, mut raw) = (0, 0, 0);
-    for kind in Type::ALL {
+    for &kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);
         let name = kind.name();
         line(text, format_args!("raw_bytes_{name}:{}", memory.raw));

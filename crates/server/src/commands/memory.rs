@@ -290,7 +290,7 @@ const FAMILY_VALUES_MIN: u64 = 100;
 fn about_packing(server: &Server, text: &mut String) {
     let store = &server.store;
     let (mut all, mut from, mut into) = (0, 0, 0);
-    for kind in Type::ALL {
+    for &kind in Type::ALL {
         let memory = store.type_memory(kind);
         all += memory.raw;
         from += memory.packed_from;

@@ -111,10 +111,9 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
         // A pass of the sweeper takes one off at most: the first may have come at
         // once, those after it were a pass's time apart.
         Some(anatomy) => {
-            let is_packed = anatomy.codec != "none" && anatomy.encoding != "stream";
             let passes = i64::from(WRITTEN.saturating_sub(anatomy.access + 1));
             // What is packed gains one with each read, and had none before it.
-            let passes = if is_packed && anatomy.access > 0 { 0 } else { passes };
+            let passes = if anatomy.is_packed_whole && anatomy.access > 0 { 0 } else { passes };
             let seconds = cx.server.config.number(Param::PackColdAfter);
             out.w().integer((passes * seconds / i64::from(PASSES)).max(of_slot as i64));
         }

@@ -9,7 +9,6 @@
 //! on, a string never, though a large one is freed here too. A database that is
 //! flushed in the background counts with all its keys.
 
-use snug_store::types::stream::Stream;
 use snug_store::{Detached, LargeJob};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,11 +18,6 @@ use std::sync::mpsc::{Sender, channel};
 const LARGE: usize = 64 * 1024;
 /// ... and those with more effort than this, which then count: Redis's threshold.
 const EFFORT: usize = 64;
-
-/// Entries to one node of a stream in Redis, and the nodes of the radix tree above
-/// each: one that has its ID and one that branches.
-const NODE_ENTRIES: usize = 100;
-const TREE_NODES: usize = 2;
 
 static PENDING: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
@@ -68,18 +62,9 @@ pub(crate) fn reset() {
     FREED.store(0, Relaxed);
 }
 
-/// What Redis reckons freeing a stream to take, with its default
-/// `stream-node-max-entries`. O(1).
-fn effort(stream: &Stream) -> usize {
-    let nodes = (stream.len() as usize).div_ceil(NODE_ENTRIES) * TREE_NODES;
-    let groups = stream.groups().filter(|groups| !groups.is_empty());
-    let pending = groups.and_then(|groups| groups.iter().next()).map_or(0, |g| g.pending().len());
-    nodes + groups.map_or(0, |groups| groups.len() * (1 + pending as usize))
-}
-
 /// Frees a value, in the background if that is much work.
 pub(crate) fn reclaim(value: Detached) {
-    if value.stream().is_some_and(|stream| effort(stream) > EFFORT) {
+    if value.effort() > EFFORT {
         // In a tuple the first is dropped first.
         let counted = Lazily::new(1);
         // Without its thread, the channel gives the value back to be dropped.

@@ -12,12 +12,12 @@
 //! written to. What is dropped half way leaves nothing behind.
 
 use super::{PackedChain, pack};
-use crate::entry::Kind;
 use crate::packing::{Damaged, StringParams};
 use crate::policy::Edition;
 use crate::slot::Found;
 use crate::store::Batch;
 use crate::timing::UnpackTimes;
+use crate::types::Type;
 use snug_codec::policy::Choice;
 use snug_codec::stream::Pace;
 use snug_codec::{Segments, Workspace};
@@ -152,7 +152,8 @@ impl LargeJob {
     ) -> LargeOutcome {
         match &self.value {
             Value::Raw(raw) => {
-                let choice = self.policy.of_large(&self.key, self.ends(), raw.len(), params.level);
+                let (key, ends, len) = (&self.key, self.ends(), raw.len());
+                let choice = self.policy.choose(Type::String, key, ends, len, params.level);
                 pack(workspace, raw, choice, params, self.forced, pace, slice_ns)
                     .await
                     .map_or(LargeOutcome::Left, |packed| LargeOutcome::Packed(packed, choice))
@@ -198,11 +199,11 @@ impl crate::SlotGuard<'_> {
     /// A large string by reference, to be packed if it is raw and to be unpacked
     /// if it is not. Unless it is `forced`, only one that is cold, or read often.
     pub fn large_job(&self, found: Found, forced: bool) -> Option<LargeJob> {
-        let (kind, access) = (self.kind(found), self.access(found));
-        let value = match kind {
-            Kind::Large if forced || access == 0 => Value::Raw(self.large(found)?.clone()),
-            Kind::PackedLarge if forced || access == crate::ACCESS_MAX => {
-                Value::Packed(self.packed_large(found)?.clone())
+        let access = self.access(found);
+        let value = match (self.large(found), self.packed_large(found)) {
+            (Some(raw), _) if forced || access == 0 => Value::Raw(raw.clone()),
+            (_, Some(packed)) if forced || access == crate::ACCESS_MAX => {
+                Value::Packed(packed.clone())
             }
             _ => return None,
         };

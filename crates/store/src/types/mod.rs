@@ -1,4 +1,154 @@
-//! The data types, one file or folder each.
+//! The table of types. To add one: a file or folder here that implements
+//! [`DataType`], and one line in the table below.
+//!
+//! What a type is to everybody else stands in its row ([`Row`]), as functions made
+//! from that trait, and in the rows of its forms ([`forms`]); nothing outside of a
+//! type's own files asks which type it is to decide how a value is held, weighed,
+//! copied, digested, cooled or freed. Commands do ask, to answer `WRONGTYPE`.
 
+pub(crate) mod forms;
 pub mod stream;
 pub mod string;
+
+#[cfg(test)]
+mod counter;
+
+use crate::large::PackedChain;
+use crate::packing::Damaged;
+use bytes::Bytes;
+use forms::{FormRow, Value};
+use stream::{StreamError, StreamScratch};
+
+/// A type of data.
+pub(crate) trait DataType {
+    /// Redis's word for it.
+    const NAME: &'static str;
+    /// Redis's number of it, as digests and dumps have it.
+    const NUMBER: u32;
+    /// Whether a value is the content of a file, which may have a MIME type.
+    const HAS_MIME: bool = false;
+    /// How its values lie in memory.
+    const FORMS: &'static [FormRow];
+
+    /// What Redis would answer to `OBJECT ENCODING` of a value that has so many
+    /// bytes raw.
+    fn encoding(value: Value<'_>, raw: usize) -> &'static str;
+
+    /// Bytes of the value as a client sees them.
+    fn len(value: Value<'_>) -> usize {
+        value.measure().raw
+    }
+
+    /// Gives the sink what the value is made of.
+    fn digest(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Unreadable>;
+}
+
+/// What a type is to everybody else.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) number: u32,
+    pub(crate) has_mime: bool,
+    pub(crate) forms: &'static [FormRow],
+    pub(crate) encoding: fn(Value<'_>, usize) -> &'static str,
+    pub(crate) len: fn(Value<'_>) -> usize,
+    pub(crate) digest: fn(Value<'_>, &mut dyn Reader, &mut dyn Sink) -> Result<(), Unreadable>,
+}
+
+impl Row {
+    const fn of<T: DataType>() -> Self {
+        Self {
+            name: T::NAME,
+            number: T::NUMBER,
+            has_mime: T::HAS_MIME,
+            forms: T::FORMS,
+            encoding: T::encoding,
+            len: T::len,
+            digest: T::digest,
+        }
+    }
+}
+
+macro_rules! types {
+    ($($(#[$cfg:meta])? $name:ident, $doc:literal => $row:ty;)*) => {
+        /// What kind of value a key holds, as `TYPE` names it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Type {
+            $($(#[$cfg])? #[doc = $doc] $name,)*
+        }
+
+        impl Type {
+            /// Every type that there is.
+            pub const ALL: &'static [Type] = &[$($(#[$cfg])? Type::$name),*];
+        }
+
+        /// In the order of [`Type::ALL`].
+        pub(crate) const ROWS: &[Row] = &[$($(#[$cfg])? Row::of::<$row>()),*];
+    };
+}
+
+types! {
+    String, "A byte string, also read as integer, float or bits." => string::Strings;
+    Stream, "An append-only log of entries." => stream::Streams;
+    #[cfg(test)] Counter, "A sum, for tests." => counter::Counters;
+}
+
+impl Type {
+    pub(crate) fn row(self) -> &'static Row {
+        static TABLE: &[Row] = ROWS;
+        &TABLE[self as usize]
+    }
+
+    /// Redis's word for it.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// Redis's number of it, as digests and dumps have it.
+    pub fn number(self) -> u32 {
+        self.row().number
+    }
+}
+
+/// Why a value cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A packed value is damaged.
+    #[error(transparent)]
+    Value(#[from] Damaged),
+    /// A packed block of a stream is.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+}
+
+/// What a type reads packed values with.
+pub(crate) trait Reader {
+    /// Unpacks what lies in an entry to the end of `out`.
+    fn unpack(&mut self, form: &[u8], out: &mut Vec<u8>) -> Result<(), Damaged>;
+
+    /// Segment `index` of a packed chain.
+    fn segment(&mut self, chain: &PackedChain, index: usize) -> Result<Bytes, Damaged>;
+
+    /// Room for the blocks of streams.
+    fn scratch(&mut self) -> &mut StreamScratch;
+}
+
+/// Takes in what a value is made of: pieces, in their order. The same pieces stand for
+/// the same value, whatever of it is packed.
+pub trait Sink {
+    /// Some more bytes of a piece.
+    fn part(&mut self, bytes: &[u8]);
+
+    /// The piece is whole.
+    fn end(&mut self);
+
+    /// A piece.
+    fn piece(&mut self, bytes: &[u8]) {
+        self.part(bytes);
+        self.end();
+    }
+}

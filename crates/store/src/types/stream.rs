@@ -41,6 +41,7 @@ pub mod ops;
 mod pack;
 mod pending;
 mod range;
+mod row;
 mod rows;
 mod sealed;
 mod tail;
@@ -52,6 +53,7 @@ pub use id::StreamId;
 pub use pack::{ColumnSize, PackJob, PackOutcome, PackParams, PackProgress};
 pub use pending::{Pending, PendingEntry};
 pub use range::StreamScratch;
+pub(crate) use row::{Streams, TAIL_MIN};
 pub use rows::Fields;
 pub use trim::Trim;
 

@@ -11,9 +11,14 @@
 //! has to tell apart. Lengths are known of all without unpacking.
 
 pub mod ops;
+mod row;
+
+pub(crate) use row::{CHANGED, CHANGED_PACKED, INLINE_MAX, INT, Int, SET, SET_PACKED, Strings};
 
 use crate::large::PackedLarge;
 use crate::packing::{Damaged, PackedStr};
+use crate::store::Session;
+use crate::types::forms::Value;
 use snug_codec::Segments;
 
 /// A string value as it is held.
@@ -79,6 +84,21 @@ impl Str<'_> {
 }
 
 impl<'a> Str<'a> {
+    /// The string that a value is, or `None` if it is of another type.
+    #[inline]
+    pub(crate) fn of(value: Value<'a>, session: &'a Session) -> Option<Self> {
+        Some(match value.form() {
+            SET | CHANGED => Str::Bytes(value.bytes()),
+            INT => Str::Int(Int::read(value.bytes())),
+            SET_PACKED | CHANGED_PACKED => Str::Packed(PackedStr { form: value.bytes(), session }),
+            _ => match (value.get(), value.get()) {
+                (Some(chain), _) => Str::Chain(chain),
+                (_, Some(chain)) => Str::PackedLarge(PackedLarge { chain, session }),
+                _ => return None,
+            },
+        })
+    }
+
     /// The same string, and if it is packed its bytes, unpacked into `room`. A
     /// large one stays as it is.
     pub fn unpacked<'b>(self, room: &'b mut Vec<u8>) -> Result<Str<'b>, Damaged>
@@ -131,7 +151,7 @@ impl NewStr<'_> {
 /// The longest decimal form of an `i64`.
 const INT_LEN_MAX: usize = 20;
 
-fn decimal_len(value: i64) -> usize {
+pub(crate) fn decimal_len(value: i64) -> usize {
     let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
     digits + usize::from(value < 0)
 }

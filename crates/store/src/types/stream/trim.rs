@@ -56,8 +56,7 @@ use super::block::Block;
 use super::id::StreamId;
 use super::range::{StreamScratch, Want};
 use super::sealed::Sealed;
-use super::{Shape, Stream, StreamError};
-use crate::cooling::TAIL_MIN;
+use super::{Shape, Stream, StreamError, TAIL_MIN};
 
 /// How often the limit, in bytes that wait to be packed, counts as packed ...
 const WAITING_TIMES: u64 = 16;

@@ -11,10 +11,11 @@
 //! Cost: some reads of the entry's header, and an addition for each counter that
 //! changes.
 
-use crate::entry::{Cell, Kind};
+use crate::cell::entry::Cell;
 use crate::packing;
-use crate::slot::Type;
 use crate::store::{Counter, Store};
+use crate::types::Type;
+use crate::types::forms::Measure;
 use crate::types::stream::Growth;
 
 /// What one entry adds to the store's counters, besides being a key; or what a
@@ -32,30 +33,15 @@ pub(crate) struct Weight {
 impl Weight {
     #[inline]
     pub(crate) fn of(cell: &Cell) -> Self {
-        let (kind, mut amounts) = (cell.kind().into(), [cell.allocated() as i64, 0, 0, 0, 0]);
-        let mut dictionary = 0;
-        match cell.kind() {
-            Kind::Int => {}
-            Kind::Str | Kind::StrChanged => amounts[1] = cell.bytes().len() as i64,
-            Kind::Large => amounts[1] = cell.large().len() as i64,
-            Kind::Packed | Kind::PackedChanged => {
-                let form = cell.bytes();
-                let raw = packing::raw_len(form) as i64;
-                amounts[1..4].copy_from_slice(&[raw, raw, form.len() as i64]);
-                dictionary = packing::dictionary_id(form);
-            }
-            Kind::PackedLarge => {
-                let chain = cell.packed_large();
-                let (raw, packed) = (chain.len() as i64, chain.packed_len() as i64);
-                amounts[1..4].copy_from_slice(&[raw, raw, packed]);
-            }
-            Kind::Stream => {
-                let (memory, pending) = (cell.stream().memory(), cell.stream().pending_work());
-                let of_stream = [memory.raw, memory.packed_from, memory.packed, pending];
-                amounts[1..].copy_from_slice(&of_stream.map(|amount| amount as i64));
-            }
-        }
-        Self { kind, amounts, dictionary }
+        let (value, bits) = (cell.value(), cell.bits());
+        let Measure { allocated, raw, packed_from, packed, pending } = value.measure();
+        let allocated = cell.entry_allocated() + allocated;
+        let dictionary = match bits.is_packed_inline() {
+            true => packing::dictionary_id(value.bytes()),
+            false => 0,
+        };
+        let amounts = [allocated, raw, packed_from, packed, pending].map(|amount| amount as i64);
+        Self { kind: value.form().type_of(), amounts, dictionary }
     }
 
     /// Whether any of it is packed: no packed form is empty.

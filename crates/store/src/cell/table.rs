@@ -33,7 +33,7 @@
 //! | insert, remove | the lookup and a move of at most 4 KiB |
 //! | growth | a reallocation to the next size class, or one split |
 
-use crate::entry::Cell;
+use crate::cell::entry::Cell;
 use crate::hash::{BRANCH_BITS, Key, TAG_BITS};
 use crate::memory::{prefetch, usable};
 
@@ -69,7 +69,7 @@ impl Table {
         let same = self.cells[first..].iter().take_while(|cell| cell.tag() == tag);
         let is_it = |cell: &Cell| {
             // Its lines arrive together, not one after the other as they are needed.
-            if cell.kind().is_packed_bytes() {
+            if cell.bits().is_packed_inline() {
                 cell.prefetch();
             }
             cell.key() == key.bytes
@@ -418,13 +418,14 @@ impl Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Payload;
+    use crate::cell::entry::Payload;
     use crate::hash::KeyHasher;
+    use crate::types::string::{INT, Int};
     use proptest::prelude::*;
     use std::collections::HashMap;
 
     fn cell(key: &Key<'_>, value: i64) -> Cell {
-        Cell::new(key.tag(), key.bytes, None, Payload::Int(value))
+        Cell::new(key.tag(), key.bytes, None, Payload::Inline(INT, Int::new(value).bytes()))
     }
 
     /// Miri's tables are small, and so are its tests.
@@ -479,11 +480,11 @@ mod tests {
             let key = hasher.key(name.as_bytes());
             assert_eq!(cells.find(&key), None);
             let place = cells.insert(&key, cell(&key, n as i64), branch_of);
-            assert_eq!(cells.get(place).int(), n as i64);
+            assert_eq!(Int::read(cells.get(place).bytes()), n as i64);
         }
         for (n, name) in names.iter().enumerate() {
             let place = cells.find(&hasher.key(name.as_bytes())).unwrap();
-            assert_eq!(cells.get(place).int(), n as i64);
+            assert_eq!(Int::read(cells.get(place).bytes()), n as i64);
         }
         assert_eq!(cells.iter().count(), count);
         assert!((0..count).all(|n| cells.nth(n).is_some()) && cells.nth(count).is_none());
@@ -519,7 +520,7 @@ mod tests {
             let mut churn = churn.into_iter();
             let mut mark = Some(Mark::default());
             while let Some(at) = mark {
-                mark = cells.walk(at, count, &mut |cell| { seen.insert(cell.int() as u32); });
+                mark = cells.walk(at, count, &mut |cell| { seen.insert(Int::read(cell.bytes()) as u32); });
                 for (n, add) in churn.by_ref().take(40) {
                     let n = n + 10_000;
                     let name = name(n);

@@ -7,12 +7,17 @@
 //!
 //!  entry, 8-byte aligned
 //!  | expiry, ms: 8 if `expires` | key length: 1 or 5 | value length: 1 or 5 | key | value |
-//!  boxed kinds have no value length: their value is a pointer of 8 bytes
+//!
+//!  the same of what is boxed
+//!  | expiry, ms: 8 if `expires` | key length: 1 or 5 | form: 1 | key | pointer: 8 |
 //! ```
 //!
-//! What a walk over a slot wants to know (type, whether it expires, whether it
-//! was read lately) is in the cell, so sweeping, evicting and `SCAN ... TYPE`
-//! touch no entry. What is left in the entry is two length bytes: `key:123456`
+//! What a walk over a slot wants to know (how the value lies and whether it is
+//! packed, whether it expires, whether it was read lately) is in the cell, so
+//! sweeping and evicting touch no entry but of what they work on. The table of forms
+//! (`types/forms.rs`) says what the 4 bits stand for. All that is boxed shares two
+//! of their values and is told apart in the entry: who asks which it is reads the
+//! entry anyway. What is left in the entry is two length bytes: `key:123456`
 //! with `value:123456` is 2 + 10 + 12 = 24 bytes, a size class of its own.
 //! With the slot tables' 8-byte cells about nine tenths full and 64 bytes per
 //! slot, a million of them cost
@@ -27,91 +32,20 @@
 // An entry is 8-byte aligned and begins with its expiry, if it has one.
 #![allow(clippy::cast_ptr_alignment, clippy::verbose_bit_mask)]
 
-use crate::large::PackedChain;
 use crate::memory::{alloc_packed, prefetch, usable};
-use crate::types::stream::Stream;
-use snug_codec::Segments;
+use crate::types::Type;
+use crate::types::forms::{self, Bits, Boxed, Form, Met, Owned, Value, Wish};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
 
-/// How a value is represented: 4 bits of the cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Kind {
-    /// A string that is the decimal form of an `i64`: its bytes, little-endian,
-    /// without the sign-extending ones.
-    Int = 0,
-    /// A string as it was set.
-    Str = 1,
-    /// A string that was changed in place (what Redis calls `raw` even if short).
-    StrChanged = 2,
-    /// A string above [`INLINE_MAX`]: a boxed chain of segments.
-    Large = 3,
-    /// A boxed stream.
-    Stream = 4,
-    /// A `Str` in its packed form, which tells codec, dictionary and raw length.
-    Packed = 5,
-    /// A `StrChanged` in its packed form.
-    PackedChanged = 6,
-    /// A `Large` in its packed form: boxed, and shared with those who read it.
-    PackedLarge = 7,
-}
-
-impl Kind {
-    #[inline]
-    fn from_bits(bits: u64) -> Self {
-        match bits & 0xf {
-            0 => Self::Int,
-            1 => Self::Str,
-            2 => Self::StrChanged,
-            3 => Self::Large,
-            4 => Self::Stream,
-            5 => Self::Packed,
-            6 => Self::PackedChanged,
-            7 => Self::PackedLarge,
-            other => unreachable!("a cell of kind {other}"),
-        }
-    }
-
-    #[inline]
-    fn boxed(self) -> bool {
-        matches!(self, Self::Large | Self::Stream | Self::PackedLarge)
-    }
-
-    /// Whether the value is a string in a packed form.
-    #[inline]
-    pub(crate) fn is_packed(self) -> bool {
-        matches!(self, Self::Packed | Self::PackedChanged | Self::PackedLarge)
-    }
-
-    /// Whether the value is a string whose packed form is in the entry.
-    #[inline]
-    pub(crate) fn is_packed_bytes(self) -> bool {
-        matches!(self, Self::Packed | Self::PackedChanged)
-    }
-
-    /// Whether the value is a string whose bytes are in the entry as they are.
-    #[inline]
-    pub(crate) fn is_raw_bytes(self) -> bool {
-        matches!(self, Self::Str | Self::StrChanged)
-    }
-}
-
-/// The longest string kept inside its entry, in bytes; longer ones are chains.
-pub(crate) const INLINE_MAX: usize = 64 * 1024;
-
 /// A value on its way into an entry.
 #[derive(Debug)]
 pub(crate) enum Payload<'a> {
-    Int(i64),
-    Str(&'a [u8]),
-    StrChanged(&'a [u8]),
-    Large(Box<Segments>),
-    Stream(Box<Stream>),
-    Packed(&'a [u8]),
-    PackedChanged(&'a [u8]),
-    PackedLarge(Box<PackedChain>),
+    /// Of a form that lies in the entry, these bytes.
+    Inline(Form, &'a [u8]),
+    /// In a box.
+    Boxed(Owned),
 }
 
 /// Two access bits: how lately the entry was read, aged by the sweeper.
@@ -138,7 +72,12 @@ struct Parts {
     key_len: usize,
     value: usize,
     value_len: usize,
+    /// Which form, of what is boxed.
+    form: u8,
 }
+
+/// Bytes of the value of what is boxed.
+const POINTER: usize = 8;
 
 const LONG: u8 = u8::MAX;
 
@@ -179,44 +118,50 @@ unsafe fn read_length(at: *const u8) -> (usize, usize) {
     }
 }
 
-fn int_len(value: i64) -> usize {
-    let significant = 64 - if value < 0 { value.leading_ones() } else { value.leading_zeros() };
-    // One more for the sign bit; 0 needs no byte at all.
-    if value == 0 { 0 } else { (significant as usize + 1).div_ceil(8).min(8) }
-}
-
-/// The bytes allocated for a chain's segments and their list. O(1).
-fn chain_allocated(chain: &Segments) -> usize {
-    chain.allocated(usable)
-}
-
 fn layout(size: usize) -> Layout {
     Layout::from_size_align(size, 8).expect("an entry is at most a few gigabytes")
 }
 
-impl Payload<'_> {
-    fn kind(&self) -> Kind {
-        match self {
-            Payload::Int(_) => Kind::Int,
-            Payload::Str(_) => Kind::Str,
-            Payload::StrChanged(_) => Kind::StrChanged,
-            Payload::Large(_) => Kind::Large,
-            Payload::Stream(_) => Kind::Stream,
-            Payload::Packed(_) => Kind::Packed,
-            Payload::PackedChanged(_) => Kind::PackedChanged,
-            Payload::PackedLarge(_) => Kind::PackedLarge,
+impl<'a> Payload<'a> {
+    /// A value that is to lie in a box.
+    pub(crate) fn boxed<T: Boxed>(value: T) -> Self {
+        Self::Boxed(Owned::new(value))
+    }
+
+    /// The same value again.
+    pub(crate) fn of(value: Value<'a>) -> Self {
+        match value.duplicate() {
+            Some(owned) => Self::Boxed(owned),
+            None => Self::Inline(value.form(), value.bytes()),
         }
     }
 
-    /// Bytes of value and of its length in the entry.
+    fn form(&self) -> Form {
+        match self {
+            Self::Inline(form, _) => *form,
+            Self::Boxed(owned) => owned.form(),
+        }
+    }
+
+    /// Bytes of value in the entry, and of what tells its length or its form there.
     fn size(&self) -> (usize, usize) {
         match self {
-            Payload::Int(value) => (int_len(*value), 1),
-            Payload::Str(bytes)
-            | Payload::StrChanged(bytes)
-            | Payload::Packed(bytes)
-            | Payload::PackedChanged(bytes) => (bytes.len(), length_bytes(bytes.len())),
-            Payload::Large(_) | Payload::Stream(_) | Payload::PackedLarge(_) => (8, 0),
+            Self::Inline(_, bytes) => (bytes.len(), length_bytes(bytes.len())),
+            Self::Boxed(_) => (POINTER, 1),
+        }
+    }
+
+    /// Writes the length of the value, or its form, at `at`.
+    ///
+    /// # Safety
+    /// `self.size().1` bytes at `at` are the caller's to write.
+    unsafe fn write_length(&self, at: *mut u8) {
+        // SAFETY: by the caller's contract.
+        unsafe {
+            match self {
+                Self::Inline(_, bytes) => drop(write_length(at, bytes.len())),
+                Self::Boxed(owned) => at.write(owned.form().boxed_number().unwrap_or_default()),
+            }
         }
     }
 
@@ -228,24 +173,11 @@ impl Payload<'_> {
         // SAFETY: by the caller's contract.
         unsafe {
             match self {
-                Payload::Int(value) => {
-                    let bytes = value.to_le_bytes();
-                    at.copy_from_nonoverlapping(bytes.as_ptr(), int_len(value));
-                }
-                Payload::Str(bytes)
-                | Payload::StrChanged(bytes)
-                | Payload::Packed(bytes)
-                | Payload::PackedChanged(bytes) => {
+                Self::Inline(_, bytes) => {
                     at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
                 }
-                Payload::Large(chain) => {
-                    at.cast::<*mut Segments>().write_unaligned(Box::into_raw(chain));
-                }
-                Payload::Stream(stream) => {
-                    at.cast::<*mut Stream>().write_unaligned(Box::into_raw(stream));
-                }
-                Payload::PackedLarge(chain) => {
-                    at.cast::<*mut PackedChain>().write_unaligned(Box::into_raw(chain));
+                Self::Boxed(owned) => {
+                    at.cast::<NonNull<u8>>().write_unaligned(owned.into_raw());
                 }
             }
         }
@@ -255,14 +187,14 @@ impl Payload<'_> {
 impl Cell {
     /// A new entry. O(key + value); one allocation.
     pub(crate) fn new(tag: u16, key: &[u8], expiry: Option<u64>, payload: Payload<'_>) -> Self {
-        let kind = payload.kind();
+        let bits = payload.form().bits();
         let (value_len, value_length_len) = payload.size();
         let key_at = 8 * usize::from(expiry.is_some()) + length_bytes(key.len()) + value_length_len;
         let layout = layout(key_at + key.len() + value_len);
         // SAFETY: the layout is not empty (a length takes a byte), and every
         // write below stays within the sizes summed above.
         let entry = unsafe {
-            let start = if kind.is_packed_bytes() { alloc_packed(layout) } else { alloc(layout) };
+            let start = if bits.is_packed_inline() { alloc_packed(layout) } else { alloc(layout) };
             let Some(entry) = NonNull::new(start) else { handle_alloc_error(layout) };
             let mut at = start;
             if let Some(expiry) = expiry {
@@ -270,21 +202,20 @@ impl Cell {
                 at = at.add(8);
             }
             at = at.add(write_length(at, key.len()));
-            if value_length_len > 0 {
-                at = at.add(write_length(at, value_len));
-            }
+            payload.write_length(at);
+            at = at.add(value_length_len);
             at.copy_from_nonoverlapping(key.as_ptr(), key.len());
             payload.write(at.add(key.len()));
             entry
         };
-        Self::assemble(tag, kind, expiry.is_some(), 0, entry)
+        Self::assemble(tag, bits, expiry.is_some(), 0, entry)
     }
 
-    fn assemble(tag: u16, kind: Kind, expires: bool, access: u8, entry: NonNull<u8>) -> Self {
+    fn assemble(tag: u16, kind: Bits, expires: bool, access: u8, entry: NonNull<u8>) -> Self {
         let address = entry.as_ptr().expose_provenance() as u64;
         assert!(address & 7 == 0 && address >> 48 == 0, "an address beyond 48 bits");
         let bits = u64::from(tag) << TAG_SHIFT
-            | (kind as u64) << KIND_SHIFT
+            | u64::from(kind.0) << KIND_SHIFT
             | if expires { EXPIRES_BIT } else { 0 }
             | u64::from(access) << ACCESS_SHIFT
             | address >> 3;
@@ -296,9 +227,25 @@ impl Cell {
         (self.0.get() >> TAG_SHIFT) as u16
     }
 
+    /// What tells without a look at the entry how the value lies.
     #[inline]
-    pub(crate) fn kind(&self) -> Kind {
-        Kind::from_bits(self.0.get() >> KIND_SHIFT)
+    pub(crate) fn bits(&self) -> Bits {
+        Bits((self.0.get() >> KIND_SHIFT) as u8 & 0xf)
+    }
+
+    /// How the value lies. Reads the entry of what is boxed.
+    #[inline]
+    pub(crate) fn form(&self) -> Form {
+        match self.bits().inline() {
+            Some(form) => form,
+            None => Form::in_box(self.parts().form),
+        }
+    }
+
+    /// The value's type.
+    #[inline]
+    pub(crate) fn type_of(&self) -> Type {
+        self.form().type_of()
     }
 
     #[inline]
@@ -328,7 +275,7 @@ impl Cell {
     #[inline]
     pub(crate) fn prefetch(&self) {
         const CACHE_LINE: usize = 64;
-        let lines = if self.kind().is_packed_bytes() { 5 } else { 2 };
+        let lines = if self.bits().is_packed_inline() { 5 } else { 2 };
         (0..lines).for_each(|line| prefetch(self.entry().wrapping_add(line * CACHE_LINE)));
     }
 
@@ -340,14 +287,14 @@ impl Cell {
         unsafe {
             let (key_len, n) = read_length(start.add(at));
             at += n;
-            let value_len = if self.kind().boxed() {
-                8
+            let (value_len, form, n) = if self.bits().is_boxed() {
+                (POINTER, start.add(at).read(), 1)
             } else {
                 let (value_len, n) = read_length(start.add(at));
-                at += n;
-                value_len
+                (value_len, 0, n)
             };
-            Parts { key: at, key_len, value: at + key_len, value_len }
+            at += n;
+            Parts { key: at, key_len, value: at + key_len, value_len, form }
         }
     }
 
@@ -365,98 +312,89 @@ impl Cell {
         self.expires().then(|| unsafe { self.entry().cast::<u64>().read() })
     }
 
-    /// The bytes of an inline string, or its packed form: of `Str`, `StrChanged`,
-    /// `Packed` and `PackedChanged`.
+    /// The value, where it lies.
+    #[inline]
+    pub(crate) fn value(&self) -> Value<'_> {
+        match self.bits().inline() {
+            Some(form) => Value::inline(form, self.bytes()),
+            None => {
+                let parts = self.parts();
+                // SAFETY: the box that `new` was given, owned by this cell.
+                unsafe { Value::boxed(Form::in_box(parts.form), self.boxed(&parts)) }
+            }
+        }
+    }
+
+    /// The bytes of a value that lies in the entry: raw, or its packed form.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.kind().is_raw_bytes() || self.kind().is_packed_bytes());
+        debug_assert!(!self.bits().is_boxed());
         let parts = self.parts();
         // SAFETY: the value's bytes, which live as long as the cell.
         unsafe { std::slice::from_raw_parts(self.entry().add(parts.value), parts.value_len) }
     }
 
-    /// The same to be changed in place; the caller marks the cell as changed.
+    /// The same to be changed in place; the caller says of which form it is then.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        debug_assert!(self.kind().is_raw_bytes());
+        debug_assert!(self.bits().is_raw_inline());
         let parts = self.parts();
         // SAFETY: as in `bytes`, and the cell is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.entry().add(parts.value), parts.value_len) }
     }
 
-    /// Marks an inline string as changed in place.
-    pub(crate) fn mark_changed(&mut self) {
-        debug_assert!(self.kind().is_raw_bytes());
-        let bits = self.0.get() & !(0xf << KIND_SHIFT) | (Kind::StrChanged as u64) << KIND_SHIFT;
+    /// Says that the same bytes are now of another form that lies in the entry.
+    pub(crate) fn set_form(&mut self, form: Form) {
+        debug_assert!(self.bits().is_raw_inline() && form.bits().is_raw_inline());
+        let bits = self.0.get() & !(0xf << KIND_SHIFT) | u64::from(form.bits().0) << KIND_SHIFT;
         self.0 = NonZeroU64::new(bits).expect("the address is still there");
     }
 
-    /// The integer of an `Int`.
     #[inline]
-    pub(crate) fn int(&self) -> i64 {
-        debug_assert_eq!(self.kind(), Kind::Int);
+    fn boxed(&self, parts: &Parts) -> NonNull<u8> {
+        debug_assert!(self.bits().is_boxed());
+        // SAFETY: the value of what is boxed is a pointer.
+        unsafe { self.entry().add(parts.value).cast::<NonNull<u8>>().read_unaligned() }
+    }
+
+    /// What is in the box, if that is a `T`.
+    #[inline]
+    pub(crate) fn get<T: Boxed>(&self) -> Option<&T> {
+        if self.bits().is_boxed() { self.value().get() } else { None }
+    }
+
+    /// The same to be changed.
+    #[inline]
+    pub(crate) fn get_mut<T: Boxed>(&mut self) -> Option<&mut T> {
+        if !self.bits().is_boxed() {
+            return None;
+        }
         let parts = self.parts();
-        if parts.value_len == 0 {
-            return 0;
-        }
-        let mut bytes = [0; 8];
-        // SAFETY: an `Int` has at most 8 bytes of value.
-        unsafe {
-            let value = self.entry().add(parts.value);
-            bytes.as_mut_ptr().copy_from_nonoverlapping(value, parts.value_len);
-        }
-        let spare = 64 - 8 * parts.value_len as u32;
-        i64::from_le_bytes(bytes) << spare >> spare
+        let is_it = Form::in_box(parts.form) == T::FORM;
+        // SAFETY: the box that `new` was given, of this form, owned by this cell, which
+        // is borrowed mutably.
+        is_it.then(|| unsafe { self.boxed(&parts).cast::<T>().as_mut() })
     }
 
-    #[inline]
-    fn boxed<T>(&self) -> *mut T {
-        // SAFETY: a boxed kind's value is a pointer.
-        unsafe { self.entry().add(self.parts().value).cast::<*mut T>().read_unaligned() }
-    }
-
-    pub(crate) fn large(&self) -> &Segments {
-        assert_eq!(self.kind(), Kind::Large);
-        // SAFETY: the box that `new` was given, owned by this cell.
-        unsafe { &*self.boxed::<Segments>() }
-    }
-
-    pub(crate) fn large_mut(&mut self) -> &mut Segments {
-        assert_eq!(self.kind(), Kind::Large);
-        // SAFETY: as in `large`, and the cell is borrowed mutably.
-        unsafe { &mut *self.boxed::<Segments>() }
-    }
-
-    pub(crate) fn packed_large(&self) -> &PackedChain {
-        assert_eq!(self.kind(), Kind::PackedLarge);
-        // SAFETY: as in `large`.
-        unsafe { &*self.boxed::<PackedChain>() }
-    }
-
-    pub(crate) fn stream(&self) -> &Stream {
-        assert_eq!(self.kind(), Kind::Stream);
-        // SAFETY: the box that `new` was given, owned by this cell.
-        unsafe { &*self.boxed::<Stream>() }
-    }
-
-    pub(crate) fn stream_mut(&mut self) -> &mut Stream {
-        assert_eq!(self.kind(), Kind::Stream);
-        // SAFETY: as in `stream`, and the cell is borrowed mutably.
-        unsafe { &mut *self.boxed::<Stream>() }
+    /// Tells what is boxed that a walk has met it.
+    pub(crate) fn cool(&mut self, met: &Met<'_>) -> Wish {
+        let parts = self.parts();
+        // SAFETY: as in `get_mut`.
+        unsafe { forms::cool(Form::in_box(parts.form), self.boxed(&parts), met) }
     }
 
     /// Gives the entry another value and expiry. In place, without touching
     /// the heap, when the new entry fits the old allocation exactly.
     pub(crate) fn replace(&mut self, expiry: Option<u64>, payload: Payload<'_>) {
         let parts = self.parts();
-        let (old_size, kind) = (parts.value + parts.value_len, payload.kind());
+        let (old_size, bits) = (parts.value + parts.value_len, payload.form().bits());
         let (value_len, value_length_len) = payload.size();
         let key_at =
             8 * usize::from(expiry.is_some()) + length_bytes(parts.key_len) + value_length_len;
         let in_place = key_at == parts.key
             && expiry.is_some() == self.expires()
             && usable(key_at + parts.key_len + value_len) == usable(old_size)
-            && !self.kind().boxed()
-            && !kind.boxed();
+            && !self.bits().is_boxed()
+            && !bits.is_boxed();
         if !in_place {
             let mut new = Self::new(self.tag(), self.key(), expiry, payload);
             new.set_access(self.access());
@@ -472,15 +410,15 @@ impl Cell {
             if let Some(expiry) = expiry {
                 start.cast::<u64>().write(expiry);
             }
-            write_length(start.add(key_at - value_length_len), value_len);
+            payload.write_length(start.add(key_at - value_length_len));
             payload.write(start.add(parts.value));
         }
         let entry = NonNull::new(start).expect("an entry has an address");
-        let new = Self::assemble(self.tag(), kind, expiry.is_some(), self.access(), entry);
+        let new = Self::assemble(self.tag(), bits, expiry.is_some(), self.access(), entry);
         std::mem::forget(std::mem::replace(self, new));
     }
 
-    /// Lengthens an inline string to `len` bytes, the new ones zero, or cuts
+    /// Lengthens what lies raw in the entry to `len` bytes, the new ones zero, or cuts
     /// it, in place where the heap can.
     pub(crate) fn resize_bytes(&mut self, len: usize) {
         let parts = self.parts();
@@ -489,7 +427,7 @@ impl Cell {
             let mut value = self.bytes().to_vec();
             value.resize(len, 0);
             let expiry = self.expiry();
-            self.replace(expiry, Payload::StrChanged(&value));
+            self.replace(expiry, Payload::Inline(self.form(), &value));
             return;
         }
         self.resize(parts.value + old, parts.value + len);
@@ -501,7 +439,6 @@ impl Cell {
                 start.add(parts.value + old).write_bytes(0, len - old);
             }
         }
-        self.mark_changed();
     }
 
     /// Reallocates the entry from `old` to `new` bytes and follows if it moved.
@@ -512,7 +449,7 @@ impl Cell {
         // SAFETY: the entry was allocated with the layout of `old`.
         let moved = unsafe { realloc(self.entry(), layout(old), layout(new).size()) };
         let Some(entry) = NonNull::new(moved) else { handle_alloc_error(layout(new)) };
-        let new = Self::assemble(self.tag(), self.kind(), self.expires(), self.access(), entry);
+        let new = Self::assemble(self.tag(), self.bits(), self.expires(), self.access(), entry);
         std::mem::forget(std::mem::replace(self, new));
     }
 
@@ -535,62 +472,37 @@ impl Cell {
 
     /// Moves the value into a new entry; what it boxes is handed over as it is.
     fn rebuild(&mut self, tag: u16, key: Option<&[u8]>, expiry: Option<u64>) {
-        let kind = self.kind();
         let key = key.unwrap_or(self.key());
-        let mut new = match kind {
-            Kind::Int => Self::new(tag, key, expiry, Payload::Int(self.int())),
-            Kind::Str => Self::new(tag, key, expiry, Payload::Str(self.bytes())),
-            Kind::StrChanged => Self::new(tag, key, expiry, Payload::StrChanged(self.bytes())),
-            Kind::Packed => Self::new(tag, key, expiry, Payload::Packed(self.bytes())),
-            Kind::PackedChanged => {
-                Self::new(tag, key, expiry, Payload::PackedChanged(self.bytes()))
-            }
-            // SAFETY: the box is taken from the old entry, whose memory alone
-            // is freed below.
-            Kind::Large => {
-                let chain = unsafe { Box::from_raw(self.boxed::<Segments>()) };
-                Self::new(tag, key, expiry, Payload::Large(chain))
-            }
-            // SAFETY: as above.
-            Kind::Stream => {
-                let stream = unsafe { Box::from_raw(self.boxed::<Stream>()) };
-                Self::new(tag, key, expiry, Payload::Stream(stream))
-            }
-            // SAFETY: as above.
-            Kind::PackedLarge => {
-                let chain = unsafe { Box::from_raw(self.boxed::<PackedChain>()) };
-                Self::new(tag, key, expiry, Payload::PackedLarge(chain))
+        let payload = match self.bits().inline() {
+            Some(form) => Payload::Inline(form, self.bytes()),
+            None => {
+                let parts = self.parts();
+                // SAFETY: the box is taken from the old entry, whose memory alone is
+                // freed below.
+                Payload::Boxed(unsafe {
+                    Owned::from_raw(Form::in_box(parts.form), self.boxed(&parts))
+                })
             }
         };
+        let mut new = Self::new(tag, key, expiry, payload);
         new.set_access(self.access());
         let old = std::mem::replace(self, new);
-        if kind.boxed() {
+        if old.bits().is_boxed() {
             old.free_entry();
             std::mem::forget(old);
         }
     }
 
-    /// The bytes allocated for the entry and everything it boxes.
-    pub(crate) fn allocated(&self) -> usize {
+    /// The bytes allocated for the entry alone.
+    #[inline]
+    pub(crate) fn entry_allocated(&self) -> usize {
         let parts = self.parts();
-        let entry = usable(parts.value + parts.value_len);
-        entry
-            + match self.kind() {
-                Kind::Large => usable(size_of::<Segments>()) + chain_allocated(self.large()),
-                Kind::Stream => usable(size_of::<Stream>()) + self.stream().memory().allocated,
-                Kind::PackedLarge => {
-                    usable(size_of::<PackedChain>()) + self.packed_large().allocated()
-                }
-                _ => 0,
-            }
+        usable(parts.value + parts.value_len)
     }
 
-    /// What the entry of a packed large string would have allocated with the
-    /// value unpacked.
-    pub(crate) fn allocated_unpacked(&self) -> usize {
-        let parts = self.parts();
-        let raw = self.packed_large().raw_allocated();
-        usable(parts.value + parts.value_len) + usable(size_of::<Segments>()) + raw
+    /// The bytes allocated for the entry and everything it boxes.
+    pub(crate) fn allocated(&self) -> usize {
+        self.entry_allocated() + self.value().measure().allocated
     }
 
     /// What the entry would have allocated with `len` bytes of inline value.
@@ -609,14 +521,10 @@ impl Cell {
 
 impl Drop for Cell {
     fn drop(&mut self) {
-        // SAFETY: the boxes are this cell's own and are not used again.
-        unsafe {
-            match self.kind() {
-                Kind::Large => drop(Box::from_raw(self.boxed::<Segments>())),
-                Kind::Stream => drop(Box::from_raw(self.boxed::<Stream>())),
-                Kind::PackedLarge => drop(Box::from_raw(self.boxed::<PackedChain>())),
-                _ => {}
-            }
+        if self.bits().is_boxed() {
+            let parts = self.parts();
+            // SAFETY: the box is this cell's own and is not used again.
+            drop(unsafe { Owned::from_raw(Form::in_box(parts.form), self.boxed(&parts)) });
         }
         self.free_entry();
     }
@@ -625,6 +533,14 @@ impl Drop for Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::large::PackedChain;
+    use crate::types::stream::Stream;
+    use crate::types::string::{CHANGED, CHANGED_PACKED, INT, Int, SET, SET_PACKED};
+    use snug_codec::Segments;
+
+    fn is(cell: &Cell, form: Form, bytes: &[u8]) -> bool {
+        (cell.form(), cell.bytes()) == (form, bytes)
+    }
 
     fn long(n: usize) -> Vec<u8> {
         (0..n).map(|i| i as u8).collect()
@@ -640,41 +556,44 @@ mod tests {
         let ints = [0, 1, -1, 127, 128, -128, -129, 65_535, i64::MAX, i64::MIN];
         for key in &keys {
             for expiry in [None, Some(1), Some(u64::MAX)] {
-                let mut cell = Cell::new(0xabc, key, expiry, Payload::Int(7));
+                let seven = Int::new(7);
+                let mut cell = Cell::new(0xabc, key, expiry, Payload::Inline(INT, seven.bytes()));
                 cell.set_access(2);
                 for int in ints {
-                    cell.replace(expiry, Payload::Int(int));
-                    assert_eq!((cell.kind(), cell.int()), (Kind::Int, int));
+                    cell.replace(expiry, Payload::Inline(INT, Int::new(int).bytes()));
+                    assert_eq!((cell.form(), Int::read(cell.bytes())), (INT, int));
                     for string in &strings {
-                        cell.replace(expiry, Payload::Str(string));
-                        assert_eq!((cell.kind(), cell.bytes()), (Kind::Str, &string[..]));
+                        cell.replace(expiry, Payload::Inline(SET, string));
+                        assert!(is(&cell, SET, string));
                     }
                 }
                 for string in &strings {
-                    cell.replace(expiry, Payload::Packed(string));
-                    assert_eq!((cell.kind(), cell.bytes()), (Kind::Packed, &string[..]));
-                    cell.replace(expiry, Payload::PackedChanged(string));
-                    assert_eq!((cell.kind(), cell.bytes()), (Kind::PackedChanged, &string[..]));
+                    for form in [SET_PACKED, CHANGED_PACKED] {
+                        cell.replace(expiry, Payload::Inline(form, string));
+                        assert!(is(&cell, form, string));
+                    }
                 }
                 for from in &strings {
                     for to in &strings {
-                        cell.replace(expiry, Payload::Str(from));
+                        cell.replace(expiry, Payload::Inline(SET, from));
                         cell.resize_bytes(to.len());
+                        cell.set_form(CHANGED);
                         let mut expected = from.clone();
                         expected.resize(to.len(), 0);
-                        assert_eq!((cell.kind(), cell.bytes()), (Kind::StrChanged, &expected[..]));
+                        assert!(is(&cell, CHANGED, &expected));
                         cell.bytes_mut().fill(9);
                         assert!(cell.bytes().iter().all(|&b| b == 9));
                     }
                 }
                 let chain = Segments::from(&long(chain_len)[..]);
-                cell.replace(expiry, Payload::Large(Box::new(chain.clone())));
-                assert!(*cell.large() == chain);
-                cell.large_mut().append(b"more");
-                assert_eq!(cell.large().len(), chain_len + 4);
+                cell.replace(expiry, Payload::boxed(chain.clone()));
+                assert!(cell.get() == Some(&chain) && cell.get::<Stream>().is_none());
+                cell.get_mut::<Segments>().unwrap().append(b"more");
+                assert_eq!(cell.get().map(Segments::len), Some(chain_len + 4));
                 let packed = PackedChain::raw(&long(300));
-                cell.replace(expiry, Payload::PackedLarge(Box::new(packed.clone())));
-                assert!(cell.packed_large().is_same(&packed));
+                cell.replace(expiry, Payload::boxed(packed.clone()));
+                assert!(cell.get::<PackedChain>().unwrap().is_same(&packed));
+                assert!(cell.get_mut::<Segments>().is_none());
                 assert_eq!((cell.key(), cell.expiry()), (&key[..], expiry));
                 assert_eq!((cell.tag(), cell.access()), (0xabc, 2));
             }
@@ -683,42 +602,40 @@ mod tests {
 
     #[test]
     fn expiry_and_key_change_and_the_value_stays() {
-        let values: [fn() -> Payload<'static>; 8] = [
-            || Payload::Int(-300),
-            || Payload::Str(b"text"),
-            || Payload::StrChanged(b"text"),
-            || Payload::Large(Box::new(Segments::from(&[5; 700][..]))),
-            || Payload::Stream(Box::new(Stream::new())),
-            || Payload::Packed(b"form"),
-            || Payload::PackedChanged(b"form"),
-            || Payload::PackedLarge(Box::new(PackedChain::raw(&[5; 700]))),
+        let values: [(fn() -> Payload<'static>, usize); 8] = [
+            (|| Payload::Inline(INT, b"\x01\x02"), 2),
+            (|| Payload::Inline(SET, b"text"), 4),
+            (|| Payload::Inline(CHANGED, b"text"), 4),
+            (|| Payload::boxed(Segments::from(&[5; 700][..])), 700),
+            (|| Payload::boxed(Stream::new()), 0),
+            (|| Payload::Inline(SET_PACKED, b"form"), 4),
+            (|| Payload::Inline(CHANGED_PACKED, b"form"), 4),
+            (|| Payload::boxed(PackedChain::raw(&[5; 700])), 700),
         ];
-        for value in values {
+        for (value, len) in values {
             let mut cell = Cell::new(1, b"old", None, value());
-            let kind = cell.kind();
+            let form = cell.form();
             for expiry in [Some(5), Some(6), None, None, Some(7)] {
                 cell.set_expiry(expiry);
-                assert_eq!((cell.expiry(), cell.kind(), cell.key()), (expiry, kind, &b"old"[..]));
+                assert_eq!((cell.expiry(), cell.form(), cell.key()), (expiry, form, &b"old"[..]));
             }
             cell.rename(2, b"a longer name");
             assert_eq!(
                 (cell.tag(), cell.key(), cell.expiry()),
                 (2, &b"a longer name"[..], Some(7))
             );
-            match kind {
-                Kind::Int => assert_eq!(cell.int(), -300),
-                Kind::Str | Kind::StrChanged => assert_eq!(cell.bytes(), b"text"),
-                Kind::Packed | Kind::PackedChanged => assert_eq!(cell.bytes(), b"form"),
-                Kind::Large => assert_eq!(cell.large().len(), 700),
-                Kind::Stream => assert!(cell.stream().is_empty()),
-                Kind::PackedLarge => assert_eq!(cell.packed_large().len(), 700),
-            }
+            let value = cell.value();
+            let bytes =
+                if cell.bits().is_boxed() { value.measure().raw } else { value.bytes().len() };
+            assert_eq!((value.form(), bytes), (form, len));
+            let copy = Cell::new(1, b"copy", None, Payload::of(value));
+            assert_eq!((copy.form(), copy.value().measure().raw), (form, value.measure().raw));
         }
     }
 
     #[test]
     fn a_small_entry_is_two_bytes_more_than_its_data() {
-        let cell = Cell::new(0, b"key:123456", None, Payload::Str(b"value:123456"));
+        let cell = Cell::new(0, b"key:123456", None, Payload::Inline(SET, b"value:123456"));
         assert_eq!(cell.allocated(), 24);
     }
 }

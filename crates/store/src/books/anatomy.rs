@@ -1,0 +1,93 @@
+//! What an entry is made of, for those who report: how it is held, what that weighs,
+//! and what packing makes of it. Reads headers, never what is packed.
+
+use crate::cell::entry::Cell;
+use crate::families::Families;
+use crate::packing;
+use crate::slot::{Found, SlotGuard};
+
+/// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
+#[derive(Clone, Copy, Debug)]
+pub struct Anatomy {
+    /// What Redis would answer to `OBJECT ENCODING`.
+    pub encoding: &'static str,
+    /// Bytes allocated for entry and value, the slot's cell included.
+    pub allocated: usize,
+    /// The same if nothing of it were packed.
+    pub allocated_raw: usize,
+    /// Bytes of value as a client sees them (for streams: as rows).
+    pub raw: usize,
+    /// Of those, the bytes that are packed, and what they are packed into.
+    pub packed: Option<Packed>,
+    /// The codec of what is packed; `none` where nothing is.
+    pub codec: &'static str,
+    /// Bytes of the dictionary that it is packed with, if there is one.
+    pub dictionary: Option<usize>,
+    /// The id of a string's dictionary and the level that it packs at.
+    pub dictionary_id: Option<(u32, i32)>,
+    /// How lately it was read: 3 just now, 0 not for long.
+    pub access: u8,
+    /// Whether the value is packed as a whole; a read then adds to `access`.
+    pub is_packed_whole: bool,
+}
+
+/// The packed part of a value.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packed {
+    /// Bytes before packing.
+    pub raw: usize,
+    /// Bytes after packing, headers included.
+    pub packed: usize,
+}
+
+impl SlotGuard<'_> {
+    /// What the entry is made of.
+    pub fn anatomy(&self, found: Found) -> Anatomy {
+        Anatomy::of(self.cell(found), self.session().store().families())
+    }
+}
+
+impl Anatomy {
+    fn of(cell: &Cell, families: &Families) -> Self {
+        let value = cell.value();
+        let (row, measure) = (value.form().type_of().row(), value.measure());
+        let raw = (row.len)(value);
+        let entry = cell.entry_allocated() + size_of::<Cell>();
+        let allocated = entry + measure.allocated;
+        let packed = Packed { raw: measure.packed_from, packed: measure.packed };
+        let plain = Self {
+            encoding: (row.encoding)(value, raw),
+            allocated,
+            allocated_raw: allocated,
+            raw,
+            packed: (packed.packed > 0).then_some(packed),
+            codec: "none",
+            dictionary: None,
+            dictionary_id: None,
+            access: cell.access(),
+            is_packed_whole: cell.bits().is_packed(),
+        };
+        if let Some(packing) = value.packing() {
+            return Self {
+                allocated_raw: entry + packing.allocated_raw,
+                codec: packing.codec,
+                dictionary: packing.dictionary,
+                ..plain
+            };
+        }
+        if !cell.bits().is_packed_inline() {
+            return plain;
+        }
+        let form = value.bytes();
+        let id = packing::dictionary_id(form);
+        let dictionary = families.dictionaries.get(id);
+        Self {
+            allocated_raw: cell.allocated_with(raw) + size_of::<Cell>(),
+            packed: Some(packed),
+            codec: packing::codec_name(form),
+            dictionary: dictionary.as_ref().map(|d| d.bytes().len()),
+            dictionary_id: dictionary.map(|d| (id, d.level())),
+            ..plain
+        }
+    }
+}

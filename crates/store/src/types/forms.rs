@@ -1,0 +1,530 @@
+//! The table of forms: how a value lies in memory, and what can be done with it
+//! there.
+//!
+//! ```text
+//!  cell's 4 bits   form       in the entry                        beside it
+//!  0 .. 13         inline     length, key, bytes                  -
+//!                  packed     length, key, a packed form          -
+//!  14              boxed      form's number, key, pointer         a box
+//!  15              boxed      the same, of what is packed whole   a box
+//! ```
+//!
+//! Each type lists its forms ([`FormRow`]), and the table is made of these lists when
+//! the crate is compiled; two of one number are an error then. A packed form has the
+//! header of `snug_codec::packed` whatever its type, so what lies in an entry is
+//! weighed, packed and unpacked here alike for all types. What is boxed is a type of
+//! Rust's that implements [`Boxed`]; its operations are kept as functions
+//! ([`BoxedOps`]), which are made from that and nowhere written by hand.
+//!
+//! Numbers:
+//!
+//! | inline | form | boxed | form |
+//! | --- | --- | --- | --- |
+//! | 0 | string, an integer | 0 | string, a chain of segments |
+//! | 1, 3 | string, as it was set; packed | 1 | string, a packed chain |
+//! | 2, 4 | string, changed in place; packed | 2 | stream |
+//!
+//! Ten inline numbers are left: a small form and its packed one for five types.
+#![allow(unsafe_code)]
+
+use super::{ROWS, Type};
+use crate::memory::usable;
+use crate::packing;
+use std::any::TypeId;
+use std::ptr::NonNull;
+
+/// How a value lies in memory: a row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form(u8);
+
+/// Forms below lie in their entries, the others in boxes.
+const FIRST_BOXED: u8 = 16;
+const FORMS_MAX: usize = 32;
+
+/// The bits in a cell of what is boxed, and of what is boxed and packed as a whole.
+const BOXED: u8 = 14;
+const BOXED_PACKED: u8 = 15;
+
+impl Form {
+    pub(crate) const fn inline(number: u8) -> Self {
+        assert!(number < BOXED);
+        Self(number)
+    }
+
+    pub(crate) const fn boxed(number: u8) -> Self {
+        assert!(number < FORMS_MAX as u8 - FIRST_BOXED);
+        Self(FIRST_BOXED + number)
+    }
+
+    /// The form of what is in a box, by the number that its entry has of it.
+    #[inline]
+    pub(crate) fn in_box(number: u8) -> Self {
+        debug_assert!(number < FORMS_MAX as u8 - FIRST_BOXED);
+        Self(FIRST_BOXED + number)
+    }
+
+    fn row(self) -> &'static FormRow {
+        match FORMS[usize::from(self.0)] {
+            Some(row) => row,
+            None => unreachable!("a value of form {}", self.0),
+        }
+    }
+
+    /// The type whose form it is.
+    #[inline]
+    pub(crate) fn type_of(self) -> Type {
+        Type::ALL[usize::from(TYPE_OF[usize::from(self.0)])]
+    }
+
+    /// The form that a value of this one has once it is packed inside its entry, if it
+    /// can be; its own if it is.
+    pub(crate) fn packed(self) -> Option<Self> {
+        match self.row().lies {
+            Lies::Inline { packed } => packed,
+            Lies::Packed { .. } => Some(self),
+            Lies::Boxed(_) => None,
+        }
+    }
+
+    /// The form that a value of this one has once it is unpacked inside its entry; its
+    /// own if it is not packed there.
+    pub(crate) fn unpacked(self) -> Self {
+        match self.row().lies {
+            Lies::Packed { raw } => raw,
+            Lies::Inline { .. } | Lies::Boxed(_) => self,
+        }
+    }
+
+    /// What a cell has of it.
+    #[inline]
+    pub(crate) fn bits(self) -> Bits {
+        Bits(match self.0.checked_sub(FIRST_BOXED) {
+            None => self.0,
+            Some(boxed) => BOXED + (PACKED_BOXED >> boxed & 1) as u8,
+        })
+    }
+
+    /// What the entry of a boxed one has of it.
+    #[inline]
+    pub(crate) fn boxed_number(self) -> Option<u8> {
+        self.0.checked_sub(FIRST_BOXED)
+    }
+
+    fn ops(self) -> &'static BoxedOps {
+        match &self.row().lies {
+            Lies::Boxed(ops) => ops,
+            Lies::Inline { .. } | Lies::Packed { .. } => unreachable!("form {} in a box", self.0),
+        }
+    }
+}
+
+/// What a cell tells of a value's form: all of what lies in the entry, and of what
+/// does not, that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bits(pub(crate) u8);
+
+impl Bits {
+    /// The form, if the value lies in its entry.
+    #[inline]
+    pub(crate) fn inline(self) -> Option<Form> {
+        (self.0 < BOXED).then_some(Form(self.0))
+    }
+
+    #[inline]
+    pub(crate) fn is_boxed(self) -> bool {
+        self.0 >= BOXED
+    }
+
+    /// Whether the value lies raw in its entry and can be packed there.
+    #[inline]
+    pub(crate) fn is_raw_inline(self) -> bool {
+        RAW_INLINE >> self.0 & 1 == 1
+    }
+
+    /// Whether its packed form lies in its entry.
+    #[inline]
+    pub(crate) fn is_packed_inline(self) -> bool {
+        PACKED_INLINE >> self.0 & 1 == 1
+    }
+
+    /// Whether the value is packed as a whole, wherever it lies.
+    #[inline]
+    pub(crate) fn is_packed(self) -> bool {
+        (PACKED_INLINE | 1 << BOXED_PACKED) >> self.0 & 1 == 1
+    }
+}
+
+/// A form as its type lists it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FormRow {
+    form: Form,
+    lies: Lies,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Lies {
+    /// In the entry, as it is.
+    Inline { packed: Option<Form> },
+    /// In the entry, packed.
+    Packed { raw: Form },
+    /// In a box.
+    Boxed(BoxedOps),
+}
+
+impl FormRow {
+    /// A value in its entry that is never packed.
+    pub(crate) const fn plain(form: Form) -> Self {
+        Self { form, lies: Lies::Inline { packed: None } }
+    }
+
+    /// A value in its entry, raw, that becomes another form when it is packed.
+    pub(crate) const fn packs(form: Form, packed: Form) -> Self {
+        Self { form, lies: Lies::Inline { packed: Some(packed) } }
+    }
+
+    /// The packed form of one that is `raw` when it is unpacked.
+    pub(crate) const fn packed(form: Form, raw: Form) -> Self {
+        Self { form, lies: Lies::Packed { raw } }
+    }
+
+    /// A value in a box of its own.
+    pub(crate) const fn boxed<T: Boxed>() -> Self {
+        Self { form: T::FORM, lies: Lies::Boxed(BoxedOps::of::<T>()) }
+    }
+}
+
+/// By number. Made from what the types list.
+static FORMS: [Option<&FormRow>; FORMS_MAX] = TABLE.0;
+/// Which type's form each is.
+static TYPE_OF: [u8; FORMS_MAX] = TABLE.1;
+const RAW_INLINE: u16 = inline_mask(false);
+const PACKED_INLINE: u16 = inline_mask(true);
+const PACKED_BOXED: u16 = packed_boxed_mask();
+
+const TABLE: ([Option<&FormRow>; FORMS_MAX], [u8; FORMS_MAX]) = {
+    let mut table: [Option<&FormRow>; FORMS_MAX] = [None; FORMS_MAX];
+    let mut types = [0; FORMS_MAX];
+    let mut row = 0;
+    while row < ROWS.len() {
+        let forms = ROWS[row].forms;
+        let mut n = 0;
+        while n < forms.len() {
+            let number = forms[n].form.0 as usize;
+            assert!(table[number].is_none(), "two forms of one number");
+            table[number] = Some(&forms[n]);
+            types[number] = row as u8;
+            n += 1;
+        }
+        row += 1;
+    }
+    (table, types)
+};
+
+const fn inline_mask(is_packed: bool) -> u16 {
+    let (mut mask, mut n) = (0, 0);
+    while n < FIRST_BOXED as usize {
+        let is_it = match TABLE.0[n] {
+            Some(FormRow { lies: Lies::Inline { packed: Some(_) }, .. }) => !is_packed,
+            Some(FormRow { lies: Lies::Packed { .. }, .. }) => is_packed,
+            _ => false,
+        };
+        mask |= (is_it as u16) << n;
+        n += 1;
+    }
+    mask
+}
+
+const fn packed_boxed_mask() -> u16 {
+    let (mut mask, mut n) = (0, 0);
+    while n < FORMS_MAX - FIRST_BOXED as usize {
+        if let Some(FormRow { lies: Lies::Boxed(ops), .. }) = TABLE.0[n + FIRST_BOXED as usize] {
+            mask |= (ops.is_packed as u16) << n;
+        }
+        n += 1;
+    }
+    mask
+}
+
+/// What a value weighs, its entry aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure {
+    /// Bytes allocated, as the allocator rounds them.
+    pub(crate) allocated: usize,
+    /// Bytes of what can be packed, before it is.
+    pub(crate) raw: usize,
+    /// Of these what is packed, and into how many.
+    pub(crate) packed_from: usize,
+    pub(crate) packed: usize,
+    /// Pieces that await packing by themselves.
+    pub(crate) pending: usize,
+}
+
+/// How a boxed value is packed, for those who report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packing {
+    /// The codec of what is packed; `none` where nothing is.
+    pub(crate) codec: &'static str,
+    /// Bytes of the dictionary that it is packed with, if there is one.
+    pub(crate) dictionary: Option<usize>,
+    /// Bytes that it would have allocated, its box included, if nothing of it were
+    /// packed.
+    pub(crate) allocated_raw: usize,
+}
+
+/// What a walk that cools tells a boxed value that it has met.
+pub(crate) struct Met<'m> {
+    /// How lately it was used, 0 to 3.
+    pub(crate) access: u8,
+    /// What is not hot counts as cold.
+    pub(crate) at_once: bool,
+    /// What is packed stays so however often it is read.
+    pub(crate) keep_packed: bool,
+    /// What is raw is to be looked at again: the rules have changed.
+    pub(crate) recheck_raw: bool,
+    /// It expires too soon to be worth packing.
+    pub(crate) expires_soon: bool,
+    /// The least length worth packing.
+    pub(crate) min_size: usize,
+    /// Whether another policy may decide differently on a value of so many bytes.
+    pub(crate) concerns: &'m dyn Fn(usize) -> bool,
+}
+
+/// What a boxed value wants, now that a walk has met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Nothing,
+    /// Pieces of it are to be packed: it awaits that by itself.
+    Pieces,
+    /// To be packed as a whole.
+    Pack,
+    /// To be unpacked as a whole.
+    Unpack,
+}
+
+/// A value that lies in a box.
+///
+/// # Safety
+/// `FORM` is of no other type that implements this.
+pub(crate) unsafe trait Boxed: Send + Sized + 'static {
+    const FORM: Form;
+    /// Whether it is packed as a whole.
+    const IS_PACKED: bool = false;
+    /// Whether a duplicate shares the bytes, so that all of it can be read after the
+    /// slot's lock is gone.
+    const IS_SHARED: bool = false;
+
+    /// What it weighs without the box itself. O(1).
+    fn measure(&self) -> Measure;
+
+    /// A value of its own with the same contents.
+    fn duplicate(&self) -> Self;
+
+    /// How it is packed. Reads headers at most.
+    fn packing(&self) -> Packing;
+
+    /// What is to become of it now that a walk has met it. May change itself to make
+    /// pieces ready.
+    fn cool(&mut self, met: &Met<'_>) -> Wish;
+
+    /// What freeing it takes, as Redis reckons it: about its parts, whatever their
+    /// bytes, and 1 for a string.
+    fn effort(&self) -> usize;
+}
+
+/// What can be done with a value in a box, whatever it is.
+#[derive(Clone, Copy, Debug)]
+struct BoxedOps {
+    is: fn() -> TypeId,
+    is_packed: bool,
+    is_shared: bool,
+    drop: unsafe fn(NonNull<u8>),
+    measure: unsafe fn(NonNull<u8>) -> Measure,
+    duplicate: unsafe fn(NonNull<u8>) -> NonNull<u8>,
+    packing: unsafe fn(NonNull<u8>) -> Packing,
+    cool: unsafe fn(NonNull<u8>, &Met<'_>) -> Wish,
+    effort: unsafe fn(NonNull<u8>) -> usize,
+}
+
+impl BoxedOps {
+    const fn of<T: Boxed>() -> Self {
+        fn put<T>(value: T) -> NonNull<u8> {
+            NonNull::from(Box::leak(Box::new(value))).cast()
+        }
+        // SAFETY, of each: called with a box of this form, that is, of a `T`.
+        Self {
+            is: TypeId::of::<T>,
+            is_packed: T::IS_PACKED,
+            is_shared: T::IS_SHARED,
+            drop: |at| unsafe { drop(Box::from_raw(at.cast::<T>().as_ptr())) },
+            measure: |at| {
+                let measure = unsafe { at.cast::<T>().as_ref() }.measure();
+                Measure { allocated: measure.allocated + usable(size_of::<T>()), ..measure }
+            },
+            duplicate: |at| put(unsafe { at.cast::<T>().as_ref() }.duplicate()),
+            packing: |at| unsafe { at.cast::<T>().as_ref() }.packing(),
+            cool: |at, met| unsafe { at.cast::<T>().as_mut() }.cool(met),
+            effort: |at| unsafe { at.cast::<T>().as_ref() }.effort(),
+        }
+    }
+}
+
+/// The owner of a boxed value.
+#[derive(Debug)]
+pub(crate) struct Owned {
+    form: Form,
+    at: NonNull<u8>,
+}
+
+// SAFETY: it owns a box of a type that is `Send`.
+unsafe impl Send for Owned {}
+
+impl Owned {
+    pub(crate) fn new<T: Boxed>(value: T) -> Self {
+        debug_assert!((T::FORM.ops().is)() == TypeId::of::<T>());
+        Self { form: T::FORM, at: NonNull::from(Box::leak(Box::new(value))).cast() }
+    }
+
+    /// # Safety
+    /// `at` came from [`into_raw`](Self::into_raw) of a value of this form, and is
+    /// nobody else's.
+    pub(crate) unsafe fn from_raw(form: Form, at: NonNull<u8>) -> Self {
+        Self { form, at }
+    }
+
+    /// Gives up the ownership.
+    pub(crate) fn into_raw(self) -> NonNull<u8> {
+        let at = self.at;
+        std::mem::forget(self);
+        at
+    }
+
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// The value.
+    pub(crate) fn value(&self) -> Value<'_> {
+        // SAFETY: it is there as long as this.
+        unsafe { Value::boxed(self.form, self.at) }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: a box of this form, not used again.
+        unsafe { (self.form.ops().drop)(self.at) }
+    }
+}
+
+/// A value, where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value<'v> {
+    form: Form,
+    lies: At<'v>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum At<'v> {
+    Entry(&'v [u8]),
+    Box(NonNull<u8>),
+}
+
+impl<'v> Value<'v> {
+    #[inline]
+    pub(crate) fn inline(form: Form, bytes: &'v [u8]) -> Self {
+        Self { form, lies: At::Entry(bytes) }
+    }
+
+    /// # Safety
+    /// `at` is the box of a value of this form, there for `'v` and not written to.
+    #[inline]
+    pub(crate) unsafe fn boxed(form: Form, at: NonNull<u8>) -> Self {
+        Self { form, lies: At::Box(at) }
+    }
+
+    #[inline]
+    pub(crate) fn form(&self) -> Form {
+        self.form
+    }
+
+    /// What lies in the entry, raw or packed; nothing of what is boxed.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &'v [u8] {
+        match self.lies {
+            At::Entry(bytes) => bytes,
+            At::Box(_) => &[],
+        }
+    }
+
+    /// What is in the box, if that is a `T`.
+    #[inline]
+    pub(crate) fn get<T: Boxed>(&self) -> Option<&'v T> {
+        match self.lies {
+            // SAFETY: the form is that of `T` and of nothing else.
+            At::Box(at) if self.form == T::FORM => Some(unsafe { at.cast::<T>().as_ref() }),
+            At::Box(_) | At::Entry(_) => None,
+        }
+    }
+
+    /// What it weighs beside its entry, and what of it is packed.
+    #[inline]
+    pub(crate) fn measure(&self) -> Measure {
+        let (bits, bytes) = (self.form.bits(), self.bytes());
+        if bits.is_raw_inline() {
+            return Measure { raw: bytes.len(), ..Measure::default() };
+        }
+        if bits.is_packed_inline() {
+            let raw = packing::raw_len(bytes);
+            return Measure { raw, packed_from: raw, packed: bytes.len(), ..Measure::default() };
+        }
+        match self.lies {
+            At::Entry(_) => Measure::default(),
+            // SAFETY: a box of this form.
+            At::Box(at) => unsafe { (self.form.ops().measure)(at) },
+        }
+    }
+
+    /// How it is packed, if it is in a box.
+    pub(crate) fn packing(&self) -> Option<Packing> {
+        match self.lies {
+            At::Entry(_) => None,
+            // SAFETY: a box of this form.
+            At::Box(at) => Some(unsafe { (self.form.ops().packing)(at) }),
+        }
+    }
+
+    /// A duplicate of what is in a box.
+    pub(crate) fn duplicate(&self) -> Option<Owned> {
+        match self.lies {
+            At::Entry(_) => None,
+            // SAFETY: a box of this form, and the duplicate is one of its own.
+            At::Box(at) => {
+                Some(unsafe { Owned::from_raw(self.form, (self.form.ops().duplicate)(at)) })
+            }
+        }
+    }
+
+    /// A duplicate of what is in a box, if that shares its bytes.
+    pub(crate) fn share(&self) -> Option<Owned> {
+        let is_shared = matches!(self.lies, At::Box(_)) && self.form.ops().is_shared;
+        if is_shared { self.duplicate() } else { None }
+    }
+
+    /// What freeing it takes, its entry aside.
+    pub(crate) fn effort(&self) -> usize {
+        match self.lies {
+            At::Entry(_) => 0,
+            // SAFETY: a box of this form.
+            At::Box(at) => unsafe { (self.form.ops().effort)(at) },
+        }
+    }
+}
+
+/// Tells a boxed value that a walk has met it.
+///
+/// # Safety
+/// `at` is the box of a value of this form, and nobody else's for as long.
+pub(crate) unsafe fn cool(form: Form, at: NonNull<u8>, met: &Met<'_>) -> Wish {
+    // SAFETY: by the caller's contract.
+    unsafe { (form.ops().cool)(at, met) }
+}

@@ -1,0 +1,107 @@
+//! The stream's row in the table of types, and its one form.
+#![allow(unsafe_code)]
+
+use super::{Stream, StreamId};
+use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::types::{DataType, Reader, Sink, Unreadable};
+use std::io::Write as _;
+use std::ops::ControlFlow;
+
+/// The least bytes in the tail of a cold stream that make a block of their own:
+/// less would hardly pack, and each block costs its place in the index.
+pub(crate) const TAIL_MIN: usize = 4096;
+
+/// Entries to one node of a stream in Redis, and the nodes of the radix tree above
+/// each: one that has its ID and one that branches.
+const NODE_ENTRIES: usize = 100;
+const TREE_NODES: usize = 2;
+
+/// The stream type.
+#[derive(Debug)]
+pub(crate) struct Streams;
+
+impl DataType for Streams {
+    const NAME: &'static str = "stream";
+    const NUMBER: u32 = 6;
+    const FORMS: &'static [FormRow] = &[FormRow::boxed::<Stream>()];
+
+    fn encoding(_: Value<'_>, _: usize) -> &'static str {
+        "stream"
+    }
+
+    /// Of each entry its ID, and name and value of each of its fields.
+    fn digest(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        let Some(stream) = value.get::<Stream>() else { return Ok(()) };
+        let mut id_text = Vec::new();
+        stream.range(StreamId::MIN, StreamId::MAX, false, reader.scratch(), |id, fields| {
+            id_text.clear();
+            // Writing to a vector does not fail.
+            let _ = write!(id_text, "{}.{}", id.ms, id.seq);
+            sink.piece(&id_text);
+            for (field, value) in fields {
+                sink.piece(field);
+                sink.piece(value);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+}
+
+// SAFETY: box number 2 is of streams alone.
+unsafe impl Boxed for Stream {
+    const FORM: Form = Form::boxed(2);
+
+    fn measure(&self) -> Measure {
+        let memory = self.memory();
+        Measure {
+            allocated: memory.allocated,
+            raw: memory.raw,
+            packed_from: memory.packed_from,
+            packed: memory.packed,
+            pending: self.pending_work(),
+        }
+    }
+
+    fn duplicate(&self) -> Self {
+        Self::duplicate(self)
+    }
+
+    fn packing(&self) -> Packing {
+        let memory = self.memory();
+        Packing {
+            codec: self.codec().name(),
+            dictionary: self.dictionary().map(|dictionary| dictionary.bytes().len()),
+            allocated_raw: super::usable(size_of::<Self>())
+                + memory.allocated.saturating_sub(memory.packed)
+                + memory.packed_from,
+        }
+    }
+
+    /// Seals the tail of one that has cooled, so that it is packed as the other blocks
+    /// are, and has the blocks tried again if another policy may decide differently
+    /// on them. A copy of at most one block.
+    fn cool(&mut self, met: &Met<'_>) -> Wish {
+        let sealed = met.access == 1 && self.tail_bytes() >= TAIL_MIN && self.seal_tail();
+        let again = (met.concerns)(self.memory().raw);
+        if again {
+            self.reconsider();
+        }
+        if sealed || again && self.pending_work() > 0 { Wish::Pieces } else { Wish::Nothing }
+    }
+
+    /// What Redis reckons freeing a stream to take, with its default
+    /// `stream-node-max-entries`: the nodes of its tree, and of each group what is
+    /// pending in the first.
+    fn effort(&self) -> usize {
+        let nodes = (self.len() as usize).div_ceil(NODE_ENTRIES) * TREE_NODES;
+        let groups = self.groups().filter(|groups| !groups.is_empty());
+        let first = groups.and_then(|groups| groups.iter().next());
+        let pending = first.map_or(0, |group| group.pending().len() as usize);
+        nodes + groups.map_or(0, |groups| groups.len() * (1 + pending))
+    }
+}
