@@ -1,7 +1,8 @@
 //! The dictionaries in use: who refers to which, and what is left of the old.
 //!
 //! A dictionary is *current* for its family until another replaces it, and is
-//! kept exactly as long as it is current or some packed value refers to it.
+//! kept exactly as long as it is current for somebody or some packed value refers to
+//! it.
 //! Ids of freed dictionaries are used again, lowest first, so that they stay
 //! short in packed forms.
 
@@ -27,7 +28,8 @@ struct State {
 struct Entry {
     dictionary: Arc<Dictionary>,
     references: u64,
-    current: bool,
+    /// For how many it is current.
+    owners: u64,
 }
 
 /// Counters of a registry.
@@ -66,7 +68,7 @@ impl Registry {
             id += 1;
         }
         let dictionary = Arc::new(dictionary.with_id(id));
-        state.insert(Arc::clone(&dictionary), true);
+        state.insert(Arc::clone(&dictionary), 1);
         dictionary
     }
 
@@ -76,7 +78,7 @@ impl Registry {
         let mut state = self.lock();
         let free = dictionary.id() != 0 && !state.entries.contains_key(&dictionary.id());
         if free {
-            state.insert(dictionary, false);
+            state.insert(dictionary, 0);
         }
         free
     }
@@ -98,13 +100,36 @@ impl Registry {
         }
     }
 
-    /// Dictionary `id` is no longer its family's current one.
+    /// Dictionary `id` is now current for one more.
+    pub fn adopt(&self, id: u32) {
+        if let Some(entry) = self.lock().entries.get_mut(&id) {
+            entry.owners += 1;
+        }
+    }
+
+    /// Dictionary `id` is no longer current for one that it was current for.
     pub fn supersede(&self, id: u32) {
         let mut state = self.lock();
         if let Some(entry) = state.entries.get_mut(&id) {
-            entry.current = false;
+            entry.owners = entry.owners.saturating_sub(1);
             state.free_if_unused(id);
         }
+    }
+
+    /// Puts the same dictionary, digested for another level, in the place of the one
+    /// with its id; whether it was the same.
+    pub fn relevel(&self, dictionary: Arc<Dictionary>) -> bool {
+        let mut state = self.lock();
+        let State { entries, stats } = &mut *state;
+        let entry = entries.get_mut(&dictionary.id());
+        let Some(entry) = entry.filter(|entry| entry.dictionary.bytes() == dictionary.bytes())
+        else {
+            return false;
+        };
+        stats.memory_bytes -= entry.dictionary.memory_bytes();
+        stats.memory_bytes += dictionary.memory_bytes();
+        entry.dictionary = dictionary;
+        true
     }
 
     /// How many packed values refer to dictionary `id`.
@@ -120,20 +145,20 @@ impl Registry {
     /// What is held and what was.
     pub fn stats(&self) -> RegistryStats {
         let state = self.lock();
-        let superseded = state.entries.values().filter(|entry| !entry.current).count();
+        let superseded = state.entries.values().filter(|entry| entry.owners == 0).count();
         RegistryStats { live: state.entries.len(), superseded, ..state.stats }
     }
 }
 
 impl State {
-    fn insert(&mut self, dictionary: Arc<Dictionary>, current: bool) {
+    fn insert(&mut self, dictionary: Arc<Dictionary>, owners: u64) {
         self.stats.added_total += 1;
         self.stats.memory_bytes += dictionary.memory_bytes();
-        self.entries.insert(dictionary.id(), Entry { dictionary, references: 0, current });
+        self.entries.insert(dictionary.id(), Entry { dictionary, references: 0, owners });
     }
 
     fn free_if_unused(&mut self, id: u32) {
-        if self.entries.get(&id).is_some_and(|entry| entry.references == 0 && !entry.current)
+        if self.entries.get(&id).is_some_and(|entry| entry.references == 0 && entry.owners == 0)
             && let Some(entry) = self.entries.remove(&id)
         {
             self.stats.freed_total += 1;

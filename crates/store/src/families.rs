@@ -27,6 +27,7 @@
 //! ([`Families::limit_samples`]).
 
 use crate::memory;
+use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary, Pin};
 use crate::policy::{Edition, InForce};
 use crate::timing::UnpackTimes;
 use foldhash::HashMap;
@@ -36,7 +37,7 @@ use snug_codec::family::{
     Verdict,
 };
 use snug_codec::policy::{Choice, Policy};
-use snug_codec::{Codec, Dictionary, DictionaryKind, DictionarySource, Registry, RegistryStats};
+use snug_codec::{Codec, Dictionary, DictionaryKind, RegistryStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -81,84 +82,6 @@ const PASSED_BY_MAX: u32 = 4096;
 /// When so many values in a row are wanted at another level than that of the
 /// family's dictionary, it gets the same dictionary for that level.
 const RELEVEL_AFTER: u32 = 32;
-
-/// The dictionaries that packed strings refer to by id.
-#[derive(Debug, Default)]
-pub(crate) struct Dictionaries {
-    registry: Registry,
-    /// Grows whenever an id gets a dictionary, or another one: what was looked
-    /// up before is then to be looked up again.
-    generation: AtomicU64,
-}
-
-impl Dictionaries {
-    pub(crate) fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
-    }
-
-    /// The next generation begins.
-    fn advance(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    pub(crate) fn get(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.registry.dictionary(id)
-    }
-
-    /// A value packed with dictionary `id` is there, or no longer; 0 is none.
-    #[inline]
-    pub(crate) fn count(&self, id: u32, delta: i64) {
-        match (id, delta) {
-            (0, _) => {}
-            (id, 1) => self.registry.refer(id),
-            (id, _) => self.registry.release(id),
-        }
-    }
-
-    /// Keeps a dictionary that is there from being freed.
-    pub(crate) fn pin(self: &Arc<Self>, id: u32) -> Option<Pin> {
-        (id != 0).then(|| {
-            self.registry.refer(id);
-            Pin { dictionaries: Arc::clone(self), id }
-        })
-    }
-
-    fn add(&self, dictionary: Dictionary) -> Arc<Dictionary> {
-        let dictionary = self.registry.add(dictionary);
-        self.advance();
-        dictionary
-    }
-}
-
-/// Keeps a dictionary while something packed with it is in no slot.
-#[derive(Debug)]
-pub(crate) struct Pin {
-    dictionaries: Arc<Dictionaries>,
-    id: u32,
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.dictionaries.registry.release(self.id);
-    }
-}
-
-/// What a dictionary is, for `SNUG DICTIONARIES`.
-#[derive(Clone, Debug)]
-pub struct DictionaryInfo {
-    /// The id that packed forms refer to it by.
-    pub id: u32,
-    /// What it is.
-    pub kind: DictionaryKind,
-    /// Its bytes, as it would be stored.
-    pub bytes: usize,
-    /// Everything that is held for it.
-    pub memory_bytes: usize,
-    /// The level that it packs at.
-    pub level: i32,
-    /// Values packed with it.
-    pub references: u64,
-}
 
 /// What a family is, for `SNUG FAMILIES`.
 #[derive(Clone, Debug)]
@@ -629,7 +552,7 @@ impl Families {
         let Some(dictionary) = state.family.dictionary() else { return };
         let (stats, id) = (state.family.stats(), dictionary.id());
         let mean = stats.raw_bytes / stats.packed.max(1);
-        if self.dictionaries.registry.references(id) * mean >= GROWN_BYTES
+        if self.dictionaries.registry().references(id) * mean >= GROWN_BYTES
             && self.has_room_to_grow()
             && self.growing.begin(id)
             && !state.family.grow()
@@ -716,7 +639,7 @@ impl Families {
         take: impl FnOnce(Arc<Dictionary>) -> Option<Arc<Dictionary>>,
     ) {
         if let Some(old) = take(self.dictionaries.add(dictionary)) {
-            self.dictionaries.registry.supersede(old.id());
+            self.dictionaries.registry().supersede(old.id());
         }
         self.has_changed(family);
     }
@@ -828,11 +751,11 @@ impl Families {
                 }
             }
             let id = state.family.dictionary().map(|dictionary| dictionary.id());
-            let used = id.is_some_and(|id| self.dictionaries.registry.references(id) > 0);
+            let used = id.is_some_and(|id| self.dictionaries.registry().references(id) > 0);
             let kept = state.idle < turns || used || family.asked.load(Ordering::Acquire);
             if !kept {
                 self.empty(&mut state);
-                id.into_iter().for_each(|id| self.dictionaries.registry.supersede(id));
+                id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
             }
             kept
         });
@@ -847,21 +770,17 @@ impl Families {
 
     /// Every dictionary, by id.
     pub fn dictionaries(&self) -> Vec<DictionaryInfo> {
-        let registry = &self.dictionaries.registry;
-        let info = |dictionary: Arc<Dictionary>| DictionaryInfo {
-            id: dictionary.id(),
-            kind: dictionary.kind(),
-            bytes: dictionary.bytes().len(),
-            memory_bytes: dictionary.memory_bytes(),
-            level: dictionary.level(),
-            references: registry.references(dictionary.id()),
-        };
-        registry.all().into_iter().map(info).collect()
+        self.dictionaries.all()
+    }
+
+    /// Takes in a dictionary that belongs to one value, not to a family.
+    pub fn own(&self, dictionary: Dictionary) -> OwnDictionary {
+        self.dictionaries.own(dictionary)
     }
 
     /// What dictionaries are held, and were.
     pub fn dictionary_stats(&self) -> RegistryStats {
-        self.dictionaries.registry.stats()
+        self.dictionaries.registry().stats()
     }
 
     /// How many families there are.

@@ -241,7 +241,7 @@ pub async fn pack(
         let form =
             stream::pack(workspace, choice.codec, choice.level, &one, pace, slice_ns).await.ok()?;
         let worth = form.len() + segment.len() / SEGMENT_SAVING < segment.len()
-            || params.min_saving_percent < 0;
+            || params.min_saving.keeps_all();
         parts.push(match worth {
             true => Part::Packed(form.to_vec().into()),
             // The last one may have been given more room than it uses.
@@ -251,7 +251,7 @@ pub async fn pack(
         pace.pause().await;
     }
     let packed = PackedChain::new(raw.len(), parts);
-    params.saves_enough(packed.len(), packed.packed_len()).then_some(packed)
+    params.min_saving.is_met(packed.len(), packed.packed_len()).then_some(packed)
 }
 
 /// Whether some of the chain looks as if it could be packed: a few kilobytes of

@@ -56,6 +56,8 @@ pub use hash::{Key, SLOTS, cluster_slot};
 pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
+pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};
+pub use pack::saving::MinSaving;
 pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};

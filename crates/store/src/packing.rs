@@ -16,7 +16,9 @@
 //! workspace that each session makes when it first needs one (157 KiB).
 
 use crate::cell::entry::{Cell, Payload};
-use crate::families::{Dictionaries, Pin, StringFamily};
+use crate::families::StringFamily;
+use crate::pack::dictionaries::{Dictionaries, Pin};
+use crate::pack::saving::MinSaving;
 use crate::policy;
 use crate::slot::{Found, SlotGuard};
 use crate::store::{Session, Store};
@@ -143,22 +145,10 @@ impl Unpacker {
 pub struct StringParams {
     /// The least length worth packing, in bytes.
     pub min_size: usize,
-    /// Percent that must be saved, or a value stays raw. Below 0 a form is kept
-    /// even where it is that much longer: for tests.
-    pub min_saving_percent: i32,
+    /// What must be saved, or a value stays raw.
+    pub min_saving: MinSaving,
     /// The level where the policy names none.
     pub level: i32,
-}
-
-impl StringParams {
-    fn is_worth(&self, raw_len: usize, packed_len: usize) -> bool {
-        self.saves_enough(raw_len, packed_len) && packed_len <= PACK_MAX
-    }
-
-    pub(crate) fn saves_enough(&self, raw_len: usize, packed_len: usize) -> bool {
-        let most = raw_len as i64 * (100 - i64::from(self.min_saving_percent));
-        packed_len as i64 * 100 <= most && (packed_len < raw_len || self.min_saving_percent < 0)
-    }
 }
 
 /// A value that has cooled, copied out of its entry.
@@ -364,12 +354,12 @@ impl Packer {
         }
         let mut form = Vec::with_capacity(raw.len() / 2);
         workspace.pack(choice.codec, choice.level, dictionary, raw, &mut form).ok()?;
-        if params.min_saving_percent < 0 && form.len() > PACK_MAX {
+        if params.min_saving.keeps_all() && form.len() > PACK_MAX {
             return None;
         }
         // A dictionary that does not fit the workspace is not used.
         let pin = plan.pin.filter(|_| dictionary_id(&form) != 0);
-        let worth = params.is_worth(raw.len(), form.len());
+        let worth = params.min_saving.is_met(raw.len(), form.len());
         family.tried(raw.len(), form.len(), worth);
         if !worth {
             let by_another = candidate.is_packed && candidate.codec() != Some(choice.codec);
@@ -465,7 +455,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "calls into C")]
     fn damage_is_told_by_whoever_meets_it() {
         let (told, params) =
-            (Told::default(), StringParams { min_size: 1, min_saving_percent: 0, level: 1 });
+            (Told::default(), StringParams { min_size: 1, min_saving: MinSaving(0), level: 1 });
         let store = Store::new(StoreConfig::default(), Box::new(told.clone()));
         let mut session = store.session();
         let batch = session.enter(1);

@@ -21,10 +21,10 @@ use crate::cell::entry::{ACCESS_MAX, Cell, Payload};
 use crate::cell::table::{Cells, Mark, Place};
 use crate::effect::Event;
 use crate::eviction::{self, Eviction, Sampled};
-use crate::families::Pin;
 use crate::hash::Key;
 use crate::keyspace::CROWDED;
 use crate::large::PackedChain;
+use crate::pack::dictionaries::{OwnDictionary, Pin};
 use crate::packing::{self, Damaged, PackedStr};
 use crate::policy::Edition;
 use crate::store::{Counter, Expired, Session};
@@ -36,7 +36,7 @@ use crate::types::stream::{
 use crate::types::string::{CHANGED, INLINE_MAX, INT, Int, NewStr, SET, Str, canonical_int};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
-use snug_codec::{Dictionary, Segments};
+use snug_codec::Segments;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -711,7 +711,7 @@ impl<'a> SlotGuard<'a> {
     pub fn adopt_dictionary(
         &mut self,
         found: Found,
-        dictionary: Option<Dictionary>,
+        dictionary: Option<OwnDictionary>,
         samples: &DictionarySamples,
     ) {
         self.with_stream(found, |stream| stream.adopt_dictionary(dictionary, samples));
@@ -978,7 +978,7 @@ mod tests {
     use crate::cooling::{Recheck, Rules};
     use crate::large::LargeNames;
     use crate::types::string::SET_PACKED;
-    use crate::{Store, StoreConfig, StringParams, Unobserved};
+    use crate::{MinSaving, Store, StoreConfig, StringParams, Unobserved};
     use proptest::prelude::*;
 
     #[test]
@@ -1046,7 +1046,7 @@ mod tests {
                 Ok(bytes) => prop_assert_eq!(bytes.len(), len),
                 Err(_) => {
                     prop_assert!(slot.unpack(found).is_err());
-                    let params = StringParams { min_size: 1, min_saving_percent: 0, level: 1 };
+                    let params = StringParams { min_size: 1, min_saving: MinSaving(0), level: 1 };
                     let recheck = Recheck::AllRaw(0);
                     let rules = Rules {
                         params: &params,

@@ -9,8 +9,8 @@ use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::types::stream::ops::{AddEntry, DeleteEntries};
 use snug_store::types::stream::{PackJob, PackOutcome, PackParams, Shape, StreamId, StreamScratch};
 use snug_store::{
-    Batch, Candidate, Delete, Event, Key, LargeJob, NewStr, Packer, Set, Store, StoreConfig,
-    StringParams, Type, Unobserved,
+    Batch, Candidate, Delete, Event, Key, LargeJob, MinSaving, NewStr, Packer, Set, Store,
+    StoreConfig, StringParams, Type, Unobserved,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ const DATABASES: usize = 2;
 const NAMES: [&[u8]; 2] = [b"one", b"another"];
 
 /// Whatever can be packed is.
-const PARAMS: StringParams = StringParams { min_size: 1, min_saving_percent: -100, level: 1 };
+const PARAMS: StringParams = StringParams { min_size: 1, min_saving: MinSaving(-100), level: 1 };
 const SHAPE: Shape = Shape {
     block_entries: 64,
     block_bytes: 64 * 1024,
@@ -188,7 +188,7 @@ impl<'s> World<'s> {
                 self.batch.install_large(&job, outcome)
             }
             Job::Block(job) => {
-                let params = PackParams { min_saving_percent: 0, ..PackParams::default() };
+                let params = PackParams { min_saving: MinSaving(0), ..PackParams::default() };
                 let outcome: PackOutcome = job.run(&mut self.workspace, &params, &mut Vec::new());
                 let key = self.batch.key(name);
                 let mut slot = self.batch.lock(db, &key);

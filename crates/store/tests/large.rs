@@ -8,15 +8,15 @@ use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
     Append, Batch, Cooling, Delete, Event, Expire, Found, Key, LargeJob, LargeNames, LargeOutcome,
-    NewStr, Set, SetExpiry, SlotGuard, Store, StoreConfig, Str, StringParams, Type, Unobserved,
-    Write,
+    MinSaving, NewStr, Set, SetExpiry, SlotGuard, Store, StoreConfig, Str, StringParams, Type,
+    Unobserved, Write,
 };
 use std::sync::Arc;
 use strings::{assert_none_are_held, is_packed, set};
 
 const NOW: u64 = 1_700_000_000_000;
 const KIB: usize = 1024;
-const PARAMS: StringParams = StringParams { min_size: 64, min_saving_percent: 30, level: 1 };
+const PARAMS: StringParams = StringParams { min_size: 64, min_saving: MinSaving(30), level: 1 };
 
 fn random(seed: u64, len: usize) -> Vec<u8> {
     let mut x = seed | 1;
@@ -116,7 +116,7 @@ impl One<'_> {
 
     fn run(&mut self, job: &LargeJob, polls: usize) -> Option<LargeOutcome> {
         let (turns, params) =
-            (Turns::default(), StringParams { min_saving_percent: -100, ..PARAMS });
+            (Turns::default(), StringParams { min_saving: MinSaving(-100), ..PARAMS });
         drive(job.run(&mut self.workspace, &params, &turns, 3), polls)
     }
 
@@ -303,7 +303,7 @@ fn large_values_cool_are_packed_and_become_raw_when_they_are_read_often() {
     assert!(memory.packed * 2 < memory.packed_from);
 
     // Other rules: what was left raw is looked at again.
-    let all = StringParams { min_saving_percent: -100, ..PARAMS };
+    let all = StringParams { min_saving: MinSaving(-100), ..PARAMS };
     assert_eq!(pass(&store, &batch, &mut cooling, &all), 1);
     assert!(!is_packed(&batch, b"noise"), "it does not look worth the work");
 

@@ -5,8 +5,9 @@ use proptest::prelude::*;
 use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, LargeJob, LargeNames, Lengthen, NewStr, Packer,
-    Session, Set, SetExpiry, Store, StoreConfig, Str, StringParams, Type, Unobserved, Write,
+    Append, Batch, Cooling, Delete, Event, Expire, LargeJob, LargeNames, Lengthen, MinSaving,
+    NewStr, Packer, Session, Set, SetExpiry, Store, StoreConfig, Str, StringParams, Type,
+    Unobserved, Write,
 };
 use std::collections::BTreeMap;
 
@@ -39,7 +40,8 @@ enum Op {
 }
 
 /// Whatever can be packed is, also where that makes it longer.
-const PACK_ALL: StringParams = StringParams { min_size: 1, min_saving_percent: -100_000, level: 1 };
+const PACK_ALL: StringParams =
+    StringParams { min_size: 1, min_saving: MinSaving(-100_000), level: 1 };
 
 #[derive(Clone, Copy, Debug)]
 enum Expiry {

@@ -5,14 +5,14 @@ mod strings;
 use snug_store::types::stream::ops::{AddEntry, TrimEntries};
 use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, Key, LargeNames, MEET_ONE_IN, NewStr, Packer,
-    Session, Store, StoreConfig, StringParams, Type, Unobserved,
+    Append, Batch, Cooling, Delete, Event, Expire, Key, LargeNames, MEET_ONE_IN, MinSaving, NewStr,
+    Packer, Session, Store, StoreConfig, StringParams, Type, Unobserved,
 };
 use std::sync::Arc;
 use strings::{assert_none_are_held, codec, is_packed, set};
 
 const NOW: u64 = 1_700_000_000_000;
-const PARAMS: StringParams = StringParams { min_size: 64, min_saving_percent: 30, level: 3 };
+const PARAMS: StringParams = StringParams { min_size: 64, min_saving: MinSaving(30), level: 3 };
 const DOCUMENTS: usize = 1500;
 
 fn document(n: usize) -> Vec<u8> {

@@ -392,20 +392,20 @@ fn of_dictionaries(scrape: &mut Scrape, server: &Server) {
     ];
     scrape.gauges(
         "snug_dictionaries",
-        "Dictionaries of strings: current, and replaced ones that values still need.",
+        "Dictionaries: current for a family or a stream, and replaced ones that values still need.",
         states,
     );
-    scrape.gauge("snug_dictionaries_bytes", "What they weigh.", stats.memory_bytes as f64);
+    scrape.gauge(
+        "snug_dictionaries_bytes",
+        "Bytes that dictionaries weigh, their digests included.",
+        stats.memory_bytes as f64,
+    );
     scrape.counter(
         "snug_dictionaries_added",
-        "Dictionaries of strings taken into use.",
+        "Dictionaries taken into use.",
         stats.added_total as f64,
     );
-    scrape.counter(
-        "snug_dictionaries_freed",
-        "Dictionaries of strings freed.",
-        stats.freed_total as f64,
-    );
+    scrape.counter("snug_dictionaries_freed", "Dictionaries freed.", stats.freed_total as f64);
     for (stat, name, help) in [
         (
             Stat::dictionaries_trained,

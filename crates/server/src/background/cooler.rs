@@ -20,8 +20,8 @@ use crate::measure::timings::mime_group;
 use crate::work::slices;
 use snug_codec::pool::Pool;
 use snug_store::{
-    Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, Packer, Ready, Session, StringParams,
-    Type,
+    Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, MinSaving, Packer, Ready, Session,
+    StringParams, Type,
 };
 use std::time::{Duration, Instant};
 
@@ -34,11 +34,16 @@ const TIDY_EVERY: Duration = Duration::from_mins(2);
 /// ... and one without values is let go of after so many times.
 const TIDY_TURNS: u32 = 2;
 
+/// What packing must save.
+pub(crate) fn min_saving(server: &Server) -> MinSaving {
+    MinSaving(server.config.number(Param::PackMinSaving) as i32)
+}
+
 /// What strings are packed by, from the configuration.
 pub(crate) fn params(server: &Server) -> StringParams {
     StringParams {
         min_size: server.config.number(Param::PackMinSize) as usize,
-        min_saving_percent: server.config.number(Param::PackMinSaving) as i32,
+        min_saving: min_saving(server),
         level: server.config.number(Param::PackLevel) as i32,
     }
 }

@@ -12,7 +12,7 @@
 //! (`trainer`).
 
 use crate::background::allowance::Allowance;
-use crate::background::cooler::Cooler;
+use crate::background::cooler::{self, Cooler};
 use crate::commands::streams;
 use crate::config::Param;
 use crate::engine::server::{Server, unix_ms};
@@ -238,7 +238,7 @@ impl Sweeper {
         name: Vec<u8>,
     ) -> Option<Packing> {
         let mut params = PackParams {
-            min_saving_percent: server.config.number(Param::PackMinSaving).max(0) as u8,
+            min_saving: cooler::min_saving(server),
             codec: Codec::Zstd,
             level: server.config.number(Param::PackLevel) as i32,
             dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,

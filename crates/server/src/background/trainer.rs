@@ -193,6 +193,7 @@ fn train_stream(
 ) {
     let mut workspace = Workspace::new(WorkspaceConfig::default());
     let dictionary = samples.train(&mut workspace, &params);
+    let dictionary = dictionary.map(|dictionary| server.store.families().own(dictionary));
     let stat = match dictionary {
         Some(_) => Stat::dictionaries_trained,
         None => Stat::dictionaries_rejected,

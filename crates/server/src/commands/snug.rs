@@ -33,7 +33,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
         subcommand(
             Command::new("dictionaries", 2, dictionaries),
             "O(N) where N is the number of dictionaries.",
-            "Returns the dictionaries that strings are packed with.",
+            "Returns the dictionaries that values are packed with.",
         ),
         subcommand(
             Command::new("policy", -3, policy).flags(ADMIN | NOSCRIPT),
@@ -169,7 +169,7 @@ fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), 
         w.bulk(b"family");
         match family {
             Some(family) => w.bulk(&family.shape),
-            // Replaced: it stays as long as values refer to it.
+            // A stream's own, or replaced: it stays as long as values refer to it.
             None => w.bulk(b""),
         }
         for (field, value) in [
@@ -251,7 +251,7 @@ fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
 
 fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let lines = [
-        ("DICTIONARIES", "Show the dictionaries that strings are packed with."),
+        ("DICTIONARIES", "Show the dictionaries that values are packed with."),
         ("FAMILIES", "Show the families of strings: verdict, savings, dictionary."),
         (
             "OBJECT <key>",

@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use snug_codec::stream::{Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Batch, Cooling, Delete, Event, Eviction, Expire, LargeJob, LargeNames, Lengthen, NewStr, Order,
+    Batch, Cooling, Delete, Event, Eviction, Expire, LargeJob, LargeNames, Lengthen, MinSaving, NewStr, Order,
     Packer, Session, Set, SetExpiry, Store, StoreConfig, StringParams, Type, Unobserved, Write,
 };
 use std::cell::RefCell;
@@ -25,7 +25,7 @@ const DATABASES: usize = 2;
 const BATCH: usize = 4;
 
 /// Whatever can be packed is, also where that makes it longer.
-const PACK_ALL: StringParams = StringParams { min_size: 1, min_saving_percent: -100_000, level: 1 };
+const PACK_ALL: StringParams = StringParams { min_size: 1, min_saving: MinSaving(-100_000), level: 1 };
 
 /// Each database's keys, with their values and expiries.
 type Model = [BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>; DATABASES];

@@ -23,7 +23,7 @@ pub struct Anatomy {
     pub codec: &'static str,
     /// Bytes of the dictionary that it is packed with, if there is one.
     pub dictionary: Option<usize>,
-    /// The id of a string's dictionary and the level that it packs at.
+    /// The dictionary's id and the level that it packs at.
     pub dictionary_id: Option<(u32, i32)>,
     /// How lately it was read: 3 just now, 0 not for long.
     pub access: u8,
@@ -71,7 +71,8 @@ impl Anatomy {
             return Self {
                 allocated_raw: entry + packing.allocated_raw,
                 codec: packing.codec,
-                dictionary: packing.dictionary,
+                dictionary: packing.dictionary.as_ref().map(|d| d.bytes().len()),
+                dictionary_id: packing.dictionary.map(|d| (d.id(), d.level())),
                 ..plain
             };
         }

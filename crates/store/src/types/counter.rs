@@ -85,11 +85,12 @@ mod tests {
     use crate::types::Type;
     use crate::types::stream::StreamScratch;
     use crate::{
-        Batch, Cooling, LargeNames, Packer, Store, StoreConfig, StringParams, Unobserved, WRITTEN,
+        Batch, Cooling, LargeNames, MinSaving, Packer, Store, StoreConfig, StringParams,
+        Unobserved, WRITTEN,
     };
 
     const NOW: u64 = 1_700_000_000_000;
-    const PARAMS: StringParams = StringParams { min_size: 64, min_saving_percent: 30, level: 1 };
+    const PARAMS: StringParams = StringParams { min_size: 64, min_saving: MinSaving(30), level: 1 };
 
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Pieces(Vec<u8>, usize);

@@ -30,8 +30,10 @@
 use super::{ROWS, Type};
 use crate::memory::usable;
 use crate::packing;
+use snug_codec::Dictionary;
 use std::any::TypeId;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// How a value lies in memory: a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,12 +262,12 @@ pub(crate) struct Measure {
 }
 
 /// How a boxed value is packed, for those who report.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Packing {
     /// The codec of what is packed; `none` where nothing is.
     pub(crate) codec: &'static str,
-    /// Bytes of the dictionary that it is packed with, if there is one.
-    pub(crate) dictionary: Option<usize>,
+    /// The dictionary that it is packed with, if there is one.
+    pub(crate) dictionary: Option<Arc<Dictionary>>,
     /// Bytes that it would have allocated, its box included, if nothing of it were
     /// packed.
     pub(crate) allocated_raw: usize,

@@ -10,7 +10,8 @@
 //! the words of texts.
 //!
 //! Cost: samples share the raw blocks and copy packed ones, some hundred kilobytes
-//! at most; a dictionary is held once for a stream and its copies.
+//! at most. A dictionary is held once for a stream and its copies, with those of the
+//! families (`pack/dictionaries.rs`), and counted there and not with the stream.
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::block::{Block, Data};
 use super::form::{Form, PACK_BYTES_MAX, columns_raw_max, form, unpack_rows};
 use super::pack::PackParams;
 use super::{Stream, StreamError};
+use crate::pack::dictionaries::OwnDictionary;
 use crate::pack::identity::Seen;
 
 /// The fewest blocks that a dictionary is trained for.
@@ -43,29 +45,23 @@ const SAMPLE_BYTES: usize = 2048;
 /// What a stream knows of its dictionary.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Family {
-    dictionary: Option<Arc<Dictionary>>,
+    dictionary: Option<OwnDictionary>,
     /// The blocks there must be before training is worth a try (again).
     train_at: Option<usize>,
 }
 
 impl Family {
-    /// The bytes of the dictionary, whether or not a copy of the stream shares
-    /// it.
-    pub(super) fn heap_bytes(&self) -> usize {
-        self.dictionary.as_ref().map_or(0, |dictionary| dictionary.memory_bytes())
-    }
-
     /// The dictionary to pack with.
-    pub(super) fn current(&self) -> Option<&Dictionary> {
-        self.dictionary.as_deref()
+    pub(super) fn current(&self) -> Option<&Arc<Dictionary>> {
+        self.dictionary.as_ref().map(OwnDictionary::dictionary)
     }
 
     /// Takes the same dictionary for another level; another one is refused.
     pub(super) fn take_releveled(&mut self, dictionary: Arc<Dictionary>) {
         if let Some(current) = &mut self.dictionary
-            && current.bytes() == dictionary.bytes()
+            && current.dictionary().id() == dictionary.id()
         {
-            *current = dictionary;
+            current.relevel(dictionary);
         }
     }
 
@@ -73,14 +69,14 @@ impl Family {
     pub(super) fn releveled(&self, params: &PackParams) -> Option<Arc<Dictionary>> {
         let level = Codec::Zstd.nearest_level(params.level);
         let is_other = |d: &&Arc<Dictionary>| d.level() != level && params.codec == Codec::Zstd;
-        let dictionary = self.dictionary.as_ref().filter(is_other)?;
+        let dictionary = self.current().filter(is_other)?;
         Dictionary::from_bytes(dictionary.id(), dictionary.bytes(), level).ok().map(Arc::new)
     }
 }
 
 impl DictionarySource for Family {
     fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.dictionary.as_ref().and_then(|dictionary| dictionary.dictionary(id))
+        self.current().and_then(|dictionary| dictionary.dictionary(id))
     }
 }
 
@@ -203,7 +199,7 @@ impl SampleBlock {
 
 impl Stream {
     /// The dictionary that new blocks are packed with.
-    pub fn dictionary(&self) -> Option<&Dictionary> {
+    pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
         self.sealed.as_ref()?.family().current()
     }
 
@@ -245,7 +241,7 @@ impl Stream {
     /// is left as it is: it may be a copy that took the other's place.
     pub fn adopt_dictionary(
         &mut self,
-        dictionary: Option<Dictionary>,
+        dictionary: Option<OwnDictionary>,
         samples: &DictionarySamples,
     ) {
         let Some(sealed) = &mut self.sealed else { return };
@@ -255,7 +251,7 @@ impl Stream {
         let family = sealed.family_mut();
         match dictionary {
             Some(dictionary) if family.dictionary.is_none() => {
-                family.dictionary = Some(Arc::new(dictionary.with_id(1)));
+                family.dictionary = Some(dictionary);
                 sealed.try_again();
             }
             Some(_) => {}
@@ -284,6 +280,7 @@ mod tests {
     use super::super::pack::tests::packed;
     use super::super::{Shape, StreamId, StreamScratch};
     use super::*;
+    use crate::pack::dictionaries::Dictionaries;
     use snug_codec::WorkspaceConfig;
     use std::ops::ControlFlow;
 
@@ -303,7 +300,8 @@ mod tests {
         assert!(of_constant.is_none_or(|samples| samples.train(&mut ws, &params).is_none()));
         let mut stream = alike;
         let pays = dictionary.is_some();
-        stream.adopt_dictionary(dictionary, &samples);
+        let own = |dictionary| Arc::<Dictionaries>::default().own(dictionary);
+        stream.adopt_dictionary(dictionary.map(own), &samples);
         assert!(!stream.wants_dictionary());
         assert_eq!(pays, stream.sealed.as_ref().unwrap().family().current().is_some());
     }
@@ -328,7 +326,10 @@ mod tests {
         let of_a_long_stream = DictionarySamples { of: 200 * blocks, ..samples };
         let dictionary = of_a_long_stream.train(&mut ws, &params);
         assert!(dictionary.is_some());
-        stream.adopt_dictionary(dictionary, &of_a_long_stream);
+        let dictionaries = Arc::<Dictionaries>::default();
+        let own = |dictionary| dictionaries.own(dictionary);
+        stream.adopt_dictionary(dictionary.map(own), &of_a_long_stream);
+        assert_eq!(dictionaries.all()[0].references, 1);
         assert_eq!(stream.pending_work(), blocks);
         stream.pack_some(&mut ws, &params, &Shape::default(), usize::MAX);
         let sealed = stream.sealed.as_ref().unwrap();
@@ -351,5 +352,10 @@ mod tests {
             })
             .unwrap();
         assert_eq!(seen, 2000);
+        // Each copy refers to it, and the last takes it with it.
+        let copy = stream.duplicate();
+        assert_eq!(dictionaries.all()[0].references, 2);
+        drop((copy, stream));
+        assert!(dictionaries.all().is_empty());
     }
 }

@@ -101,7 +101,7 @@ impl Packer<'_> {
             self.pack_large(raw, pieces).await;
         }
         let packed_len = self.room.len();
-        let worth = packed_len > 0 && saves(raw.len(), packed_len, self.params.min_saving_percent);
+        let worth = packed_len > 0 && self.params.min_saving.is_met(raw.len(), packed_len);
         worth.then(|| PackedBytes::new(self.room))
     }
 
@@ -192,8 +192,4 @@ pub(super) fn dictionary_id(bytes: &[u8]) -> Option<u32> {
         Form::Rows(packed) => snug_codec::packed::dictionary_id(packed).ok()?,
         Form::Columns(packed) => columns::dictionary_id(packed).ok()?,
     }
-}
-
-fn saves(raw: usize, packed: usize, percent: u8) -> bool {
-    packed as u64 * 100 <= raw as u64 * 100u64.saturating_sub(u64::from(percent))
 }

@@ -11,6 +11,9 @@ use proptest::prelude::*;
 use snug_codec::{Codec, Workspace, WorkspaceConfig};
 
 use super::*;
+use crate::MinSaving;
+use crate::pack::dictionaries::Dictionaries;
+use std::sync::Arc;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 type Entries = Vec<(StreamId, Pairs)>;
@@ -425,7 +428,8 @@ impl Pair {
                 // A dictionary is adopted whether or not it is worth it here.
                 if let Some(samples) = self.stream.dictionary_samples() {
                     let dictionary = samples.train_regardless(&mut self.ws, &self.params);
-                    self.stream.adopt_dictionary(dictionary, &samples);
+                    let own = |dictionary| Arc::<Dictionaries>::default().own(dictionary);
+                    self.stream.adopt_dictionary(dictionary.map(own), &samples);
                 }
             }
         }
@@ -464,7 +468,7 @@ proptest! {
     #[test]
     fn behaves_as_the_reference(
         shape in any_shape(),
-        min_saving_percent in prop_oneof![Just(0u8), Just(30)],
+        min_saving in prop_oneof![Just(0), Just(30)].prop_map(MinSaving),
         packs_at_once: bool,
         steps in prop::collection::vec(any_step_or_packing(), 1..60),
     ) {
@@ -475,7 +479,7 @@ proptest! {
             scratch: StreamScratch::new(),
             ids: Vec::new(),
             ws: Workspace::new(WorkspaceConfig::default()),
-            params: PackParams { min_saving_percent, level: 1, dictionary_bytes: 1024, ..PackParams::default() },
+            params: PackParams { min_saving, level: 1, dictionary_bytes: 1024, ..PackParams::default() },
         };
         for step in steps {
             pair.take(step);

@@ -35,6 +35,7 @@ use super::rows::Fields;
 use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
 use crate::pack::identity::Seen;
+use crate::pack::saving::MinSaving;
 
 /// How often rows are tried where columns were the smaller.
 const ROWS_ONE_IN: u64 = 16;
@@ -46,8 +47,8 @@ const NEWEST_BLOCKS: usize = 16;
 /// How to pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackParams {
-    /// What packing must save, in percent of the raw bytes.
-    pub min_saving_percent: u8,
+    /// What packing must save.
+    pub min_saving: MinSaving,
     /// The codec. Columns are coded with zstd; with any other codec rows are
     /// packed, and with none blocks stay raw.
     pub codec: Codec,
@@ -59,7 +60,12 @@ pub struct PackParams {
 
 impl Default for PackParams {
     fn default() -> Self {
-        Self { min_saving_percent: 30, codec: Codec::Zstd, level: 3, dictionary_bytes: 16 * 1024 }
+        Self {
+            min_saving: MinSaving(30),
+            codec: Codec::Zstd,
+            level: 3,
+            dictionary_bytes: 16 * 1024,
+        }
     }
 }
 
@@ -172,7 +178,8 @@ impl PackJob {
     ) -> PackOutcome {
         let mut pieces = Pieces::new(pace, slice_ns);
         let releveled = self.family.releveled(params);
-        let dictionary = releveled.as_deref().or(self.family.current());
+        let dictionary =
+            releveled.as_ref().or(self.family.current()).map(|dictionary| &**dictionary);
         let dictionary = dictionary.filter(|_| params.codec == Codec::Zstd);
         let mut packer = Packer {
             family: &self.family,
@@ -574,7 +581,7 @@ pub(super) mod tests {
                 stream.append(StreamId::new(ms, 0), fields.into_iter(), &shape).unwrap();
             }
             let mut ws = Workspace::new(WorkspaceConfig::default());
-            let params = PackParams { codec, min_saving_percent: 0, ..PackParams::default() };
+            let params = PackParams { codec, min_saving: MinSaving(0), ..PackParams::default() };
             let mut tried = Vec::new();
             while let Some(job) = stream.pack_job(&Shape::default()) {
                 tried.push(job.tries_rows);

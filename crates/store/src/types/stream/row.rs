@@ -75,7 +75,7 @@ unsafe impl Boxed for Stream {
         let memory = self.memory();
         Packing {
             codec: self.codec().name(),
-            dictionary: self.dictionary().map(|dictionary| dictionary.bytes().len()),
+            dictionary: self.dictionary().cloned(),
             allocated_raw: super::usable(size_of::<Self>())
                 + memory.allocated.saturating_sub(memory.packed)
                 + memory.packed_from,

@@ -348,7 +348,7 @@ impl Sealed {
     pub(super) fn memory(&self) -> StreamMemory {
         let index = usable(size_of::<Self>()) + self.index.heap_bytes() + self.sparse_bytes();
         let memory = self.totals.memory;
-        let allocated = memory.allocated + index + self.family.heap_bytes();
+        let allocated = memory.allocated + index;
         StreamMemory { allocated, index, ..memory }
     }
 
@@ -392,7 +392,7 @@ impl Sealed {
         assert_eq!(anew.index.len(), self.index.iter().count());
         let index =
             usable(size_of::<Self>()) + self.index.heap_bytes_by_walking() + self.sparse_bytes();
-        let allocated = anew.totals.memory.allocated + index + self.family.heap_bytes();
+        let allocated = anew.totals.memory.allocated + index;
         StreamMemory { allocated, index, ..anew.totals.memory }
     }
 }
