@@ -66,7 +66,8 @@ setup: # what a fresh machine lacks
 	@.ci/setup
 
 .PHONY: check
-check: # format and lints
+check: # format, lints, and the direction of the crates' rooms
+	.ci/rooms
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --profile $(TEST_PROFILE) -- --deny warnings
 

@@ -418,8 +418,7 @@ mod tests {
         let words = ["snug".to_owned(), "--workers".into(), "2".into()];
         let line = command_line(&words, 7000, Path::new("/tmp/x"), true).unwrap();
         assert!(Path::new(&line[0]).is_absolute());
-        let expected =
-            "serve --workers 2 --port 7000 --bind 127.0.0.1 --dir /tmp/x --cluster-enabled yes";
+        let expected = "serve --workers 2 --port 7000 --bind 127.0.0.1 --dir /tmp/x --enable-debug-command local --cluster-enabled yes";
         assert_eq!(line[1..].join(" "), expected);
     }
 

@@ -1,6 +1,8 @@
 //! A Redis-compatible server over [`snug_store`].
 //!
-//! The way of a request: `net::connection` (bytes in) -> `engine::dispatch` (which
+//! The rooms and their order are in `rooms.txt`; arrows point down, and CI looks.
+//!
+//! The way of a request: `net::connection` (bytes in) -> `dispatch` (which
 //! command, may it run) -> `commands` (one file per group) -> the store ->
 //! `engine::out` -> `net::connection` (bytes out). `engine::server` is what all workers
 //! share; `net::worker` is the thread around it all, `admin` the HTTP port beside it.
@@ -8,16 +10,19 @@
 
 mod admin;
 mod background;
-mod catalog;
 mod cluster;
 mod commands;
 mod config;
+mod dispatch;
 mod engine;
 mod follow;
 mod journal;
 mod measure;
 mod net;
+mod outside;
+mod request;
 mod serve;
+mod sockets;
 mod text;
 mod work;
 

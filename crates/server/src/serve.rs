@@ -4,8 +4,8 @@ use crate::cluster::Cluster;
 use crate::config::{Config, PARAMETERS, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
-use crate::net::listening;
 use crate::net::worker;
+use crate::sockets::listening;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use socket2::Socket;
@@ -78,7 +78,7 @@ fn start(flags: &[OsString]) -> Result<(), String> {
         workers => workers,
     };
     let cluster = Cluster::load(&config)?;
-    let server = Server::new(config, cluster, workers);
+    let server = Server::new(config, cluster, workers, crate::commands::all().len());
     server.apply_policy()?;
     server.eviction_configured();
     server.heed_events();

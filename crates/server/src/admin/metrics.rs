@@ -7,13 +7,12 @@
 //! Everything is gathered anew for each scrape and summed over the workers' own
 //! counters then; counting itself knows nothing of it. What has a label from
 //! outside is bounded: commands and error codes by their tables, families by
-//! [`FAMILIES_SHOWN`].
+//! [`FAMILIES_SHOWN`](crate::measure::families::FAMILIES_SHOWN).
 
 use crate::commands;
 use crate::config::Param;
 use crate::engine::server::Server;
 use crate::measure::latency::Times;
-use crate::measure::passes::Backlog;
 use crate::measure::stats::Stat;
 use crate::measure::timings::Sum;
 use prometheus_client::collector::Collector;
@@ -22,14 +21,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use snug_codec::family::Verdict;
 use snug_store::Type;
-use snug_store::families::FamilyInfo;
-use std::collections::BTreeMap;
 use std::fmt;
 
 mod exporter;
-
-/// Families with a label of their own; the others are added up.
-const FAMILIES_SHOWN: usize = 64;
 
 /// What histograms are of: strings packed inside their entries, and those above
 /// 64 KiB, which are packed in segments.
@@ -332,57 +326,6 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
     }
 }
 
-/// What a family has counted: of it, each metric of a family shows one.
-type FamilyRow = [u64; 6];
-
-/// What families have counted, so that their metrics never go down but by starting
-/// anew. Which of them have a label of their own changes from scrape to scrape; the
-/// others' sum therefore grows by what they count while they have none, and is not
-/// what they have counted in all.
-#[derive(Debug, Default)]
-pub(crate) struct FamilySums {
-    /// What each family that is there had counted at the last scrape.
-    last: BTreeMap<Vec<u8>, FamilyRow>,
-    others: FamilyRow,
-}
-
-impl FamilySums {
-    /// The rows of families, those with most bytes first: the first of them by name,
-    /// and the sum of the others if there are or were any.
-    fn rows(&mut self, families: &[FamilyInfo]) -> BTreeMap<String, FamilyRow> {
-        let last = std::mem::take(&mut self.last);
-        let mut rows = BTreeMap::new();
-        for (n, family) in families.iter().enumerate() {
-            let stats = family.stats;
-            let row = [
-                stats.packed,
-                stats.raw_bytes,
-                stats.packed_bytes,
-                family.skipped,
-                family.not_worth,
-                family.expiring,
-            ];
-            if n < FAMILIES_SHOWN {
-                let name = String::from_utf8_lossy(&family.shape).into_owned();
-                // Names that differ in bytes that are no UTF-8 share a row.
-                let sum: &mut FamilyRow = rows.entry(name).or_default();
-                sum.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
-            } else {
-                let before = last.get(&family.shape).copied().unwrap_or_default();
-                for ((sum, now), before) in self.others.iter_mut().zip(row).zip(before) {
-                    // One that was let go of begins anew.
-                    *sum += now.checked_sub(before).unwrap_or(now);
-                }
-            }
-            self.last.insert(family.shape.clone(), row);
-        }
-        if self.others != FamilyRow::default() {
-            rows.insert("(others)".to_owned(), self.others);
-        }
-        rows
-    }
-}
-
 fn of_dictionaries(scrape: &mut Scrape, server: &Server) {
     let stats = server.store.families().dictionary_stats();
     let count = |state: &str, n: usize| (label("state", state), n as f64);
@@ -492,7 +435,7 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
     );
     let pending = server.store.pending_blocks() as f64;
     scrape.gauge("snug_backlog_blocks", "Blocks of streams that wait to be packed.", pending);
-    let backlog = Backlog::of(server);
+    let backlog = server.backlog();
     let help = "Strings found cold and not packed yet, in the last pass of the sweepers.";
     scrape.gauge("snug_backlog_strings", help, backlog.strings as f64);
     let help = "How long a pass over all strings takes: the last one, or the one under way.";
@@ -528,7 +471,6 @@ fn of_workspaces(scrape: &mut Scrape, server: &Server) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use snug_codec::family::FamilyStats;
 
     #[test]
     fn the_older_format_names_counters_in_full() {
@@ -557,43 +499,5 @@ mod tests {
         let expected =
             "# HELP d What d is.\n# TYPE d summary\nd{} 4.0\nd_sum{} 9.0\nd_count{} 2.0\n";
         assert!(old.ends_with(expected), "{old}");
-    }
-
-    #[test]
-    fn what_families_counted_never_goes_down() {
-        let store = snug_store::Store::new(
-            snug_store::StoreConfig::default(),
-            Box::new(snug_store::Unobserved),
-        );
-        store.families().of(b"one:1");
-        let one = store.families().all().remove(0);
-        let family = |n: usize, packed: u64| FamilyInfo {
-            shape: format!("f{n}").into_bytes(),
-            stats: FamilyStats { packed, ..one.stats },
-            ..one.clone()
-        };
-        let mut sums = FamilySums::default();
-        let mut of = |counts: &[(usize, u64)]| {
-            let families: Vec<_> = counts.iter().map(|&(n, packed)| family(n, packed)).collect();
-            let rows = sums.rows(&families);
-            let get = |name: &str| rows.get(name).map(|row| row[0]);
-            (rows.len(), get("f0"), get("f99"), get("(others)"))
-        };
-        let mut all: Vec<(usize, u64)> = (0..FAMILIES_SHOWN).map(|n| (n, 10)).collect();
-        assert_eq!(of(&all), (64, Some(10), None, None));
-        all.push((99, 5));
-        assert_eq!(of(&all), (65, Some(10), None, Some(5)));
-        // They change places: what the one counted under its name is not told again.
-        all[0].1 = 12;
-        all[64].1 = 20;
-        all.swap(0, 64);
-        assert_eq!(of(&all), (65, None, Some(20), Some(7)));
-        all[0].1 = 21;
-        assert_eq!(of(&all), (65, None, Some(21), Some(7)));
-        // One is let go of and comes again.
-        all[64].1 = 3;
-        assert_eq!(of(&all), (65, None, Some(21), Some(10)));
-        all.pop();
-        assert_eq!(of(&all), (65, None, Some(21), Some(10)));
     }
 }

@@ -10,7 +10,7 @@
 //! Off unless `admin-port` is set. Runs in a thread of its own, so that a scrape
 //! takes nothing from a worker but the moments in which it holds a slot's lock.
 //!
-//! Whatever a peer does costs a bounded amount: at most [`CONNECTIONS_MAX`] at
+//! Whatever a peer does costs a bounded amount: at most [`ADMIN_CONNECTIONS_MAX`] at
 //! once, each for one request, [`CONNECTION_TIME`], [`HEAD_BYTES_MAX`] of head
 //! and a policy's length of body. Nobody who is slow, to ask, to send a body or to
 //! read an answer, keeps others out: if all places are taken, the connection gives
@@ -19,8 +19,9 @@
 pub(crate) mod metrics;
 
 use crate::config::{Config, POLICY_BYTES_MAX, Param};
-use crate::engine::server::{Server, random_hex};
-use crate::net::descriptors::{Spare, ran_out};
+use crate::engine::server::Server;
+use crate::outside::chance::random_hex;
+use crate::sockets::descriptors::{ADMIN_CONNECTIONS_MAX, Spare, ran_out};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -42,12 +43,8 @@ use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Connections served at once.
-const CONNECTIONS_MAX: usize = 32;
 /// From the first byte to the last, both ways.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
-/// Descriptors that the port may need: its connections, and one to be refused.
-pub(crate) const DESCRIPTORS: usize = CONNECTIONS_MAX + 4;
 /// For the request's head to arrive.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 /// For the peer to close, once it has its answer.
@@ -115,7 +112,7 @@ struct Room {
 impl Room {
     fn new() -> Self {
         Self {
-            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            places: Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX)),
             waiting: Mutex::default(),
             spare: Mutex::new(Spare::new()),
         }

@@ -14,9 +14,10 @@
 use crate::background::allowance::Allowance;
 use crate::config::Param;
 use crate::engine::large::{self, Work};
-use crate::engine::server::{Server, unix_ms};
+use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::measure::timings::mime_group;
+use crate::outside::clock::unix_ms;
 use crate::work::slices;
 use snug_codec::pool::Pool;
 use snug_store::{

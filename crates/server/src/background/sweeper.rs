@@ -15,9 +15,11 @@ use crate::background::allowance::Allowance;
 use crate::background::cooler::{self, Cooler};
 use crate::commands::streams;
 use crate::config::Param;
-use crate::engine::server::{Server, unix_ms};
-use crate::follow::blocked;
+use crate::engine::blocked;
+use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::unix_ms;
+use crate::request::error::Error;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
 use snug_codec::{Codec, Workspace, WorkspaceConfig};
@@ -270,7 +272,7 @@ impl Sweeper {
 /// Puts a packed block into its stream, if that is still there and has it.
 fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: PackOutcome) {
     if outcome.is_damaged() {
-        server.damaged(&streams::DAMAGED);
+        server.damaged(&Error::DAMAGED_BLOCK);
     }
     let (raw, packed_bytes) = (outcome.raw_bytes(), outcome.packed_bytes());
     let stat = if packed_bytes.is_some() { Stat::packed_blocks } else { Stat::pack_rejected };

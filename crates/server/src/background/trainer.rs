@@ -5,8 +5,9 @@
 //! that ([`crate::work::learning`]).
 
 use crate::config::Param;
-use crate::engine::server::{Server, unix_ms};
+use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::unix_ms;
 use crate::work::learning::WayToRoom;
 use foldhash::HashSet;
 use parking_lot::Mutex;

@@ -9,11 +9,12 @@
 //! What must outlive the process (the node's name, its epochs, its slots) is
 //! in `cluster-config-file`, in Redis's format, written anew at each change.
 
-use crate::catalog::command::{Command, flags};
-use crate::catalog::error::Error;
 use crate::config::{Config, Param};
-use crate::engine::context::{Args, Context};
-use crate::engine::server::random_hex;
+use crate::engine::command::{Command, flags};
+use crate::engine::context::Context;
+use crate::outside::chance::random_hex;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use parking_lot::{Mutex, MutexGuard};
 use snug_store::SLOTS;
 use std::io::{self, Write};

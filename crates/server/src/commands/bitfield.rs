@@ -12,16 +12,17 @@
 
 use super::bits::{SETBIT, bitmap, parse_offset, pieces, spelled, string_of};
 use super::strings::read_string;
-use crate::catalog::command::Command;
-use crate::catalog::command::flags::*;
-use crate::catalog::error::Error;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::Command;
+use crate::engine::command::flags::*;
+use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
-use crate::follow::notify::Event;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use bytes::Bytes;
 use snug_codec::SEGMENT_BYTES;
 use snug_resp::parse_integer;
+use snug_store::Event;
 use snug_store::{Found, Key, Lengthen, NewStr, PackedChain, SlotGuard, Str, Write};
 
 const PER_FIELD: &str = "O(1) for each subcommand specified";

@@ -8,16 +8,17 @@
 //! each; before a bit of it is changed, all of it.
 
 use super::strings::{clamp_range, read_string, store};
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
-use crate::follow::notify::{Class, Event};
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::parse_integer;
+use snug_store::{Class, Event};
 use snug_store::{Delete, Found, NewStr, PackedChain, SetExpiry, SlotGuard, Str, Write};
 
 /// The event of bits that were set or cleared.

@@ -2,18 +2,20 @@
 //! how to pause, silence and end them.
 //!
 //! What `LIST` shows of another worker's client is what that worker last
-//! published (see [`crate::engine::client::Figures`]): a batch old at most.
+//! published (see [`crate::follow::clients::Figures`]): a batch old at most.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::connection::valid_name;
 use crate::commands::{self, container};
-use crate::engine::client::{ReplyMode, Shared};
-use crate::engine::context::{Args, Context};
+use crate::engine::blocked::Reason;
+use crate::engine::client::ReplyMode;
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::engine::server::unix_ms;
-use crate::follow::blocked::Reason;
+use crate::follow::clients::Shared;
+use crate::outside::clock::unix_ms;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_resp::parse_integer;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ const fn sub(
     name: &'static str,
     arity: i32,
     flags: u32,
-    handler: crate::catalog::command::Handler,
+    handler: crate::engine::command::Handler,
     since: &'static str,
     complexity: &'static str,
     summary: &'static str,

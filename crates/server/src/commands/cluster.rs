@@ -1,13 +1,14 @@
 //! The CLUSTER command, READONLY, READWRITE and ASKING, for a node that knows
 //! only itself.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::cluster::Cluster;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_store::{SLOTS, cluster_slot};
 
 const CHANGING: u32 = ADMIN | STALE | NO_ASYNC_LOADING;
@@ -15,7 +16,7 @@ const CHANGING: u32 = ADMIN | STALE | NO_ASYNC_LOADING;
 const fn sub(
     name: &'static str,
     arity: i32,
-    handler: crate::catalog::command::Handler,
+    handler: crate::engine::command::Handler,
     flags: u32,
     since: &'static str,
     complexity: &'static str,

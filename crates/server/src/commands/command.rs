@@ -6,13 +6,14 @@
 //! is used, tips for cluster clients, what replaces a command) is in the small
 //! tables at the end of this file.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands;
 use crate::commands::syntax;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use crate::text::glob;
 
 const FLAGS: u32 = LOADING | STALE;

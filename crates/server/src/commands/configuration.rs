@@ -1,14 +1,15 @@
 //! `CONFIG`.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::container;
 use crate::config::{self, Change, Param};
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use crate::text::glob;
 use std::io;
 

@@ -1,14 +1,15 @@
 //! Connection commands: `HELLO`, `AUTH`, `PING`, `ECHO`, `SELECT`, `QUIT`,
 //! `RESET`.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::transactions;
 use crate::config::Param;
 use crate::engine::client::ReplyMode;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_resp::{Protocol, parse_integer};
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;

@@ -3,18 +3,19 @@
 //!
 //! As in Redis, it is one command to the command table and not a container.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands;
 use crate::commands::digest;
+use crate::commands::mirror;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::follow::notify::Event;
-use crate::journal::mirror;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use crate::text::glob;
 use snug_resp::{Protocol, parse_integer};
+use snug_store::Event;
 use snug_store::{DATABASES, NewStr, Set, SetExpiry};
 use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;

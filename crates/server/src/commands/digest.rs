@@ -28,8 +28,8 @@
 //! as accessed, and what is packed stays packed.
 
 use super::streams::with_scratch;
-use crate::catalog::error::Error;
 use crate::engine::context::Context;
+use crate::request::error::Error;
 use sha1_smol::Sha1;
 use snug_store::{DATABASES, Sink};
 use std::sync::atomic::Ordering::Relaxed;

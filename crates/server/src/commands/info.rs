@@ -1,18 +1,18 @@
 //! `INFO`: Redis's sections and formats, and `# Packing` beside them.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands;
 use crate::commands::connection::REDIS_VERSION;
 use crate::commands::memory::Usage;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::measure::latency::Times;
-use crate::measure::passes::Backlog;
 use crate::measure::stats::Stat;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_store::{Batch, DATABASES, Type};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -135,7 +135,7 @@ fn clients(cx: &View<'_>, text: &mut String) {
         let figures = &client.figures;
         figures.channels.load(Relaxed) + figures.patterns.load(Relaxed) > 0
     });
-    let most = |of: fn(&crate::engine::client::Figures) -> usize| {
+    let most = |of: fn(&crate::follow::clients::Figures) -> usize| {
         clients.values().map(|client| of(&client.figures)).max().unwrap_or(0)
     };
     let (blocking_keys, blocking_keys_gone) = cx.server.blocked.keys();
@@ -467,7 +467,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
     let dictionaries = families.dictionary_stats();
     let (slices, longest_slice) = cx.server.slices.figures();
     let workspaces = cx.server.workspaces.stats();
-    let backlog = Backlog::of(cx.server);
+    let backlog = cx.server.backlog();
     let (mut from, mut into, mut raw) = (0, 0, 0);
     for &kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);

@@ -4,16 +4,17 @@
 //! their slots first and then works on them one after the other, so that
 //! nobody sees it half done. KEYS, SCAN and RANDOMKEY lock slot by slot.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::strings::PERSIST;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::follow::notify::Event;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use crate::work::reclaim::reclaim;
 use snug_resp::Writer;
+use snug_store::Event;
 use snug_store::{Delete, Expire, Type};
 
 pub(crate) const COMMANDS: &[Command] = &[

@@ -1,15 +1,16 @@
 //! LATENCY: which commands took long, and how long each usually takes.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::command::by_full_name;
 use crate::commands::{self, container};
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::engine::server::unix_ms;
 use crate::measure::latency::Event;
+use crate::outside::clock::unix_ms;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use std::fmt::Write as _;
 
 const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
@@ -17,7 +18,7 @@ const FLAGS: u32 = ADMIN | NOSCRIPT | LOADING | STALE;
 const fn sub(
     name: &'static str,
     arity: i32,
-    handler: crate::catalog::command::Handler,
+    handler: crate::engine::command::Handler,
     since: &'static str,
     complexity: &'static str,
     summary: &'static str,

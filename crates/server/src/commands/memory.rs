@@ -1,16 +1,16 @@
 //! MEMORY: what keys and the server take, by the allocator's own count.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::info::{View, resident};
 use crate::commands::{self, container};
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
-use crate::measure::passes::Backlog;
 use crate::measure::stats::Stat;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_codec::Codec;
 use snug_codec::family::Verdict;
 use snug_store::families::FamilyInfo;
@@ -325,7 +325,7 @@ fn about_packing(server: &Server, text: &mut String) {
             "Backlog: {pending} blocks of streams wait to be packed; there is too little time for it while clients keep the workers busy."
         ));
     }
-    let backlog = Backlog::of(server);
+    let backlog = server.backlog();
     if backlog.strings > BACKLOG_LONG {
         say(format!("Backlog: {} strings that have cooled wait to be packed.", backlog.strings));
     }

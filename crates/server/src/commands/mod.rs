@@ -3,11 +3,12 @@
 // A handler may fail, and so all have one signature.
 #![allow(clippy::unnecessary_wraps)]
 
-use crate::catalog::command::Command;
-use crate::catalog::error::Error;
 use crate::config::Rename;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::Command;
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -24,6 +25,7 @@ pub(crate) mod info;
 mod keys;
 mod latency;
 mod memory;
+mod mirror;
 mod object;
 mod pubsub;
 mod server;

@@ -1,12 +1,13 @@
 //! The OBJECT command: what Redis would say of how a value is held.
 
 use crate::background::cooler::PASSES;
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_store::{Anatomy, NEW_READS, Str, WRITTEN};
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("object", -2, super::container)

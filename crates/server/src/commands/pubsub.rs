@@ -1,11 +1,12 @@
 //! Publish and subscribe: SUBSCRIBE, PUBLISH, PUBSUB, ...
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
-use crate::engine::context::{Args, Context, Origin};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::follow::pubsub::{Subject, names_of, tell};
+use crate::request::args::Args;
+use crate::request::error::Error;
 
 const SUBSCRIBING: u32 = PUBSUB | NOSCRIPT | LOADING | STALE;
 const PUBLISHING: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;

@@ -6,15 +6,16 @@
 //! step for everybody; what a database held is freed afterwards, and with
 //! `ASYNC` on a thread of its own.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
-use crate::engine::context::{Args, Context, Origin};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
-use crate::engine::server::unix_ms;
+use crate::outside::clock::unix_ms;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use crate::work::reclaim::Lazily;
 use snug_resp::parse_integer;
 use snug_store::Flushed;

@@ -1,11 +1,12 @@
 //! SLOWLOG: the commands that took longer than `slowlog-log-slower-than`.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::{self, container};
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_resp::parse_integer;
 
 const FLAGS: u32 = ADMIN | LOADING | STALE;

@@ -1,14 +1,15 @@
 //! The `SNUG` command: what packing does.
 
 use crate::background::cooler;
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::{container, streams};
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
 use snug_store::{LargeJob, Packer, Type};

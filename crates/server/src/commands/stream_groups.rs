@@ -11,14 +11,15 @@
 
 use super::streams::{Bound, event, find, parse_bound, parse_id, with_scratch, write_entry};
 use super::{container, quoted};
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::follow::notify::Event;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_resp::{Writer, parse_integer};
+use snug_store::Event;
 use snug_store::types::stream::ops::{
     Acknowledge, Assign, CreateConsumer, CreateGroup, Created, DeleteConsumer, DestroyGroup,
     SetGroup,

@@ -2,20 +2,21 @@
 //! once or when it comes.
 //!
 //! Both lock all streams they name first, so that a client that has to wait is
-//! registered before anything can be added (see [`crate::follow::blocked`]). A waiting
+//! registered before anything can be added (see [`crate::engine::blocked`]). A waiting
 //! command is executed again by whoever adds something; `$` stands for what it
 //! stood for at first, `+` for the last entry whenever that is.
 
 use super::quoted;
 use super::streams::{parse_id, with_scratch, write_entry, write_range};
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::stream_groups::{Given, LOOKUPS, Member, visit_pending};
-use crate::engine::context::{Args, Context, OwnedArgs};
+use crate::engine::blocked::Wait;
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::{Out, OutMark};
-use crate::engine::server::unix_ms;
-use crate::follow::blocked::Wait;
+use crate::outside::clock::unix_ms;
+use crate::request::args::{Args, OwnedArgs};
+use crate::request::error::Error;
 use snug_resp::Protocol;
 use snug_store::types::stream::{Stream, StreamId};
 use snug_store::{Found, Key, SlotGuard, Type};

@@ -5,19 +5,20 @@
 //! or after, as Redis does in each case: which of two errors a client is told
 //! depends on it.
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::commands::stream_groups;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
-use crate::follow::notify::{Class, Event};
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_store::types::stream::ops::{AddEntry, DeleteEntries, SetId, TrimEntries};
 use snug_store::types::stream::{
     Fields, Groups, Shape, Stream, StreamError, StreamId, StreamScratch, Trim,
 };
+use snug_store::{Class, Event};
 use snug_store::{Found, Key, SlotGuard, Type};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -102,14 +103,13 @@ const INVALID_ID: Error = Error::new("ERR Invalid stream ID specified as stream 
 const NOT_GREATER: Error =
     Error::new("ERR The ID specified in XADD is equal or smaller than the target stream top item");
 const TOO_LARGE: Error = Error::new("ERR Elements are too large to be stored");
-pub(crate) const DAMAGED: Error = Error::new("ERR a packed block of the stream is damaged");
 
 impl From<StreamError> for Error {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::NotGreater => NOT_GREATER,
             StreamError::TooLarge => TOO_LARGE,
-            StreamError::Damaged => DAMAGED,
+            StreamError::Damaged => Error::DAMAGED_BLOCK,
         }
     }
 }

@@ -9,13 +9,13 @@
 // Handlers share one type; a few of them cannot fail.
 #![allow(clippy::unnecessary_wraps)]
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::engine::context::{Args, Context};
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::follow::notify::{Class, Event};
+use crate::request::args::Args;
+use crate::request::error::Error;
 use crate::text::float::Extended;
 use crate::text::lcs;
 use snug_codec::Segments;
@@ -24,6 +24,7 @@ use snug_store::{
     Append, Delete, Expire, Found, Key, NewStr, PackedChain, Set, SetExpiry, SlotGuard, Str, Type,
     Write,
 };
+use snug_store::{Class, Event};
 
 const fn string(
     command: Command,

@@ -7,16 +7,17 @@
 //! store to itself instead. Before all that, large packed values that it will
 //! change in place are unpacked in slices ([`makes_raw`]).
 
-use crate::catalog::command::flags::*;
-use crate::catalog::command::{Command, Group};
-use crate::catalog::error::Error;
 use crate::config::Param;
+use crate::engine::call::call;
 use crate::engine::client::{Client, Multi, Watching};
-use crate::engine::context::{Args, Context, Origin};
-use crate::engine::dispatch;
+use crate::engine::command::flags::*;
+use crate::engine::command::{Command, Group};
+use crate::engine::context::{Context, Origin};
 use crate::engine::large::changes_in_place;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
+use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_store::{Batch, Key};
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
@@ -143,7 +144,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
         out.w().array(multi.queue.len());
         let origin = std::mem::replace(&mut cx.origin, Origin::Exec);
         for (command, args) in &multi.queue {
-            dispatch::call(cx, command, args.args(), out);
+            call(cx, command, args.args(), out);
             out.protocol = cx.client.protocol;
         }
         cx.origin = origin;

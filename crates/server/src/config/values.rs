@@ -4,8 +4,8 @@
 use super::OutputLimits;
 use super::policy::{parse_policy, policy_text};
 use super::table::Param;
-use crate::follow::notify::Class;
 use snug_resp::parse_integer;
+use snug_store::Class;
 
 /// What values a parameter takes.
 #[derive(Clone, Copy, Debug)]

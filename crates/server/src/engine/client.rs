@@ -7,18 +7,15 @@
 //!    db, MULTI queue, WATCH ...        mailbox (pushes, kill), waker
 //! ```
 
-use crate::catalog::command::Command;
-use crate::engine::context::OwnedArgs;
+use crate::engine::blocked::Waiter;
+use crate::engine::command::Command;
 use crate::engine::large::Awaited;
-use crate::follow::blocked::Waiter;
-use parking_lot::Mutex;
+use crate::follow::clients::Shared;
+use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
 use std::collections::HashSet;
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock};
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 /// What `CLIENT REPLY` asked for.
@@ -144,159 +141,5 @@ impl Client {
         figures.shard_channels.store(self.shard_channels.len(), Relaxed);
         figures.no_touch.store(self.no_touch, Relaxed);
         figures.readonly.store(self.readonly, Relaxed);
-    }
-}
-
-/// Names that a client gives itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
-    pub name: Vec<u8>,
-    pub lib_name: Vec<u8>,
-    pub lib_version: Vec<u8>,
-}
-
-/// What `CLIENT LIST` shows, kept up to date by the client's worker.
-#[derive(Debug, Default)]
-pub(crate) struct Figures {
-    pub db: AtomicU8,
-    pub resp: AtomicU8,
-    pub multi: AtomicI64,
-    pub watching: AtomicUsize,
-    pub channels: AtomicUsize,
-    pub patterns: AtomicUsize,
-    pub shard_channels: AtomicUsize,
-    pub no_touch: AtomicBool,
-    pub no_evict: AtomicBool,
-    pub readonly: AtomicBool,
-    /// It follows every command: `MONITOR`.
-    pub monitoring: AtomicBool,
-    pub blocked: AtomicBool,
-    /// Index of the last command in the table, plus one.
-    pub last_command: AtomicU32,
-    /// When the last command came, milliseconds of the server's clock.
-    pub last_active: AtomicU64,
-    pub query_bytes: AtomicUsize,
-    pub query_capacity: AtomicUsize,
-    pub multi_bytes: AtomicUsize,
-    pub output_bytes: AtomicUsize,
-}
-
-/// The part of a client that any thread may reach.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub id: u64,
-    pub peer: SocketAddr,
-    pub local: SocketAddr,
-    pub fd: i32,
-    /// When it connected, milliseconds of the server's clock.
-    pub connected: u64,
-    pub names: Mutex<Names>,
-    pub figures: Figures,
-    mail: Mutex<Mail>,
-    has_mail: AtomicBool,
-    killed: AtomicBool,
-    /// Of the connection's task, once that has run.
-    waker: OnceLock<Waker>,
-}
-
-#[derive(Debug, Default)]
-struct Mail {
-    pushes: Vec<u8>,
-    /// Shard channels that this node no longer serves.
-    closed_shard_channels: Vec<Vec<u8>>,
-}
-
-impl Shared {
-    pub(crate) fn new(
-        id: u64,
-        peer: SocketAddr,
-        local: SocketAddr,
-        fd: i32,
-        connected: u64,
-    ) -> Self {
-        let figures = Figures::default();
-        figures.last_active.store(connected, Relaxed);
-        figures.multi.store(-1, Relaxed);
-        figures.resp.store(2, Relaxed);
-        Self {
-            id,
-            peer,
-            local,
-            fd,
-            connected,
-            names: Mutex::default(),
-            figures,
-            mail: Mutex::default(),
-            has_mail: AtomicBool::new(false),
-            killed: AtomicBool::new(false),
-            waker: OnceLock::new(),
-        }
-    }
-
-    /// Puts an encoded push into the client's mailbox and wakes its worker;
-    /// bytes that wait there now. One eventfd write at most.
-    pub(crate) fn push(&self, message: &[u8]) -> usize {
-        let mut mail = self.mail.lock();
-        mail.pushes.extend_from_slice(message);
-        let waiting = mail.pushes.len();
-        drop(mail);
-        // Whoever put in the first has woken it.
-        if !self.has_mail.swap(true, AcqRel) {
-            self.wake();
-        }
-        waiting
-    }
-
-    /// Ends a subscription to a shard channel that this node no longer serves,
-    /// as soon as the client's worker gets to it.
-    pub(crate) fn close_shard_channel(&self, name: &[u8]) {
-        self.mail.lock().closed_shard_channels.push(name.to_vec());
-        self.has_mail.store(true, Release);
-        self.wake();
-    }
-
-    /// Ends the connection, as soon as its worker gets to it; false if that
-    /// was said before.
-    pub(crate) fn kill(&self) -> bool {
-        let first = !self.killed.swap(true, AcqRel);
-        self.wake();
-        first
-    }
-
-    /// Bytes that it takes: what is kept of it, its requests and its replies.
-    pub(crate) fn memory(&self) -> usize {
-        let number = |counter: &AtomicUsize| counter.load(Relaxed);
-        let figures = &self.figures;
-        let requests = number(&figures.query_capacity).max(number(&figures.query_bytes));
-        let queued = number(&figures.multi_bytes) + number(&figures.output_bytes);
-        size_of::<Self>() + requests + queued
-    }
-
-    /// Has the client's worker look at it.
-    pub(crate) fn wake(&self) {
-        if let Some(waker) = self.waker.get() {
-            waker.wake_by_ref();
-        }
-    }
-
-    pub(crate) fn is_killed(&self) -> bool {
-        self.killed.load(Acquire)
-    }
-
-    /// Takes waiting pushes, and the shard channels closed since.
-    pub(crate) fn take_mail(&self) -> (Vec<u8>, Vec<Vec<u8>>) {
-        if !self.has_mail.load(Acquire) || !self.has_mail.swap(false, AcqRel) {
-            return Default::default();
-        }
-        let mut mail = self.mail.lock();
-        (std::mem::take(&mut mail.pushes), std::mem::take(&mut mail.closed_shard_channels))
-    }
-
-    /// Whom to wake when mail comes: the task of the connection, always the
-    /// same one. To be called before looking for mail.
-    #[inline]
-    pub(crate) fn set_waker(&self, waker: &Waker) {
-        let known = self.waker.get_or_init(|| waker.clone());
-        debug_assert!(known.will_wake(waker), "a connection stays with its task");
     }
 }

@@ -20,14 +20,12 @@
 //! and there are none.
 
 use crate::config::{Kind, Param};
-use crate::engine::server::{Server, unix_ms};
-use crate::follow::blocked;
+use crate::engine::server::Server;
 use crate::follow::pubsub::Caller;
 use crate::measure::stats::Stat;
-use crate::net::worker::{self, Scratch};
+use crate::outside::clock::unix_ms;
 use crate::work::reclaim::reclaim;
 use snug_store::{Batch, Eviction, Order, memory};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -63,7 +61,7 @@ pub(crate) struct Exceeded {
     /// For how long it was before that.
     total_us: AtomicU64,
     /// Somebody is to evict in the background.
-    wanted: Notify,
+    pub(crate) wanted: Notify,
 }
 
 impl Exceeded {
@@ -254,26 +252,6 @@ impl Server {
         self.learning.set_refusing(false);
         self.store.families().limit_samples((limit > 0).then_some(limit));
     }
-}
-
-/// A worker's task: evicts what commands had no time for.
-pub(crate) async fn evict_in_background(server: Arc<Server>) {
-    loop {
-        server.exceeded.wanted.notified().await;
-        while worker::with(|scratch| slice(&server, scratch)) {
-            tokio::task::yield_now().await;
-        }
-    }
-}
-
-/// Whether there is more to evict.
-fn slice(server: &Server, scratch: &mut Scratch) -> bool {
-    let batch = scratch.session.enter(unix_ms());
-    let room = server.make_room(&batch);
-    if blocked::any_ready() {
-        server.serve(&batch, scratch.worker);
-    }
-    room == Room::Soon
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@
 //! or not, leaves nothing behind.
 
 use crate::background::cooler;
-use crate::catalog::command::Command;
-use crate::catalog::error::Error;
+use crate::engine::command::Command;
 use crate::engine::context::Context;
 use crate::engine::server::Server;
 use crate::measure::timings::mime_group;
+use crate::request::error::Error;
 use crate::work::reclaim::reclaim_job;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;

@@ -2,10 +2,13 @@
 //! the context a handler is given, the way from arguments to a handler, its reply, and
 //! room in memory for it.
 
+pub(crate) mod blocked;
+pub(crate) mod call;
 pub(crate) mod client;
+pub(crate) mod command;
 pub(crate) mod context;
-pub(crate) mod dispatch;
 pub(crate) mod eviction;
 pub(crate) mod large;
+pub(crate) mod monitor;
 pub(crate) mod out;
 pub(crate) mod server;

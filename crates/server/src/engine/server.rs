@@ -1,38 +1,41 @@
 //! What all workers share: configuration, clients, registries, counters; and who
 //! hears of what the store tells.
 
-use crate::admin::metrics::FamilySums;
 use crate::background::trainer::Trainer;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
-use crate::engine::client::Shared;
+use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
-use crate::follow::blocked::Blocked;
+use crate::engine::monitor::Monitor;
+use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
 use crate::follow::pubsub::PubSub;
 use crate::follow::watch::Watches;
 use crate::journal::mirror::Mirror;
+use crate::measure::families::FamilySums;
 use crate::measure::log::Seldom;
 use crate::measure::loops::Loops;
-use crate::measure::monitor::Monitor;
+use crate::measure::passes::Backlog;
 use crate::measure::stats::{Rates, Stat, Stats};
 use crate::measure::timings::Timings;
-use crate::net::descriptors;
-use crate::net::listening::Listening;
+use crate::outside::chance::random_hex;
+use crate::outside::clock::unix_ms;
+use crate::sockets::descriptors;
+use crate::sockets::listening::Listening;
 use crate::work::learning::Learning;
 use crate::work::reclaim::reclaim;
 use crate::work::slices::Slices;
 use crate::work::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
 use snug_store::{
-    Batch, Commit, Detached, Event, Interest, Observer, Replaced, SlotGuard, Store, StoreConfig,
-    Told,
+    Batch, Class, Commit, Detached, Event, Expired, Interest, Observer, Replaced, Session,
+    SlotGuard, Store, StoreConfig, Told,
 };
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// The server: one per process, shared by all workers.
@@ -150,7 +153,13 @@ impl Observer for StoreEvents {
 }
 
 impl Server {
-    pub(crate) fn new(config: Config, cluster: Cluster, workers: usize) -> Arc<Self> {
+    /// A server of that configuration, whose table has so many commands.
+    pub(crate) fn new(
+        config: Config,
+        cluster: Cluster,
+        workers: usize,
+        commands: usize,
+    ) -> Arc<Self> {
         let by_cluster = cluster.enabled;
         Arc::new_cyclic(|me| Self {
             store: Store::new(
@@ -160,7 +169,7 @@ impl Server {
             cluster,
             listening: Listening::default(),
             loops: Loops::default(),
-            monitor: Monitor::new(workers),
+            monitor: Monitor::new(commands, workers),
             pause: Pause::default(),
             mirror: Mirror::default(),
             trainer: Trainer::default(),
@@ -231,9 +240,15 @@ impl Server {
         let clients = self.config.number(Param::MaxClients) as u64;
         let admin = match self.config.number(Param::AdminPort) {
             0 => 0,
-            _ => crate::admin::DESCRIPTORS,
+            _ => descriptors::ADMIN,
         };
         descriptors::fit(clients, descriptors::reserved(self.workers, admin))
+    }
+
+    /// What waits to be packed, and how far the walks over strings are.
+    pub(crate) fn backlog(&self) -> Backlog {
+        let passes = (0..self.workers).map(|worker| &self.timings.of(worker).passes);
+        Backlog::sum(passes, self.uptime_ms())
     }
 
     /// The next client's id.
@@ -259,15 +274,38 @@ impl Server {
         self.ending.store(true, Relaxed);
         self.shutdown.notify_waiters();
     }
-}
 
-/// The time, in Unix milliseconds.
-#[inline]
-pub(crate) fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
+    /// Has the store tell of the events that the configuration asks for.
+    pub(crate) fn heed_events(&self) {
+        self.store.heed(self.wanted_events());
+    }
 
-/// Forty random hexadecimal digits.
-pub(crate) fn random_hex() -> String {
-    (0..40).map(|_| char::from_digit(rand::random_range(0..16), 16).unwrap_or('0')).collect()
+    fn wanted_events(&self) -> Class {
+        Class(self.config.number(Param::NotifyKeyspaceEvents) as u32)
+    }
+
+    /// Publishes an event of a class that the configuration asks for.
+    #[cold]
+    pub(crate) fn publish_event(&self, db: usize, key: &[u8], event: Event) {
+        let (wanted, name) = (self.wanted_events(), event.name);
+        if wanted.any(Class::KEYSPACE) {
+            let mut channel = format!("__keyspace@{db}__:").into_bytes();
+            channel.extend_from_slice(key);
+            self.pubsub.publish(self, &channel, name.as_bytes());
+        }
+        if wanted.any(Class::KEYEVENT) {
+            let channel = format!("__keyevent@{db}__:{name}");
+            self.pubsub.publish(self, channel.as_bytes(), key);
+        }
+    }
+
+    /// Begins a batch of work for clients. While writes are paused nothing changes,
+    /// not even for a key whose time has come: it is hidden and stays.
+    pub(crate) fn enter<'s>(&self, session: &'s mut Session, now: u64) -> Batch<'s> {
+        let batch = session.enter(now);
+        if self.pause.writes_paused(now) {
+            batch.expired_keys(Expired::Hidden);
+        }
+        batch
+    }
 }

@@ -1,8 +1,7 @@
 //! Who hears of what others do: publish and subscribe, watches, waiting clients,
 //! keyspace events, pauses.
 
-pub(crate) mod blocked;
-pub(crate) mod notify;
+pub(crate) mod clients;
 pub(crate) mod pause;
 pub(crate) mod pubsub;
 pub(crate) mod watch;

@@ -5,11 +5,10 @@
 //! until the pause ends or the client goes. Its further requests are read ahead a
 //! little and not looked at.
 
-use crate::engine::client::Shared;
-use crate::engine::server::{Server, unix_ms};
+use crate::follow::clients::Shared;
+use crate::outside::clock::unix_ms;
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use snug_store::{Batch, Expired, Session};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -97,17 +96,5 @@ impl Pause {
         if until != 0 && until <= now {
             self.unpause();
         }
-    }
-}
-
-impl Server {
-    /// Begins a batch of work for clients. While writes are paused nothing changes,
-    /// not even for a key whose time has come: it is hidden and stays.
-    pub(crate) fn enter<'s>(&self, session: &'s mut Session, now: u64) -> Batch<'s> {
-        let batch = session.enter(now);
-        if self.pause.writes_paused(now) {
-            batch.expired_keys(Expired::Hidden);
-        }
-        batch
     }
 }

@@ -17,8 +17,9 @@
 //! | subscribe | O(1), and everybody else's publishing waits for it |
 //! | unsubscribe | a search among the channel's subscribers |
 
-use crate::engine::client::{Client, Shared};
+use crate::engine::client::Client;
 use crate::engine::server::Server;
+use crate::follow::clients::Shared;
 use crate::measure::stats::Stat;
 use foldhash::HashMap;
 use parking_lot::RwLock;

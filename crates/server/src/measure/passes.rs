@@ -4,7 +4,6 @@
 //! Each worker alone writes its own figures, some stores a turn; who asks adds
 //! them up.
 
-use crate::engine::server::Server;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// The passes of one worker.
@@ -79,12 +78,8 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    pub(crate) fn of(server: &Server) -> Self {
-        let now_ms = server.uptime_ms();
-        Self::sum((0..server.workers).map(|worker| &server.timings.of(worker).passes), now_ms)
-    }
-
-    fn sum<'p>(passes: impl Iterator<Item = &'p Passes>, now_ms: u64) -> Self {
+    /// Of all workers, at that time of the server's clock in milliseconds.
+    pub(crate) fn sum<'p>(passes: impl Iterator<Item = &'p Passes>, now_ms: u64) -> Self {
         let mut sum = Self { strings: 0, pass_seconds: 0.0, progress: 1.0 };
         for of in passes {
             let (mut left, mut ms) = (of.left.load(Relaxed), of.took_ms.load(Relaxed));

@@ -14,18 +14,20 @@
 //! batch and answered with one write. A turn is bounded ([`TURN_BYTES_MAX`]),
 //! then others on the worker get theirs.
 
-use crate::catalog::error::Error;
 use crate::config::Param;
-use crate::engine::client::{Client, Shared};
-use crate::engine::context::{Args, Context, Large, Origin, OwnedArgs};
-use crate::engine::dispatch;
+use crate::dispatch;
+use crate::engine::blocked::{self, Reason};
+use crate::engine::client::Client;
+use crate::engine::context::{Context, Origin};
 use crate::engine::large::Awaited;
 use crate::engine::out::{Chunk, Out, Unpacking};
 use crate::engine::server::Server;
-use crate::follow::blocked::{self, Reason};
+use crate::follow::clients::Shared;
 use crate::measure::stats::Stat;
 use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
+use crate::request::args::{Args, Large, OwnedArgs};
+use crate::request::error::Error;
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
 use snug_codec::pool::Pool;
@@ -98,7 +100,7 @@ impl Drop for Connection {
             self.server.pause.leave(self.client.id());
         }
         worker::with(|scratch| {
-            let batch = scratch.session.enter(crate::engine::server::unix_ms());
+            let batch = scratch.session.enter(crate::outside::clock::unix_ms());
             if let Some(waiter) = &waiter {
                 self.server.blocked.remove(&batch, waiter);
             }
@@ -450,7 +452,7 @@ impl Connection {
         self.timer = None;
         if let Some(waiter) = self.client.blocked.take() {
             worker::with(|scratch| {
-                let batch = scratch.session.enter(crate::engine::server::unix_ms());
+                let batch = scratch.session.enter(crate::outside::clock::unix_ms());
                 self.server.blocked.remove(&batch, &waiter);
             });
         }
@@ -462,7 +464,7 @@ impl Connection {
     fn go_on(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<Result<usize, End>> {
         self.resume = false;
         if let Some(owned) = self.stalled.take() {
-            let batch = self.server.enter(&mut scratch.session, crate::engine::server::unix_ms());
+            let batch = self.server.enter(&mut scratch.session, crate::outside::clock::unix_ms());
             let (out, worker) = (&mut scratch.out, scratch.worker);
             let (client, args) = (&mut self.client, owned.args());
             client.clock = None;
@@ -582,7 +584,7 @@ impl Connection {
     fn execute(&mut self, scratch: &mut Scratch, buffer: &mut [u8]) -> usize {
         let Scratch { session, out, ahead, worker, pool, .. } = scratch;
         let server = Arc::clone(&self.server);
-        let now = crate::engine::server::unix_ms();
+        let now = crate::outside::clock::unix_ms();
         let batch = server.enter(session, now);
         let shared = Arc::clone(&self.client.shared);
         shared.figures.last_active.store(now, Relaxed);

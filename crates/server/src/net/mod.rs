@@ -3,6 +3,5 @@
 
 pub(crate) mod ahead;
 pub(crate) mod connection;
-pub(crate) mod descriptors;
-pub(crate) mod listening;
+pub(crate) mod evictor;
 pub(crate) mod worker;

@@ -4,15 +4,15 @@
 
 use crate::background::sweeper::{Next, Sweeper};
 use crate::config::Param;
-use crate::engine::client::Shared;
-use crate::engine::eviction::evict_in_background;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
+use crate::follow::clients::Shared;
 use crate::measure::stats::Stat;
 use crate::net::ahead::Ahead;
 use crate::net::connection::{Connection, End};
-use crate::net::descriptors::{Spare, ran_out};
-use crate::net::listening::Doors;
+use crate::net::evictor::evict_in_background;
+use crate::sockets::descriptors::{Spare, ran_out};
+use crate::sockets::listening::Doors;
 use snug_codec::pool::Pool;
 use snug_store::Session;
 use socket2::{SockRef, TcpKeepalive};
@@ -174,7 +174,7 @@ fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Res
     }
     let (id, fd) = (server.client_id(), stream.as_raw_fd());
     let shared =
-        Arc::new(Shared::new(id, peer, stream.local_addr()?, fd, crate::engine::server::unix_ms()));
+        Arc::new(Shared::new(id, peer, stream.local_addr()?, fd, crate::outside::clock::unix_ms()));
     server.clients.write().insert(id, Arc::clone(&shared));
     let connection = Connection::new(Arc::clone(server), stream, shared);
     tokio::spawn(async move {
@@ -219,7 +219,7 @@ async fn clock(server: Arc<Server>, worker: usize) {
         let every = Duration::from_millis(1000 / hz);
         tokio::time::sleep_until(ticked + every).await;
         ticked = Instant::now();
-        let now = crate::engine::server::unix_ms();
+        let now = crate::outside::clock::unix_ms();
         if worker == 0 {
             server.pause.tick(now);
             server.rates.lock().tick(&server.stats);

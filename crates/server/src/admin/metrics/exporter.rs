@@ -5,11 +5,12 @@
 //! that `INFO` answers and cannot say anything else.
 
 use super::{Labels, SUMMARY_PART, Scrape, Value, label};
-use crate::catalog::command::Command;
 use crate::commands::{self, info};
 use crate::config::Param;
-use crate::engine::server::{Server, unix_ms};
-use crate::measure::monitor::CommandFigures;
+use crate::engine::command::Command;
+use crate::engine::monitor::CommandFigures;
+use crate::engine::server::Server;
+use crate::outside::clock::unix_ms;
 use snug_store::DATABASES;
 use std::collections::BTreeMap;
 

@@ -1,15 +1,16 @@
 //! What is known of executed commands: calls and time by command, errors by
 //! code, the slow log, and the clients that `MONITOR` them.
 
-use crate::catalog::command::{Command, flags};
-use crate::commands;
 use crate::config::{self, Param};
-use crate::engine::client::{ReplyMode, Shared};
+use crate::engine::client::ReplyMode;
+use crate::engine::command::{Command, flags};
+use crate::engine::context::Context;
 use crate::engine::context::Origin;
-use crate::engine::context::{Args, Context};
-use crate::engine::server::unix_ms;
+use crate::follow::clients::Shared;
 use crate::follow::pubsub;
 use crate::measure::latency::{Events, Histogram, Times};
+use crate::outside::clock::unix_ms;
+use crate::request::args::Args;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -75,8 +76,9 @@ fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl Monitor {
-    pub(crate) fn new(workers: usize) -> Self {
-        let row = || (0..commands::all().len()).map(|_| Row::default()).collect();
+    /// Nothing yet, of so many commands on so many workers.
+    pub(crate) fn new(commands: usize, workers: usize) -> Self {
+        let row = || (0..commands).map(|_| Row::default()).collect();
         Self {
             rows: (0..workers).map(|_| row()).collect(),
             errors: Mutex::default(),

@@ -1,19 +1,19 @@
 //! From arguments to a handler: lookup, arity, authentication, state of the
-//! connection, cluster routing, limits; then the call, and its figures.
+//! connection, cluster routing, limits; then the call.
 
-use crate::catalog::command::{Command, flags};
-use crate::catalog::error::Error;
 use crate::commands;
 use crate::config::Param;
+use crate::engine::call::{call, fail, is_put_off, only_pushes};
 use crate::engine::client::ReplyMode;
-use crate::engine::context::{Args, Context, Origin, OwnedArgs};
+use crate::engine::command::{Command, flags};
+use crate::engine::context::Context;
 use crate::engine::eviction::Room;
-use crate::engine::large::Awaited;
 use crate::engine::out::Out;
 use crate::follow::pubsub::{self, Caller};
 use crate::measure::stats::Stat;
+use crate::request::args::{Args, OwnedArgs};
+use crate::request::error::Error;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 /// Executes one command of a client and writes its reply; false, and nothing
 /// done, if it has to wait for a pause to end, or for work on a large value.
@@ -86,11 +86,6 @@ fn push_own(out: &mut Out) {
     if pubsub::has_own() {
         out.bytes.extend_from_slice(&pubsub::take_own());
     }
-}
-
-/// Commands that answer with pushes, which `CLIENT REPLY` does not stop.
-fn only_pushes(command: &Command) -> bool {
-    command.has(flags::PUBSUB) && command.has(flags::NOSCRIPT)
 }
 
 /// Whether a pause keeps this command waiting; one of writes does what is only to
@@ -247,61 +242,4 @@ fn queue(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &
         return;
     }
     out.w().simple("QUEUED");
-}
-
-/// Calls a command's handler, answers its error if it fails, and counts it.
-pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &mut Out) {
-    cx.command = command;
-    let mark = out.mark();
-    let began = cx.client.clock.take().unwrap_or_else(Instant::now);
-    let reply = cx.client.reply;
-    let result = (command.handler)(cx, args, out);
-    if is_put_off(cx) {
-        out.truncate(mark);
-        return;
-    }
-    cx.client.awaited = None;
-    let failed = result.is_err();
-    if let Err(error) = result {
-        out.truncate(mark);
-        fail(cx, &error, out);
-    }
-    if matches!(cx.origin, Origin::Exec)
-        && turned_off(reply, cx.client.reply)
-        && !only_pushes(command)
-    {
-        out.truncate(mark);
-    }
-    if cx.client.blocked.is_some() {
-        // It is counted when it has been served.
-        if cx.origin.may_wait() {
-            cx.server.monitor.seen(cx, args);
-        }
-        return;
-    }
-    cx.server.stats.add(Stat::total_commands_processed, 1);
-    let ended = Instant::now();
-    cx.client.clock = Some(ended);
-    cx.server.monitor.called(cx, args, ended - began, failed);
-}
-
-/// Whether the command waits for work on a large value, to be executed again.
-fn is_put_off(cx: &Context<'_>) -> bool {
-    matches!(cx.client.awaited, Some(Awaited::Running(_)))
-}
-
-/// Whether a command within `EXEC` is not answered, by the modes before and
-/// after it.
-fn turned_off(before: ReplyMode, after: ReplyMode) -> bool {
-    after == ReplyMode::Off || (after == ReplyMode::SkipNext && before != ReplyMode::SkipNext)
-}
-
-/// Sends an error and counts it.
-fn fail(cx: &mut Context<'_>, error: &Error, out: &mut Out) {
-    cx.server.stats.add(Stat::total_error_replies, 1);
-    cx.server.monitor.error(&error.code());
-    if *error == commands::streams::DAMAGED {
-        cx.server.damaged(error);
-    }
-    out.w().error_bytes(error.text());
 }

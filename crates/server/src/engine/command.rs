@@ -13,9 +13,10 @@
 //! ];
 //! ```
 
-use crate::catalog::error::Error;
-use crate::engine::context::{Args, Context};
+use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::request::args::Args;
+use crate::request::error::Error;
 
 /// A command's code: the same for a client, `EXEC`, a script, AOF replay and a
 /// replication link. It knows no socket.

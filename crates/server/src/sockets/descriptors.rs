@@ -20,6 +20,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
+/// Connections that the admin port serves at once.
+pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 32;
+
+/// Descriptors that the admin port may need: its connections, and some to be refused.
+pub(crate) const ADMIN: usize = ADMIN_CONNECTIONS_MAX + 4;
+
 /// What Redis reserves: files, pipes, sockets that are about to be refused.
 const OWN: u64 = 32;
 /// For each worker: its event queue and timers, its listening sockets and a spare.

@@ -1,6 +1,6 @@
 //! What a client is told when a command fails: Redis's exact words.
 
-use crate::engine::context::Args;
+use crate::request::args::Args;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -14,6 +14,7 @@ impl Error {
     pub(crate) const SYNTAX: Self = Self::new("ERR syntax error");
     pub(crate) const NOT_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
     pub(crate) const NOT_FLOAT: Self = Self::new("ERR value is not a valid float");
+    pub(crate) const DAMAGED_BLOCK: Self = Self::new("ERR a packed block of the stream is damaged");
     pub(crate) const NO_SUCH_KEY: Self = Self::new("ERR no such key");
     pub(crate) const TOO_LONG: Self =
         Self::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)");

@@ -32,14 +32,16 @@
 //! that is being registered is not yet known to others). The registry is locked
 //! last and for moments.
 
-use crate::catalog::command::Command;
-use crate::engine::client::{Client, Shared};
-use crate::engine::context::{Context, Origin, OwnedArgs};
-use crate::engine::dispatch;
+use crate::engine::call::call;
+use crate::engine::client::Client;
+use crate::engine::command::Command;
+use crate::engine::context::{Context, Origin};
 use crate::engine::out::{Chunk, Out};
 use crate::engine::server::Server;
+use crate::follow::clients::Shared;
 use crate::follow::pubsub::{self, Caller};
 use crate::measure::stats::Stat;
+use crate::request::args::OwnedArgs;
 use bytes::Bytes;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -323,7 +325,7 @@ impl Waiter {
             pool: None,
         };
         let caller = Caller::enter(cx.client);
-        dispatch::call(&mut cx, command, self.args.args(), &mut out);
+        call(&mut cx, command, self.args.args(), &mut out);
         drop(caller);
         let own = pubsub::take_own();
         if client.blocked.is_some() {

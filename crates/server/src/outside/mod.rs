@@ -1,0 +1,4 @@
+//! What comes from outside the process besides requests: the time, and chance.
+
+pub(crate) mod chance;
+pub(crate) mod clock;

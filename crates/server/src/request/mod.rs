@@ -1,0 +1,4 @@
+//! A request as handlers see it: its arguments, and the errors it is answered with.
+
+pub(crate) mod args;
+pub(crate) mod error;
