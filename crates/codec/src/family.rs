@@ -272,12 +272,12 @@ impl Family {
         let gain_min = self.config.gain_min;
         if !self.is_growing() {
             let samples = self.reservoir.kept.clone();
-            return Some(TrainingJob { samples, gain_min, rival: None });
+            return Some(TrainingJob { samples, gain_min, rival: None, only_zstd: false });
         }
         self.growth = Growth::Training;
         let samples = std::mem::take(&mut self.reservoir.kept);
         self.restart_sample();
-        Some(TrainingJob { samples, gain_min, rival: self.dictionary.clone() })
+        Some(TrainingJob { samples, gain_min, rival: self.dictionary.clone(), only_zstd: false })
     }
 
     /// Bytes that training takes at most, the copy of the samples and what comes of
@@ -514,6 +514,8 @@ pub struct TrainingJob {
     gain_min: f32,
     /// The dictionary that there is, where the new one is to be better.
     rival: Option<Arc<Dictionary>>,
+    /// What is packed with it takes dictionaries of zstd alone.
+    only_zstd: bool,
 }
 
 /// What a training brought.
@@ -530,7 +532,12 @@ pub struct Trained {
 impl TrainingJob {
     /// The samples to train from and to try it on.
     pub fn new(samples: Vec<Box<[u8]>>) -> Self {
-        Self { samples, gain_min: FamilyConfig::default().gain_min, rival: None }
+        Self { samples, gain_min: FamilyConfig::default().gain_min, rival: None, only_zstd: false }
+    }
+
+    /// Has it train a dictionary of zstd, and no phrases.
+    pub fn only_zstd(self) -> Self {
+        Self { only_zstd: true, ..self }
     }
 
     /// Trains a dictionary of each kind, of at most `bytes_max` bytes for `level`
@@ -573,7 +580,10 @@ impl TrainingJob {
             Some((packed_len(Some(&dictionary))?, dictionary))
         };
         let zstd = tried(Dictionary::train_with(&train, bytes_max, level, steps));
-        let phrases = tried(Dictionary::train_phrases(&train, bytes_max, level));
+        let phrases = match self.only_zstd {
+            true => None,
+            false => tried(Dictionary::train_phrases(&train, bytes_max, level)),
+        };
         let (with_bytes, dictionary) = match (zstd, phrases) {
             (Some(zstd), Some(phrases)) => {
                 let least = zstd.0 as f32 * (1.0 - PHRASES_GAIN_MIN);

@@ -231,7 +231,7 @@ impl SlotGuard<'_> {
         let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
             let (access, bits, store) = (cell.access(), cell.bits(), session.store());
             if rules.meets(cell) {
-                store.families().meet(cell.key());
+                store.families().meet(cell.type_of(), cell.key());
             }
             if bits.is_boxed() {
                 match rules.wish(store, cell) {
@@ -350,7 +350,8 @@ impl Rules<'_> {
     /// Whether a string's family is to be told of it by this pass. A key's tag stays
     /// the same, so that each has its turn.
     fn meets(&self, cell: &Cell) -> bool {
-        let packs = cell.bits().is_raw_inline() || cell.bits().is_packed_inline();
+        let bits = cell.bits();
+        let packs = bits.is_raw_inline() || bits.is_packed_inline() || bits.is_boxed();
         packs && cell.tag() % MEET_ONE_IN as u16 == self.meets
     }
 
@@ -369,7 +370,7 @@ impl Rules<'_> {
     fn newly_cold(&self, store: &Store, cell: &Cell) -> Option<Reason> {
         let fits = self.fits(cell);
         if !fits && self.is_long(cell) {
-            store.families().of(cell.key()).left_expiring();
+            store.families().of(cell.type_of(), cell.key()).left_expiring();
         }
         fits.then_some(Reason::Recheck)
     }
@@ -380,7 +381,9 @@ impl Rules<'_> {
 
     /// Whether a raw string is to stay as it is until there is more time.
     fn leaves(&self, store: &Store, cell: &Cell) -> bool {
-        self.leave_mixed && self.is_long(cell) && store.families().of(cell.key()).is_mixed()
+        self.leave_mixed
+            && self.is_long(cell)
+            && store.families().of(cell.type_of(), cell.key()).is_mixed()
     }
 
     /// What a boxed value wants, now that it was met. One that is neither just cold nor
@@ -388,20 +391,30 @@ impl Rules<'_> {
     fn wish(&self, store: &Store, cell: &mut Cell) -> Wish {
         let access = cell.access();
         let is_hot = access == ACCESS_MAX && cell.bits().is_packed() && !self.keep_packed;
-        let recheck_raw = matches!(self.recheck, Recheck::AllRaw(_));
-        if access != 1 && !is_hot && !self.at_once && !recheck_raw && self.change.is_none() {
+        let since = match self.recheck {
+            Recheck::Nothing => None,
+            Recheck::AllRaw(since) | Recheck::NewerThan(since) => Some(since),
+        };
+        let news = since.is_some() || self.change.is_some();
+        if access != 1 && !is_hot && !self.at_once && !news {
             return Wish::Nothing;
         }
-        let (kind, key) = (cell.type_of(), self.change.map(|_| cell.key().to_vec()));
-        let key = key.unwrap_or_default();
+        let (kind, key) = (cell.type_of(), if news { cell.key().to_vec() } else { Vec::new() });
+        let new_dictionary = || {
+            let since = since?;
+            let family = store.families().of(kind, &key);
+            let id = if family.changed_since(since) { family.dictionary_id() } else { 0 };
+            (id != 0).then_some(id)
+        };
         let met = Met {
             access,
             at_once: self.at_once,
             keep_packed: self.keep_packed,
-            recheck_raw,
+            recheck_raw: matches!(self.recheck, Recheck::AllRaw(_)),
             expires_soon: self.expires_soon(cell),
             min_size: self.params.min_size,
             concerns: &|len| self.concerns(kind, &key, len),
+            new_dictionary: &new_dictionary,
         };
         Weight::recounted(store, cell, |cell| cell.cool(&met))
     }
@@ -442,7 +455,7 @@ impl Rules<'_> {
         if !is_packed && !self.fits(cell) {
             return false;
         }
-        let family = store.families().of(cell.key());
+        let family = store.families().of(cell.type_of(), cell.key());
         family.changed_since(since)
             && (!is_packed || dictionary_id(cell.bytes()) != family.dictionary_id())
     }

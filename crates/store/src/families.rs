@@ -1,5 +1,6 @@
-//! Families of strings: values whose keys are of one shape, judged together and
-//! packed with one dictionary.
+//! Families: values of one type whose keys are of one shape, judged together and
+//! packed with one dictionary. The families of strings learn from whole values, those
+//! of streams from short blocks, which hold little to learn from themselves.
 //!
 //! ```text
 //!  user:123:profile ─┐
@@ -27,9 +28,10 @@
 //! ([`Families::limit_samples`]).
 
 use crate::memory;
-use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary, Pin};
+use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, HeldDictionary, OwnDictionary, Pin};
 use crate::policy::{Edition, InForce};
 use crate::timing::UnpackTimes;
+use crate::types::Type;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
 use snug_codec::family::{
@@ -86,6 +88,8 @@ const RELEVEL_AFTER: u32 = 32;
 /// What a family is, for `SNUG FAMILIES`.
 #[derive(Clone, Debug)]
 pub struct FamilyInfo {
+    /// The type of its values.
+    pub kind: Type,
     /// The shape of its keys.
     pub shape: Vec<u8>,
     /// What its values are worth.
@@ -119,9 +123,10 @@ pub(crate) struct Plan {
     pub(crate) pin: Option<Pin>,
 }
 
-/// A family of strings.
+/// A family: values of one type whose keys are of one shape.
 #[derive(Debug)]
-pub struct StringFamily {
+pub struct KeyFamily {
+    kind: Type,
     shape: Box<[u8]>,
     /// Whether it takes the values of all shapes that have no family.
     takes_rest: bool,
@@ -165,8 +170,8 @@ impl State {
     }
 }
 
-impl StringFamily {
-    fn new(shape: &[u8], seed: u64) -> Self {
+impl KeyFamily {
+    fn new(kind: Type, shape: &[u8], seed: u64) -> Self {
         let state = State {
             family: Family::new(FamilyConfig::default(), seed),
             patience: Patience::default(),
@@ -182,6 +187,7 @@ impl StringFamily {
             idle: 0,
         };
         Self {
+            kind,
             shape: shape.into(),
             takes_rest: false,
             state: Mutex::new(state),
@@ -267,6 +273,32 @@ impl StringFamily {
         awaits
     }
 
+    /// The dictionary that pieces of its values are packed with, if there is one, held
+    /// for them.
+    pub(crate) fn hold(&self, families: &Families, choice: Choice) -> Option<HeldDictionary> {
+        let mut state = self.state.lock();
+        state.choice = Some(choice);
+        state.want_level(choice.level);
+        // Under the family's lock, so that it is not replaced just now.
+        let dictionary = Arc::clone(state.family.dictionary()?);
+        Some(families.dictionaries.hold(dictionary))
+    }
+
+    /// Whether it learns from pieces of so many bytes.
+    pub(crate) fn is_learning(&self, families: &Families, len: usize) -> bool {
+        families.has_room_for_sample(len) && self.state.lock().family.wants_dictionary()
+    }
+
+    /// Looks at a piece that was packed, and learns from what a dictionary could help
+    /// with in it.
+    pub(crate) fn learn(&self, families: &Families, raw: &[u8], texts: &[Vec<u8>]) {
+        let mut state = self.state.lock();
+        state.family.judge(raw);
+        families.counted(&mut state.family, |family| {
+            texts.iter().filter(|text| !text.is_empty()).for_each(|text| family.sample(text));
+        });
+    }
+
     /// Whether some of its values pack and others do not.
     pub(crate) fn is_mixed(&self) -> bool {
         self.state.lock().family.is_mixed()
@@ -334,6 +366,7 @@ impl StringFamily {
         let never_judged = stats.judged == 0 && state.expiring > 0;
         let is_met = self.is_met.load(Ordering::Relaxed) || state.values_met() != state.met;
         FamilyInfo {
+            kind: self.kind,
             shape: self.shape.to_vec(),
             verdict: if never_judged { Verdict::Raw } else { state.family.verdict() },
             stats,
@@ -421,14 +454,33 @@ impl Growing {
     }
 }
 
-/// All families of strings.
+/// Families by the shapes of their keys.
+type ByShape = HashMap<Box<[u8]>, Arc<KeyFamily>>;
+
+/// The families of one type.
+#[derive(Debug)]
+struct OfType {
+    by_shape: RwLock<ByShape>,
+    rest: Arc<KeyFamily>,
+    /// How many values were left to the rest.
+    left_to_rest: AtomicUsize,
+}
+
+impl OfType {
+    fn new(kind: Type) -> Self {
+        Self {
+            by_shape: RwLock::default(),
+            rest: Arc::new(KeyFamily { takes_rest: true, ..KeyFamily::new(kind, REST, 0) }),
+            left_to_rest: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// All families.
 #[derive(Debug)]
 pub struct Families {
     pub(crate) dictionaries: Arc<Dictionaries>,
-    by_shape: RwLock<HashMap<Box<[u8]>, Arc<StringFamily>>>,
-    rest: Arc<StringFamily>,
-    /// How many values were left to the rest.
-    left_to_rest: AtomicUsize,
+    of_types: [OfType; Type::ALL.len()],
     sample_bytes: AtomicUsize,
     /// What they may be, and the memory that may be used for another to be taken.
     sample_bytes_max: AtomicUsize,
@@ -443,9 +495,7 @@ impl Default for Families {
     fn default() -> Self {
         Self {
             dictionaries: Arc::default(),
-            by_shape: RwLock::default(),
-            rest: Arc::new(StringFamily { takes_rest: true, ..StringFamily::new(REST, 0) }),
-            left_to_rest: AtomicUsize::new(0),
+            of_types: std::array::from_fn(|n| OfType::new(Type::ALL[n])),
             sample_bytes: AtomicUsize::new(0),
             sample_bytes_max: AtomicUsize::new(SAMPLES_MAX),
             sampled_below: AtomicUsize::new(usize::MAX),
@@ -480,30 +530,41 @@ impl Families {
         self.policy.replace(policy);
     }
 
-    /// The family of a key, new if its shape is. Where all places are taken, one in
+    /// The family of a key of that type, new if its shape is. Where all places are taken, one in
     /// some calls clears those of families that have come to little, and others get
     /// the family of the rest. O(key), when places are cleared O(families).
-    pub fn of(&self, key: &[u8]) -> Arc<StringFamily> {
+    pub fn of(&self, kind: Type, key: &[u8]) -> Arc<KeyFamily> {
         let mut room = [0; SHAPE_MAX];
         let shape = shape(key, &mut room);
-        if let Some(family) = self.by_shape.read().get(shape) {
+        let OfType { by_shape, rest, left_to_rest, .. } = self.of_type(kind);
+        if let Some(family) = by_shape.read().get(shape) {
             return Arc::clone(family);
         }
-        let mut families = self.by_shape.write();
+        let mut families = by_shape.write();
         if families.len() >= FAMILIES_MAX && !families.contains_key(shape) {
-            let left = self.left_to_rest.fetch_add(1, Ordering::Relaxed);
+            let left = left_to_rest.fetch_add(1, Ordering::Relaxed);
             if left % CLEAR_ONE_IN + 1 < CLEAR_ONE_IN || !self.clear_places(&mut families) {
-                return Arc::clone(&self.rest);
+                return Arc::clone(rest);
             }
         }
         let seed = families.len() as u64 + 1;
         let family = families.entry(shape.into());
-        Arc::clone(family.or_insert_with(|| Arc::new(StringFamily::new(shape, seed))))
+        Arc::clone(family.or_insert_with(|| Arc::new(KeyFamily::new(kind, shape, seed))))
+    }
+
+    fn of_type(&self, kind: Type) -> &OfType {
+        &self.of_types[kind as usize]
+    }
+
+    /// Every family that has a place.
+    fn named(&self) -> Vec<Arc<KeyFamily>> {
+        let named = |of: &OfType| of.by_shape.read().values().cloned().collect::<Vec<_>>();
+        self.of_types.iter().flat_map(named).collect()
     }
 
     /// Lets go of families that have met few values and have no dictionary; whether
     /// there was one. Their values are as they are, and new ones found families anew.
-    fn clear_places(&self, families: &mut HashMap<Box<[u8]>, Arc<StringFamily>>) -> bool {
+    fn clear_places(&self, families: &mut ByShape) -> bool {
         for few in CLEAR_UP_TO {
             families.retain(|_, family| {
                 let mut state = family.state.lock();
@@ -532,18 +593,19 @@ impl Families {
 
     /// What the family is called that the values of a key belong to, or will when one
     /// has cooled.
-    pub fn name_of(&self, key: &[u8]) -> Vec<u8> {
+    pub fn name_of(&self, kind: Type, key: &[u8]) -> Vec<u8> {
         let mut room = [0; SHAPE_MAX];
         let shape = shape(key, &mut room);
-        let families = self.by_shape.read();
+        let families = self.of_type(kind).by_shape.read();
         let has_place = families.len() < FAMILIES_MAX || families.contains_key(shape);
         if has_place { shape.to_vec() } else { REST.to_vec() }
     }
 
     /// The training of a family that is due: to be run where it disturbs nobody.
     /// `None` if the samples are there no more.
-    pub fn training_job(&self, family: &StringFamily) -> Option<TrainingJob> {
-        self.counted(&mut family.state.lock().family, Family::training_job)
+    pub fn training_job(&self, family: &KeyFamily) -> Option<TrainingJob> {
+        let job = self.counted(&mut family.state.lock().family, Family::training_job)?;
+        Some(if family.kind.row().takes_phrases { job } else { job.only_zstd() })
     }
 
     /// Has a family collect more samples, if it holds enough for that and no other
@@ -579,7 +641,7 @@ impl Families {
     }
 
     /// There is no room for a family to grow, if it was about to: it may try again.
-    pub fn stop_growing(&self, family: &StringFamily) {
+    pub fn stop_growing(&self, family: &KeyFamily) {
         let mut state = family.state.lock();
         if state.family.is_growing() {
             self.forget_samples(&mut state);
@@ -594,7 +656,7 @@ impl Families {
 
     /// Gives a family the outcome of its training: a dictionary, or none that
     /// is worth having.
-    pub fn adopt(&self, family: &StringFamily, dictionary: Option<Dictionary>) {
+    pub fn adopt(&self, family: &KeyFamily, dictionary: Option<Dictionary>) {
         let mut state = family.state.lock();
         self.end_growing(&state);
         match dictionary {
@@ -615,9 +677,9 @@ impl Families {
     }
 
     /// Gives a family its dictionary digested for another level, made of what
-    /// [`StringFamily::relevel_due`] gave; `None` if it could not be made. Its
+    /// [`KeyFamily::relevel_due`] gave; `None` if it could not be made. Its
     /// values are packed anew.
-    pub fn relevel(&self, family: &StringFamily, old: u32, dictionary: Option<Dictionary>) {
+    pub fn relevel(&self, family: &KeyFamily, old: u32, dictionary: Option<Dictionary>) {
         let mut state = family.state.lock();
         state.other_level = (0, 0);
         let same = state.family.dictionary().is_some_and(|current| current.id() == old);
@@ -634,7 +696,7 @@ impl Families {
     /// that goes with the last value that refers to it.
     fn replace(
         &self,
-        family: &StringFamily,
+        family: &KeyFamily,
         dictionary: Dictionary,
         take: impl FnOnce(Arc<Dictionary>) -> Option<Arc<Dictionary>>,
     ) {
@@ -647,7 +709,7 @@ impl Families {
     /// Has each worker's next pass look at a family's values once more. A generation
     /// of its own begins for it, which no pass may see before the family says that
     /// it has changed: it would pass its values by, and none after it would look.
-    fn has_changed(&self, family: &StringFamily) {
+    fn has_changed(&self, family: &KeyFamily) {
         family.changed_at.store(u64::MAX, Ordering::Release);
         family.changed_at.store(self.dictionaries.advance(), Ordering::Release);
     }
@@ -675,12 +737,12 @@ impl Families {
     /// Lets go of all samples but those of the families that have most, up to `max`
     /// bytes.
     fn keep_samples(&self, max: usize) {
-        let named = self.by_shape.read();
-        let of = |family: &Arc<StringFamily>| {
-            (family.state.lock().family.promising_bytes(), Arc::clone(family))
+        let rests = self.of_types.iter().map(|of| Arc::clone(&of.rest));
+        let of = |family: Arc<KeyFamily>| {
+            let bytes = family.state.lock().family.promising_bytes();
+            (bytes, family)
         };
-        let mut families: Vec<_> = named.values().chain([&self.rest]).map(of).collect();
-        drop(named);
+        let mut families: Vec<_> = self.named().into_iter().chain(rests).map(of).collect();
         families.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let mut kept = 0;
         for (bytes, family) in families {
@@ -714,8 +776,9 @@ impl Families {
     }
 
     /// A walk has met a value of this key. Makes no family.
-    pub(crate) fn meet(&self, key: &[u8]) {
-        if let Some(family) = self.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])) {
+    pub(crate) fn meet(&self, kind: Type, key: &[u8]) {
+        let of = self.of_type(kind);
+        if let Some(family) = of.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])) {
             // Seldom written: many threads read it.
             if !family.is_met.load(Ordering::Relaxed) {
                 family.is_met.store(true, Ordering::Relaxed);
@@ -725,7 +788,7 @@ impl Families {
 
     /// There are no values any more: no family has one until it is met.
     pub fn emptied(&self) {
-        for family in self.by_shape.read().values() {
+        for family in self.named() {
             let mut state = family.state.lock();
             family.is_met.store(false, Ordering::Relaxed);
             state.met = state.values_met();
@@ -737,7 +800,11 @@ impl Families {
     /// dictionary none refers any more. Between two calls every walk must have
     /// met each string: [`MEET_ONE_IN`](crate::MEET_ONE_IN) whole passes.
     pub fn tidy(&self, turns: u32) {
-        self.by_shape.write().retain(|_, family| {
+        self.of_types.iter().for_each(|of| self.tidy_type(of, turns));
+    }
+
+    fn tidy_type(&self, of: &OfType, turns: u32) {
+        of.by_shape.write().retain(|_, family| {
             let mut state = family.state.lock();
             let met = state.values_met();
             let is_met = family.is_met.swap(false, Ordering::Relaxed) || met != state.met;
@@ -763,9 +830,9 @@ impl Families {
 
     /// Every family, in no particular order.
     pub fn all(&self) -> Vec<FamilyInfo> {
-        let named: Vec<_> = self.by_shape.read().values().cloned().collect();
-        let rest = Some(self.rest.info()).filter(|rest| rest.stats.judged + rest.expiring > 0);
-        named.iter().map(|family| family.info()).chain(rest).collect()
+        let rests = self.of_types.iter().map(|of| of.rest.info());
+        let rests = rests.filter(|rest| rest.stats.judged + rest.expiring > 0);
+        self.named().iter().map(|family| family.info()).chain(rests).collect()
     }
 
     /// Every dictionary, by id.
@@ -785,7 +852,7 @@ impl Families {
 
     /// How many families there are.
     pub fn len(&self) -> usize {
-        self.by_shape.read().len()
+        self.of_types.iter().map(|of| of.by_shape.read().len()).sum()
     }
 
     /// Whether there is none.
@@ -896,12 +963,12 @@ mod tests {
     fn the_number_of_families_is_bounded() {
         let families = Families::default();
         for key in shapes(FAMILIES_MAX) {
-            let family = families.of(key.as_bytes());
+            let family = families.of(Type::String, key.as_bytes());
             (0..=CLEAR_UP_TO[2]).for_each(|_| family.left_expiring());
         }
         for _ in 0..2 * CLEAR_ONE_IN {
-            assert_eq!(families.of(b"beyond all:1").shape(), b"*");
-            assert_eq!(families.name_of(b"beyond all:1"), b"*");
+            assert_eq!(families.of(Type::String, b"beyond all:1").shape(), b"*");
+            assert_eq!(families.name_of(Type::String, b"beyond all:1"), b"*");
         }
         assert_eq!(families.len(), FAMILIES_MAX);
         families.tidy(1);
@@ -914,26 +981,27 @@ mod tests {
         let families = Families::default();
         let user = |n: u64| format!("user:{n}:profile").into_bytes();
         for key in shapes(3 * FAMILIES_MAX) {
-            families.of(key.as_bytes()).left_expiring();
+            families.of(Type::String, key.as_bytes()).left_expiring();
             assert!(families.len() <= FAMILIES_MAX);
         }
-        (0..100).for_each(|n| families.of(&user(n)).left_expiring());
-        assert_eq!(families.of(&user(1)).shape(), b"user:#:profile");
-        assert_eq!(families.name_of(&user(2)), b"user:#:profile");
+        (0..100).for_each(|n| families.of(Type::String, &user(n)).left_expiring());
+        assert_eq!(families.of(Type::String, &user(1)).shape(), b"user:#:profile");
+        assert_eq!(families.name_of(Type::String, &user(2)), b"user:#:profile");
         // And it stays, whatever else comes.
         for key in shapes(9 * FAMILIES_MAX).skip(3 * FAMILIES_MAX) {
-            families.of(key.as_bytes()).left_expiring();
+            families.of(Type::String, key.as_bytes()).left_expiring();
         }
-        assert_eq!(families.name_of(&user(3)), b"user:#:profile");
+        assert_eq!(families.name_of(Type::String, &user(3)), b"user:#:profile");
     }
 
     #[test]
     fn the_rest_is_judged_value_by_value() {
         let families = Families::default();
-        (0..4 * PASSED_BY_MAX).for_each(|_| families.rest.tried(100, 99, false));
+        (0..4 * PASSED_BY_MAX)
+            .for_each(|_| families.of_type(Type::String).rest.tried(100, 99, false));
         let text = b"a text like any other, as it were".repeat(9);
         let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
-        let plan = families.rest.plan(&families, &text, false, 0, zstd);
+        let plan = families.of_type(Type::String).rest.plan(&families, &text, false, 0, zstd);
         assert!(plan.is_some());
     }
 
@@ -941,24 +1009,24 @@ mod tests {
     fn a_family_is_gone_until_a_value_is_met() {
         let families = Families::default();
         let is_gone = || families.all()[0].is_gone;
-        families.of(b"doc:1").left_expiring();
+        families.of(Type::String, b"doc:1").left_expiring();
         assert!(!is_gone());
         families.tidy(9);
         assert!(!is_gone(), "met since the turn before");
         families.tidy(9);
         assert!(is_gone());
-        families.meet(b"doc:2");
+        families.meet(Type::String, b"doc:2");
         assert!(!is_gone());
         families.emptied();
         assert!(is_gone());
-        families.of(b"doc:1").left_expiring();
+        families.of(Type::String, b"doc:1").left_expiring();
         assert!(!is_gone());
     }
 
     #[test]
     fn a_family_of_noise_is_left_alone() {
         let families = Families::default();
-        let family = families.of(b"noise:1");
+        let family = families.of(Type::String, b"noise:1");
         let mut state = 1u64;
         let mut noise = || -> Vec<u8> {
             let mut byte = || {
@@ -983,7 +1051,7 @@ mod tests {
         let fill = || {
             for n in 0..6400 {
                 let key = ["a:1", "b:1", "c:1", "d:1"][n % 4];
-                families.of(key.as_bytes()).plan(&families, &text, false, 0, zstd);
+                families.of(Type::String, key.as_bytes()).plan(&families, &text, false, 0, zstd);
             }
             families.sample_bytes.load(Ordering::Relaxed)
         };
@@ -1007,19 +1075,19 @@ mod tests {
         let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
         let text = |n: u64| format!("the quick brown fox {n} jumps over the lazy dog ").repeat(20);
         let offer = |key: &[u8], values: u64| {
-            let family = families.of(key);
+            let family = families.of(Type::String, key);
             for n in 0..values {
                 family.plan(&families, text(n).as_bytes(), false, 0, zstd);
             }
             family
         };
         // What a family holds: some 1,000 bytes a value.
-        let hold = |family: &StringFamily, values: u64| {
+        let hold = |family: &KeyFamily, values: u64| {
             let id = family.dictionary_id();
             (0..values).for_each(|_| families.dictionaries.count(id, 1));
             (0..values).for_each(|_| family.tried(1000, 100, true));
         };
-        let train = |family: &StringFamily| {
+        let train = |family: &KeyFamily| {
             assert!(family.is_training_due(16_384));
             families.training_job(family).unwrap();
             let texts: Vec<String> = (0..200).map(text).collect();
@@ -1076,11 +1144,15 @@ mod tests {
         let text = b"the quick brown fox jumps over the lazy dog ".repeat(20);
         families.limit_samples(Some(16 << 20));
         let keys: Vec<String> = (b'a'..=b'z').map(|c| format!("{}:1", char::from(c))).collect();
-        let due = || keys.iter().any(|key| families.of(key.as_bytes()).is_training_due(16_384));
+        let due = || {
+            keys.iter().any(|key| families.of(Type::String, key.as_bytes()).is_training_due(16_384))
+        };
         for round in 0..100 {
             for _ in 0..100 {
                 for key in &keys {
-                    families.of(key.as_bytes()).plan(&families, &text, false, 0, zstd);
+                    families
+                        .of(Type::String, key.as_bytes())
+                        .plan(&families, &text, false, 0, zstd);
                 }
             }
             if due() {

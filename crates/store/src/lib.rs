@@ -51,7 +51,7 @@ pub use cell::entry::ACCESS_MAX;
 pub use cooling::{Cooling, MEET_ONE_IN};
 pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
 pub use eviction::{Eviction, Order};
-pub use families::{Families, StringFamily};
+pub use families::{Families, KeyFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,

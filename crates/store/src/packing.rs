@@ -16,7 +16,7 @@
 //! workspace that each session makes when it first needs one (157 KiB).
 
 use crate::cell::entry::{Cell, Payload};
-use crate::families::StringFamily;
+use crate::families::KeyFamily;
 use crate::pack::dictionaries::{Dictionaries, Pin};
 use crate::pack::saving::MinSaving;
 use crate::policy;
@@ -265,7 +265,7 @@ pub struct Packer {
     raw: Vec<u8>,
     /// What a packed form is unpacked to again.
     again: Vec<u8>,
-    family: Option<Arc<StringFamily>>,
+    family: Option<Arc<KeyFamily>>,
     waits: bool,
     awaits: bool,
 }
@@ -293,7 +293,7 @@ impl Packer {
     }
 
     /// The family of the candidate packed last.
-    pub fn family(&self) -> Option<&Arc<StringFamily>> {
+    pub fn family(&self) -> Option<&Arc<KeyFamily>> {
         self.family.as_ref()
     }
 
@@ -336,7 +336,7 @@ impl Packer {
         if settled_by.is_some_and(|was| choose(was) == choice) {
             return None;
         }
-        let family = self.family.insert(families.of(&candidate.key));
+        let family = self.family.insert(families.of(candidate.kind, &candidate.key));
         let may_wait = self.waits && !candidate.forced && !candidate.is_packed;
         self.awaits = may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary();
         if self.awaits {

@@ -701,6 +701,11 @@ impl<'a> SlotGuard<'a> {
         self.with_stream(found, |stream| stream.pack_job(shape))?
     }
 
+    /// Seals the tail of a stream, so that it can be packed: [`Stream::seal_tail`].
+    pub fn seal_tail(&mut self, found: Found) -> bool {
+        self.with_stream(found, Stream::seal_tail) == Some(true)
+    }
+
     /// Puts what was packed into a stream: [`Stream::install`].
     pub fn install_block(&mut self, found: Found, outcome: PackOutcome) -> bool {
         self.with_stream(found, |stream| stream.install(outcome)) == Some(true)

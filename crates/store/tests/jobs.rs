@@ -4,8 +4,9 @@
 //! Values of every kind, in two databases, against plain copies of them.
 
 use proptest::prelude::*;
+use snug_codec::policy::Choice;
 use snug_codec::stream::{Turns, drive};
-use snug_codec::{Workspace, WorkspaceConfig};
+use snug_codec::{Codec, Dictionary, Workspace, WorkspaceConfig};
 use snug_store::types::stream::ops::{AddEntry, DeleteEntries};
 use snug_store::types::stream::{PackJob, PackOutcome, PackParams, Shape, StreamId, StreamScratch};
 use snug_store::{
@@ -54,7 +55,16 @@ struct World<'s> {
 }
 
 impl<'s> World<'s> {
+    /// Without keys. The families of streams have dictionaries, so that blocks refer to
+    /// them.
     fn new(batch: Batch<'s>) -> Self {
+        let families = batch.store().families();
+        let texts: Vec<String> = (0..500).map(value_of).collect();
+        let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+        for name in NAMES {
+            let dictionary = Dictionary::train_with(&samples, 1024, 1, 1).unwrap();
+            families.adopt(&families.of(Type::Stream, name), Some(dictionary));
+        }
         Self {
             batch,
             model: Default::default(),
@@ -160,7 +170,14 @@ impl<'s> World<'s> {
         let mut slot = self.batch.lock(db, &key);
         let Some(found) = slot.find(&key) else { return false };
         let job = match slot.type_of(found) {
-            Type::Stream => slot.pack_job(found, &SHAPE).map(Job::Block),
+            Type::Stream => {
+                let families = self.batch.store().families();
+                slot.pack_job(found, &SHAPE).map(|mut job| {
+                    let choice = Choice { codec: Codec::Zstd, level: 1, told: false };
+                    job.share(families, &families.of(Type::Stream, name), choice);
+                    Job::Block(job)
+                })
+            }
             Type::String => (slot.candidate(found).map(Job::Small))
                 .or_else(|| slot.large_job(found, true).map(Job::Large)),
         };
@@ -246,8 +263,11 @@ impl<'s> World<'s> {
     }
 }
 
+/// Words in no order, which are packed as text.
 fn value_of(ms: u64) -> String {
-    format!("{} of {ms}", ["alice", "bob", "carol"][ms as usize % 3])
+    let words = ["alice", "bob", "carol", "dave"];
+    let word = |n: u64| words[(ms.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (8 * n)) as usize % 4];
+    format!("{} and {} met {} {ms}", word(1), word(3), word(5))
 }
 
 fn text(seed: usize, len: usize) -> Vec<u8> {
@@ -264,6 +284,7 @@ fn installed_after(what: impl FnOnce(&mut World<'_>)) -> usize {
     let mut world = World::new(session.enter(NOW));
     world.append(0, b"one", 2000);
     world.pack(0, b"one");
+    assert!(store.families().dictionaries().iter().any(|d| d.references > 0));
     world.give((0, b"one"), (0, b"another"), true);
     world.thin(0, b"one", 10);
     while world.take(0, b"one") {}
@@ -378,5 +399,8 @@ proptest! {
         }
         world.finish();
         world.check();
+        // Nothing refers to a dictionary once the values are gone.
+        (0..DATABASES).for_each(|db| world.flush(db));
+        prop_assert!(store.families().dictionaries().iter().all(|d| d.references == 0));
     }
 }

@@ -217,7 +217,7 @@ fn check_counters(batch: &Batch<'_>) {
 fn train(batch: &Batch<'_>) {
     let families = batch.store().families();
     for info in families.all() {
-        let family = families.of(&info.shape);
+        let family = families.of(info.kind, &info.shape);
         let texts: Vec<String> =
             (0..100).map(|n| format!("{n} of {:?}: {}", info.shape, n * 7)).collect();
         let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();

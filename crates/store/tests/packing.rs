@@ -2,6 +2,8 @@
 
 mod strings;
 
+use snug_codec::policy::Choice;
+use snug_codec::{Codec, Workspace, WorkspaceConfig};
 use snug_store::types::stream::ops::{AddEntry, TrimEntries};
 use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
 use snug_store::{
@@ -94,7 +96,7 @@ fn values_wait_for_a_dictionary_that_is_being_trained() {
         worker.packer.wait_for_dictionaries(true);
         (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
         worker.passes(2, &batch);
-        let family = worker.store.families().of(&name(0));
+        let family = worker.store.families().of(Type::String, &name(0));
         assert!(family.is_training_due(4096), "enough samples");
         let job = worker.store.families().training_job(&family).expect("due");
 
@@ -227,7 +229,7 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
 
     // Enough has been seen to train on; what was judged before is judged anew.
     let families = worker.store.families();
-    let family = families.of(&name(0));
+    let family = families.of(Type::String, &name(0));
     assert_eq!(family.shape(), b"user:#:profile");
     assert!(family.is_training_due(4096), "enough samples");
     assert!(!family.is_training_due(4096), "asked for once");
@@ -422,7 +424,7 @@ fn a_familys_dictionary_follows_the_level_that_the_policy_names() {
     (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
     worker.passes(3, &batch);
     let families = worker.store.families();
-    let family = families.of(&name(0));
+    let family = families.of(Type::String, &name(0));
     // Of the kind that knows levels, whatever these documents would be given.
     let documents: Vec<Vec<u8>> = (0..DOCUMENTS).map(document).collect();
     let samples: Vec<&[u8]> = documents.iter().map(Vec::as_slice).collect();
@@ -496,4 +498,124 @@ fn a_stream_counts_as_packed_while_one_of_its_blocks_is() {
     assert_eq!(counts(), (0, 1), "until it is freed");
     drop(kept);
     assert_eq!(counts(), (0, 0));
+}
+
+/// A sentence: its words are few, and each is used seldom.
+fn sentence(n: u64) -> String {
+    let mut x = n;
+    let mut word = || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n | 1);
+        let word = (x >> 33) % 400;
+        let letter = |at: u64| char::from(b'a' + ((word * 7919) >> at) as u8 % 26);
+        (0..9).map(letter).collect::<String>()
+    };
+    (0..12).map(|_| word()).collect::<Vec<_>>().join(" ")
+}
+
+/// A stream of a few entries that have much in common with those of others.
+fn add_small_stream(batch: &Batch<'_>, n: usize) {
+    let name = format!("device:{n}:events").into_bytes();
+    let key = batch.key(&name);
+    let mut slot = batch.lock(0, &key);
+    let mut found = None;
+    for ms in 1..=40u64 {
+        let text = sentence(n as u64 * 1000 + ms);
+        let fields = [(b"text".as_slice(), text.as_bytes())];
+        let id = StreamId::new(ms, 0);
+        let entry = AddEntry { id, fields: fields.into_iter(), shape: &Shape::default() };
+        found = slot.apply(&key, found, entry, Event::NONE).ok();
+    }
+    assert!(slot.seal_tail(found.unwrap()));
+}
+
+/// Packs what streams have to be packed, as the sweeper does; blocks that were packed
+/// with the family's dictionary, and others.
+fn pack_streams(store: &Store, batch: &Batch<'_>) -> (usize, usize) {
+    let (mut workspace, mut room) = (Workspace::new(WorkspaceConfig::default()), Vec::new());
+    let params = PackParams { level: 1, ..PackParams::default() };
+    let choice = Choice { codec: Codec::Zstd, level: 1, told: false };
+    let (mut with, mut without) = (0, 0);
+    while let Some((db, name)) = batch.next_unpacked(0, 1) {
+        let key = batch.key(&name);
+        let mut slot = batch.lock(db, &key);
+        let found = slot.find_untouched(&key).unwrap();
+        let job = slot.pack_job(found, &Shape::default());
+        drop(slot);
+        let Some(mut job) = job else { continue };
+        let family = store.families().of(Type::Stream, &name);
+        job.share(store.families(), &family, choice);
+        let mut outcome = job.run(&mut workspace, &params, &mut room);
+        outcome.teach(store.families());
+        let mut slot = batch.lock(db, &key);
+        assert!(slot.install_block(found, outcome));
+        match slot.anatomy(found).dictionary_id {
+            Some((id, _)) if id == family.dictionary_id() => with += 1,
+            _ => without += 1,
+        }
+    }
+    (with, without)
+}
+
+#[test]
+fn short_streams_share_the_dictionary_of_their_keys_family() {
+    const STREAMS: usize = 150;
+    let mut worker = Worker::new();
+    let store = Arc::clone(&worker.store);
+    let mut session = store.session();
+    let batch = session.enter(NOW);
+    (0..STREAMS).for_each(|n| add_small_stream(&batch, n));
+    assert_eq!(pack_streams(&store, &batch), (0, STREAMS));
+    let before = store.type_memory(Type::Stream);
+    // What each has alone is too little to learn from; together it is enough.
+    let families = store.families();
+    let family = families.of(Type::Stream, b"device:1:events");
+    assert_eq!((family.shape(), families.len()), (&b"device:#:events"[..], 1));
+    assert!(family.is_training_due(16 * 1024));
+    let job = families.training_job(&family).unwrap();
+    let trained = job.run(&mut Workspace::new(WorkspaceConfig::default()), 16 * 1024, 1, 1);
+    families.adopt(&family, Some(trained.unwrap().dictionary));
+    let id = family.dictionary_id();
+    // New ones are packed with it, and a pass has the others packed anew.
+    add_small_stream(&batch, STREAMS);
+    assert_eq!(pack_streams(&store, &batch), (1, 0));
+    worker.pass(&batch, &PARAMS);
+    let mut passed = 0;
+    while passed < 3 && worker.references(id) != Some(STREAMS as u64 + 1) {
+        worker.pass(&batch, &PARAMS);
+        pack_streams(&store, &batch);
+        passed += 1;
+    }
+    assert_eq!(worker.references(id), Some(STREAMS as u64 + 1));
+    let after = store.type_memory(Type::Stream);
+    assert!(after.packed * 10 < before.packed * 8, "{before:?} {after:?}");
+    // A copy refers to it as well, and is read with it.
+    let (from, to) = (batch.key(b"device:7:events"), batch.key(b"copy"));
+    {
+        let _held = batch.hold([(0, from), (0, to)]);
+        let found = batch.lock(0, &from).find(&from).unwrap();
+        batch.copy((0, &from), found, (0, &to));
+    }
+    assert_eq!(worker.references(id), Some(STREAMS as u64 + 2));
+    let mut slot = batch.lock(0, &to);
+    let found = slot.find(&to).unwrap();
+    let mut read = 0;
+    let all = (StreamId::MIN, StreamId::MAX);
+    let whole = slot.stream(found).unwrap().range(
+        all.0,
+        all.1,
+        false,
+        &mut StreamScratch::new(),
+        |entry, fields| {
+            read += 1;
+            assert_eq!(entry.ms, read);
+            let values: Vec<&[u8]> = fields.map(|(_, value)| value).collect();
+            assert_eq!(values, [sentence(7000 + read).as_bytes()]);
+            std::ops::ControlFlow::Continue(())
+        },
+    );
+    assert_eq!((whole, read), (Ok(()), 40));
+    drop(slot);
+    // With its streams it goes, but for the family's own hold on it.
+    drop(batch.flush(0));
+    assert_eq!(worker.references(id), Some(0));
 }

@@ -311,7 +311,7 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
         let count = families.iter().filter(|family| family.verdict == verdict).count();
         (label("verdict", name), count as f64)
     });
-    scrape.gauges("snug_families", "Families of strings, by verdict.", verdicts);
+    scrape.gauges("snug_families", "Families of values, by verdict.", verdicts);
     let rows = server.family_sums.lock().rows(&families);
     for (n, name, help) in [
         (0, "snug_family_values", "Values packed, worth it or not, by family."),

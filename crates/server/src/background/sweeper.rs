@@ -257,7 +257,12 @@ impl Sweeper {
         if trains && stream.wants_dictionary() && server.has_room(0) {
             server.trainer.ask(stream, params, db, &name);
         }
-        let job = slot.pack_job(found, &streams::shape(server))?;
+        let mut job = slot.pack_job(found, &streams::shape(server))?;
+        drop(slot);
+        if params.dictionary_bytes > 0 {
+            let families = server.store.families();
+            job.share(families, &families.of(Type::Stream, &name), choice);
+        }
         let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
         let mut tools = self.tools.take().unwrap_or_default();
         let work = Box::pin(async move {
@@ -270,7 +275,10 @@ impl Sweeper {
 }
 
 /// Puts a packed block into its stream, if that is still there and has it.
-fn install(server: &Server, session: &mut Session, packing: &Packing, outcome: PackOutcome) {
+fn install(server: &Server, session: &mut Session, packing: &Packing, mut outcome: PackOutcome) {
+    if let Some(family) = outcome.teach(server.store.families()) {
+        server.trainer.ask_family(server, &family);
+    }
     if outcome.is_damaged() {
         server.damaged(&Error::DAMAGED_BLOCK);
     }

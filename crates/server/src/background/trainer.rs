@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use snug_codec::family::TRAINING_TIMES;
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
-use snug_store::{StringFamily, memory};
+use snug_store::{KeyFamily, memory};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,8 +30,8 @@ const WAITING_MAX: usize = 4;
 #[derive(Debug)]
 enum Request {
     Stream { samples: DictionarySamples, params: PackParams, db: usize, key: Vec<u8> },
-    Family { family: Arc<StringFamily>, bytes_max: usize, level: i32 },
-    Relevel { family: Arc<StringFamily>, dictionary: Arc<Dictionary>, level: i32 },
+    Family { family: Arc<KeyFamily>, bytes_max: usize, level: i32 },
+    Relevel { family: Arc<KeyFamily>, dictionary: Arc<Dictionary>, level: i32 },
 }
 
 /// Where training is asked for.
@@ -68,7 +68,7 @@ impl Trainer {
 
     /// Has a dictionary trained for a family of strings, or the one that it has
     /// made ready for another level, if that is due.
-    pub(crate) fn ask_family(&self, server: &Server, family: &Arc<StringFamily>) {
+    pub(crate) fn ask_family(&self, server: &Server, family: &Arc<KeyFamily>) {
         if let Some((dictionary, level)) = family.relevel_due() {
             let request = Request::Relevel { family: Arc::clone(family), dictionary, level };
             if self.requests.try_send(request).is_err() {
@@ -170,7 +170,7 @@ fn yield_to_workers() -> Result<(), thread_priority::Error> {
 /// Candidates for a parameter of training that are tried for a family.
 const TRAINING_STEPS: u32 = 4;
 
-fn train_family(server: &Server, family: &StringFamily, bytes_max: usize, level: i32) {
+fn train_family(server: &Server, family: &KeyFamily, bytes_max: usize, level: i32) {
     let families = server.store.families();
     let Some(job) = families.training_job(family) else { return family.training_refused() };
     let mut workspace = Workspace::new(WorkspaceConfig::default());

@@ -29,7 +29,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
         subcommand(
             Command::new("families", 2, families),
             "O(N) where N is the number of families.",
-            "Returns the families of strings: shape of their keys, verdict, savings, dictionary.",
+            "Returns the families of values: type, shape of their keys, verdict, savings, dictionary.",
         ),
         subcommand(
             Command::new("dictionaries", 2, dictionaries),
@@ -72,7 +72,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     }
     drop(slot);
     let families = cx.store.store().families();
-    let family = if kind == Type::String { families.name_of(key.bytes) } else { Vec::new() };
+    let family = families.name_of(kind, key.bytes);
     let packed = anatomy.packed.unwrap_or_default();
     let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
@@ -109,7 +109,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
 
 fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let mut families = cx.store.store().families().all();
-    families.sort_by(|a, b| a.shape.cmp(&b.shape));
+    families.sort_by(|a, b| (&a.shape, a.kind.name()).cmp(&(&b.shape, b.kind.name())));
     let mut w = out.w();
     w.array(families.len());
     for family in families {
@@ -121,9 +121,10 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
         let stats = family.stats;
         let codec = family.choice.map_or("", |choice| choice.codec.name());
         let kind = family.dictionary_kind.map_or("", DictionaryKind::name);
-        w.map(17);
+        w.map(18);
         for (field, value) in [
             ("shape", &family.shape[..]),
+            ("type", family.kind.name().as_bytes()),
             ("verdict", verdict.as_bytes()),
             ("codec", codec.as_bytes()),
             ("dictionary-kind", kind.as_bytes()),
@@ -253,7 +254,7 @@ fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
 fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let lines = [
         ("DICTIONARIES", "Show the dictionaries that values are packed with."),
-        ("FAMILIES", "Show the families of strings: verdict, savings, dictionary."),
+        ("FAMILIES", "Show the families of values: verdict, savings, dictionary."),
         (
             "OBJECT <key>",
             "Show what the value of <key> is made of: encoding, codec, raw and packed bytes.",

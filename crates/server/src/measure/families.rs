@@ -1,5 +1,6 @@
 //! What families of values have counted, for metrics that must not go down.
 
+use snug_store::Type;
 use snug_store::families::FamilyInfo;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,15 @@ pub(crate) struct FamilySums {
     others: FamilyRow,
 }
 
+/// What a family goes by: the shape of its keys, behind the type of its values where
+/// that is not strings.
+fn name_of(family: &FamilyInfo) -> Vec<u8> {
+    if family.kind == Type::String {
+        return family.shape.clone();
+    }
+    [family.kind.name().as_bytes(), b" ", &family.shape].concat()
+}
+
 impl FamilySums {
     /// The rows of families, those with most bytes first: the first of them by name,
     /// and the sum of the others if there are or were any.
@@ -36,19 +46,20 @@ impl FamilySums {
                 family.not_worth,
                 family.expiring,
             ];
+            let name = name_of(family);
             if n < FAMILIES_SHOWN {
-                let name = String::from_utf8_lossy(&family.shape).into_owned();
+                let name = String::from_utf8_lossy(&name).into_owned();
                 // Names that differ in bytes that are no UTF-8 share a row.
                 let sum: &mut FamilyRow = rows.entry(name).or_default();
                 sum.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
             } else {
-                let before = last.get(&family.shape).copied().unwrap_or_default();
+                let before = last.get(&name).copied().unwrap_or_default();
                 for ((sum, now), before) in self.others.iter_mut().zip(row).zip(before) {
                     // One that was let go of begins anew.
                     *sum += now.checked_sub(before).unwrap_or(now);
                 }
             }
-            self.last.insert(family.shape.clone(), row);
+            self.last.insert(name, row);
         }
         if self.others != FamilyRow::default() {
             rows.insert("(others)".to_owned(), self.others);
@@ -68,7 +79,7 @@ mod tests {
             snug_store::StoreConfig::default(),
             Box::new(snug_store::Unobserved),
         );
-        store.families().of(b"one:1");
+        store.families().of(Type::String, b"one:1");
         let one = store.families().all().remove(0);
         let family = |n: usize, packed: u64| FamilyInfo {
             shape: format!("f{n}").into_bytes(),

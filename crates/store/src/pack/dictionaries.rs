@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!  a family's     current for the family; each value in an entry that is packed with
-//!                 it refers to it, and each that is on its way there pins it
+//!                 it refers to it, and each that is on its way there pins it; a
+//!                 stream of which blocks are packed with it holds it once
 //!  a value's own  current for the value and each of its copies, and referred to once
 //!                 by each: a long stream's
 //! ```
@@ -67,6 +68,12 @@ impl Dictionaries {
         let dictionary = self.registry.add(dictionary);
         self.registry.refer(dictionary.id());
         OwnDictionary { dictionary, dictionaries: Arc::clone(self) }
+    }
+
+    /// Keeps a dictionary that is there for a value of which pieces refer to it.
+    pub(crate) fn hold(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> HeldDictionary {
+        self.registry.refer(dictionary.id());
+        HeldDictionary { dictionary, dictionaries: Arc::clone(self) }
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -156,5 +163,31 @@ impl Drop for OwnDictionary {
         let (id, registry) = (self.dictionary.id(), &self.dictionaries.registry);
         registry.release(id);
         registry.supersede(id);
+    }
+}
+
+/// A family's dictionary, held by a value of which pieces are packed with it, or by
+/// one that is on its way there: it is referred to once by each.
+#[derive(Debug)]
+pub(crate) struct HeldDictionary {
+    dictionary: Arc<Dictionary>,
+    dictionaries: Arc<Dictionaries>,
+}
+
+impl HeldDictionary {
+    pub(crate) fn dictionary(&self) -> &Arc<Dictionary> {
+        &self.dictionary
+    }
+}
+
+impl Clone for HeldDictionary {
+    fn clone(&self) -> Self {
+        self.dictionaries.hold(Arc::clone(&self.dictionary))
+    }
+}
+
+impl Drop for HeldDictionary {
+    fn drop(&mut self) {
+        self.dictionaries.registry.release(self.dictionary.id());
     }
 }

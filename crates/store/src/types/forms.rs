@@ -289,6 +289,9 @@ pub(crate) struct Met<'m> {
     pub(crate) min_size: usize,
     /// Whether another policy may decide differently on a value of so many bytes.
     pub(crate) concerns: &'m dyn Fn(usize) -> bool,
+    /// The dictionary of the family of its key, if that has got one since a walk came
+    /// by last.
+    pub(crate) new_dictionary: &'m dyn Fn() -> Option<u32>,
 }
 
 /// What a boxed value wants, now that a walk has met it.

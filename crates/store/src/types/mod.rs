@@ -27,6 +27,9 @@ pub(crate) trait DataType {
     const NUMBER: u32;
     /// Whether a value is the content of a file, which may have a MIME type.
     const HAS_MIME: bool = false;
+    /// Whether its families may have dictionaries of phrases, which are for small values
+    /// that are packed by themselves.
+    const TAKES_PHRASES: bool = true;
     /// How its values lie in memory.
     const FORMS: &'static [FormRow];
 
@@ -53,6 +56,7 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) number: u32,
     pub(crate) has_mime: bool,
+    pub(crate) takes_phrases: bool,
     pub(crate) forms: &'static [FormRow],
     pub(crate) encoding: fn(Value<'_>, usize) -> &'static str,
     pub(crate) len: fn(Value<'_>) -> usize,
@@ -65,6 +69,7 @@ impl Row {
             name: T::NAME,
             number: T::NUMBER,
             has_mime: T::HAS_MIME,
+            takes_phrases: T::TAKES_PHRASES,
             forms: T::FORMS,
             encoding: T::encoding,
             len: T::len,

@@ -32,7 +32,8 @@ pub(super) enum Data {
     Pending(Arc<[u8]>),
     /// Raw for good: packing would not save enough.
     Raw(Arc<[u8]>),
-    Packed(PackedBytes),
+    /// Packed, with this dictionary or with none, which is 0.
+    Packed { bytes: PackedBytes, dictionary: u32 },
 }
 
 /// The bytes of a packed block (see pack.rs for their layout), in two
@@ -97,11 +98,19 @@ fn size_below(bytes: usize) -> usize {
 const ARC_BYTES: usize = 2 * size_of::<usize>();
 
 impl Data {
+    /// The id of the dictionary that it is packed with, 0 for none.
+    pub(super) fn dictionary(&self) -> u32 {
+        match self {
+            Self::Pending(_) | Self::Raw(_) => 0,
+            Self::Packed { dictionary, .. } => *dictionary,
+        }
+    }
+
     /// The bytes of the rows, packed or raw.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Pending(bytes) | Self::Raw(bytes) => bytes.len(),
-            Self::Packed(bytes) => bytes.len(),
+            Self::Packed { bytes, .. } => bytes.len(),
         }
     }
 
@@ -109,7 +118,7 @@ impl Data {
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::Pending(bytes) | Self::Raw(bytes) => usable(bytes.len() + ARC_BYTES),
-            Self::Packed(bytes) => bytes.heap_bytes(),
+            Self::Packed { bytes, .. } => bytes.heap_bytes(),
         }
     }
 }
@@ -164,7 +173,7 @@ impl Clone for Block {
         let data = match &self.data {
             Data::Pending(bytes) => Data::Pending(Arc::from(&bytes[..])),
             Data::Raw(bytes) => Data::Raw(Arc::from(&bytes[..])),
-            Data::Packed(bytes) => Data::Packed(bytes.clone()),
+            packed @ Data::Packed { .. } => packed.clone(),
         };
         Self { data, identity: self.identity.clone(), marks: self.marks.clone(), ..*self }
     }

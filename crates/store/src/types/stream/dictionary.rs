@@ -2,7 +2,9 @@
 //! entries, which hold little to learn from themselves, and for long texts, which
 //! are packed in parts so that one entry is read without the rest.
 //!
-//! A dictionary belongs to one stream and is trained in three steps of which
+//! Short blocks are packed with the dictionary of the family of their stream's key
+//! (`families.rs`), which learns from the short blocks of all its streams. A long
+//! stream gets one of its own, that is trained in three steps of which
 //! only the first and last need the stream: samples are copied out
 //! ([`dictionary_samples`](Stream::dictionary_samples)), trained and judged on
 //! blocks held back ([`DictionarySamples::train`]), and adopted. In columns it
@@ -21,8 +23,8 @@ use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, columns};
 use super::block::{Block, Data};
 use super::form::{Form, PACK_BYTES_MAX, columns_raw_max, form, unpack_rows};
 use super::pack::PackParams;
-use super::{Stream, StreamError};
-use crate::pack::dictionaries::OwnDictionary;
+use super::{Stream, StreamError, usable};
+use crate::pack::dictionaries::{HeldDictionary, OwnDictionary};
 use crate::pack::identity::Seen;
 
 /// The fewest blocks that a dictionary is trained for.
@@ -46,12 +48,77 @@ const SAMPLE_BYTES: usize = 2048;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Family {
     dictionary: Option<OwnDictionary>,
+    /// Those of the families of keys that blocks are packed with, the newest last.
+    shared: Vec<Shared>,
     /// The blocks there must be before training is worth a try (again).
     train_at: Option<usize>,
 }
 
+/// A dictionary that blocks of many streams are packed with.
+#[derive(Clone, Debug)]
+struct Shared {
+    held: HeldDictionary,
+    /// How many of this stream's.
+    blocks: usize,
+}
+
 impl Family {
-    /// The dictionary to pack with.
+    /// The bytes allocated, dictionaries aside: others have them too.
+    pub(super) fn heap_bytes(&self) -> usize {
+        usable(self.shared.capacity() * size_of::<Shared>())
+    }
+
+    /// Holds a dictionary to pack blocks with.
+    pub(super) fn hold(&mut self, held: HeldDictionary) {
+        self.shared.retain(|shared| shared.held.dictionary().id() != held.dictionary().id());
+        self.shared.push(Shared { held, blocks: 0 });
+    }
+
+    /// Holds the dictionary of this id as another family does, for blocks that are
+    /// about to come.
+    pub(super) fn hold_as(&mut self, other: &Self, id: u32) {
+        let is_it = |shared: &&Shared| shared.held.dictionary().id() == id;
+        if !self.shared.iter().any(|shared| is_it(&shared))
+            && let Some(shared) = other.shared.iter().find(is_it)
+        {
+            self.hold(shared.held.clone());
+        }
+    }
+
+    /// A block that is packed with this dictionary has come or gone.
+    pub(super) fn count(&mut self, id: u32, delta: isize) {
+        if id == 0 {
+            return;
+        }
+        if let Some(shared) = self.shared.iter_mut().find(|s| s.held.dictionary().id() == id) {
+            shared.blocks = shared.blocks.saturating_add_signed(delta);
+        }
+    }
+
+    /// Lets go of dictionaries that no block is packed with any more.
+    pub(super) fn let_go(&mut self) {
+        if self.shared.iter().any(|shared| shared.blocks == 0) {
+            self.shared.retain(|shared| shared.blocks > 0);
+            self.shared.shrink_to_fit();
+        }
+    }
+
+    /// There are no blocks any more.
+    pub(super) fn forget_shared(&mut self) {
+        self.shared = Vec::new();
+    }
+
+    /// How many blocks are packed with a shared dictionary, by its id.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.shared.iter().map(|shared| (shared.held.dictionary().id(), shared.blocks))
+    }
+
+    /// The newest that it shares with other streams.
+    pub(super) fn shared(&self) -> Option<&Arc<Dictionary>> {
+        self.shared.last().map(|shared| shared.held.dictionary())
+    }
+
+    /// The dictionary of its own.
     pub(super) fn current(&self) -> Option<&Arc<Dictionary>> {
         self.dictionary.as_ref().map(OwnDictionary::dictionary)
     }
@@ -76,7 +143,8 @@ impl Family {
 
 impl DictionarySource for Family {
     fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.current().and_then(|dictionary| dictionary.dictionary(id))
+        let shared = self.shared.iter().map(|shared| shared.held.dictionary());
+        self.current().into_iter().chain(shared).find_map(|dictionary| dictionary.dictionary(id))
     }
 }
 
@@ -148,6 +216,10 @@ struct Samples {
 }
 
 impl Samples {
+    fn of_rows(rows: Vec<u8>) -> Self {
+        Self { texts: vec![rows], part_bytes: usize::MAX }
+    }
+
     fn has_long_texts(&self) -> bool {
         self.texts.iter().any(|text| text.len() > self.part_bytes)
     }
@@ -175,32 +247,55 @@ impl SampleBlock {
 
     /// What a dictionary could help with: the rows, or the texts in the columns.
     fn samples(&self, family: &Family, ws: &mut Workspace) -> Result<Samples, StreamError> {
-        let of_rows = |rows| Samples { texts: vec![rows], part_bytes: usize::MAX };
         let bytes = match &self.data {
-            Data::Pending(raw) | Data::Raw(raw) => return Ok(of_rows(raw.to_vec())),
-            Data::Packed(bytes) => bytes,
+            Data::Pending(raw) | Data::Raw(raw) => return Ok(Samples::of_rows(raw.to_vec())),
+            Data::Packed { bytes, .. } => bytes,
         };
         let mut room = Vec::new();
-        match form(bytes.joined(&mut room))? {
-            Form::Rows(packed) => {
-                let mut rows = Vec::new();
-                unpack_rows(packed, self.raw_bytes, family, ws, &mut rows)?;
-                Ok(of_rows(rows))
-            }
-            Form::Columns(packed) => {
-                let raw_len_max = columns_raw_max(self.raw_bytes, self.kept);
-                let texts = columns::samples(ws, packed, family, raw_len_max);
-                let texts = texts.map_err(|_| StreamError::Damaged)?;
-                Ok(Samples { texts, part_bytes: columns::PART_BYTES })
-            }
+        samples(bytes.joined(&mut room), self.raw_bytes, self.kept, family, ws)
+    }
+}
+
+/// What a dictionary could help with in a packed block of so many raw bytes and rows.
+fn samples(
+    packed: &[u8],
+    raw_bytes: usize,
+    kept: u32,
+    family: &Family,
+    ws: &mut Workspace,
+) -> Result<Samples, StreamError> {
+    match form(packed)? {
+        Form::Rows(packed) => {
+            let mut rows = Vec::new();
+            unpack_rows(packed, raw_bytes, family, ws, &mut rows)?;
+            Ok(Samples::of_rows(rows))
+        }
+        Form::Columns(packed) => {
+            let raw_len_max = columns_raw_max(raw_bytes, kept);
+            let texts = columns::samples(ws, packed, family, raw_len_max);
+            let texts = texts.map_err(|_| StreamError::Damaged)?;
+            Ok(Samples { texts, part_bytes: columns::PART_BYTES })
         }
     }
 }
 
+/// The texts of a packed block that a dictionary could help with.
+pub(super) fn texts(
+    packed: &[u8],
+    raw_bytes: usize,
+    kept: u32,
+    family: &Family,
+    ws: &mut Workspace,
+) -> Result<Vec<Vec<u8>>, StreamError> {
+    samples(packed, raw_bytes, kept, family, ws).map(|samples| samples.texts)
+}
+
 impl Stream {
-    /// The dictionary that new blocks are packed with.
+    /// The dictionary that new blocks are packed with: its own, or that of the family
+    /// of its key if it has blocks that are packed with it.
     pub fn dictionary(&self) -> Option<&Arc<Dictionary>> {
-        self.sealed.as_ref()?.family().current()
+        let family = self.sealed.as_ref()?.family();
+        family.current().or_else(|| family.shared())
     }
 
     /// Whether enough blocks have come since the last try to train a
@@ -334,7 +429,7 @@ mod tests {
         stream.pack_some(&mut ws, &params, &Shape::default(), usize::MAX);
         let sealed = stream.sealed.as_ref().unwrap();
         let with_it = |block: &Block| {
-            let Data::Packed(bytes) = block.data() else { return false };
+            let Data::Packed { bytes, .. } = block.data() else { return false };
             match form(bytes.joined(&mut Vec::new())).unwrap() {
                 Form::Columns(packed) => columns::dictionary_id(packed).unwrap() == Some(1),
                 Form::Rows(_) => false,

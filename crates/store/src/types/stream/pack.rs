@@ -17,13 +17,14 @@
 use std::sync::Arc;
 
 use snug_codec::columns;
+use snug_codec::policy::Choice;
 use snug_codec::stream::{AtOnce, Pace, Pieces};
 use snug_codec::{Codec, Dictionary, DictionarySource, Workspace};
 
 pub use snug_codec::columns::ColumnSize;
 
 use super::block::{Block, Data, PackedBytes};
-use super::dictionary::Family;
+use super::dictionary::{Family, texts};
 use super::form::{
     FORMAT_COLUMNS, FORMAT_ROWS, Form, Packer, columns_raw_max, dictionary_id, form, unpack_rows,
 };
@@ -34,11 +35,16 @@ use super::range::OpenRows;
 use super::rows::Fields;
 use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
+use crate::families::{Families, KeyFamily};
 use crate::pack::identity::Seen;
 use crate::pack::saving::MinSaving;
 
 /// How often rows are tried where columns were the smaller.
 const ROWS_ONE_IN: u64 = 16;
+
+/// A block of no more raw bytes is packed with the dictionary of its stream's family:
+/// its texts are then packed as one with a dictionary as they are without.
+const SHARED_BYTES_MAX: usize = 2 * columns::PART_BYTES;
 
 /// Where some packed block is to speak for its stream, it is looked for among so
 /// many.
@@ -92,6 +98,10 @@ pub struct PackJob {
     /// Whether rows may turn out smaller than columns that save little.
     tries_rows: bool,
     family: Family,
+    /// The family of its stream's key, if the block goes by that, and whether it is to
+    /// learn from it.
+    kin: Option<Arc<KeyFamily>>,
+    learns: bool,
 }
 
 /// A block as a job takes it.
@@ -119,6 +129,20 @@ pub struct PackOutcome {
     releveled: Option<Arc<Dictionary>>,
     /// Columns were made that were not the rows.
     is_miscoded: bool,
+    /// The job's, with what it was packed with.
+    family: Family,
+    lesson: Option<Lesson>,
+}
+
+/// What the family of a stream's key learns from a block.
+#[derive(Debug)]
+struct Lesson {
+    kin: Arc<KeyFamily>,
+    /// The rows, and what in them a dictionary could help with if it is to learn that.
+    raw: Vec<u8>,
+    texts: Vec<Vec<u8>>,
+    /// What they were packed into, worth it or not.
+    packed_len: usize,
 }
 
 #[derive(Debug)]
@@ -144,13 +168,33 @@ impl PackJob {
             block_bytes: 0,
             tries_rows: true,
             family: family.clone(),
+            kin: None,
+            learns: false,
         }
+    }
+
+    /// Has a short block packed with the dictionary of the family of its stream's key,
+    /// and has that learn from it. A longer one has enough of its own to learn from,
+    /// and so has a stream with a dictionary of its own.
+    pub fn share(&mut self, families: &Families, family: &Arc<KeyFamily>, choice: Choice) {
+        let raw_bytes = self.raw_bytes();
+        if choice.codec != Codec::Zstd
+            || raw_bytes > SHARED_BYTES_MAX
+            || self.family.current().is_some()
+        {
+            return;
+        }
+        if let Some(held) = family.hold(families, choice) {
+            self.family.hold(held);
+        }
+        self.learns = family.is_learning(families, raw_bytes);
+        self.kin = Some(Arc::clone(family));
     }
 
     /// A job that tries all rows of a block again, whatever was made of them.
     fn again(block: &Block, family: &Family) -> Self {
         let mut job = Self::new(block, family);
-        if let [Part { left, data: Data::Packed(_), .. }] = &mut job.parts[..] {
+        if let [Part { left, data: Data::Packed { .. }, .. }] = &mut job.parts[..] {
             left.get_or_insert_with(|| (0..block.kept()).collect());
         }
         job
@@ -178,8 +222,10 @@ impl PackJob {
     ) -> PackOutcome {
         let mut pieces = Pieces::new(pace, slice_ns);
         let releveled = self.family.releveled(params);
-        let dictionary =
-            releveled.as_ref().or(self.family.current()).map(|dictionary| &**dictionary);
+        let is_short = self.raw_bytes() <= SHARED_BYTES_MAX;
+        let shared = if is_short { self.family.shared() } else { None };
+        let own = releveled.as_ref().or(self.family.current());
+        let dictionary = own.or(shared).map(|dictionary| &**dictionary);
         let dictionary = dictionary.filter(|_| params.codec == Codec::Zstd);
         let mut packer = Packer {
             family: &self.family,
@@ -190,12 +236,13 @@ impl PackJob {
             ws,
             room,
         };
+        packer.room.clear();
         let mut parts = self.parts;
         let result = match &parts[..] {
             [Part { data: Data::Pending(raw) | Data::Raw(raw), left: None, first, .. }] => {
                 packer.pack(raw, *first, &mut pieces).await.map_or(Packed::NotWorth, Packed::Whole)
             }
-            [Part { data: Data::Packed(_), left: None, .. }] => Packed::Nothing,
+            [Part { data: Data::Packed { .. }, left: None, .. }] => Packed::Nothing,
             _ => {
                 let mut rows = packer.rows_left(&parts, self.block_bytes, &mut pieces).await;
                 if rows.is_none() && parts.len() > 1 {
@@ -219,7 +266,20 @@ impl PackJob {
             Packed::Whole(_) | Packed::Left { packed: Some(_), .. } => dictionary_id(room),
             _ => None,
         };
-        PackOutcome { parts, result, dictionary_id, releveled, is_miscoded }
+        let family = self.family;
+        let lesson = self.kin.and_then(|kin| {
+            let raw = match (&result, &parts[..]) {
+                (Packed::Left { rows, .. }, _) => &rows.raw[..],
+                (_, [Part { data: Data::Pending(raw) | Data::Raw(raw), .. }]) => raw,
+                _ => return None,
+            };
+            // What was not worth it is in the room too.
+            let kept: u32 = parts.iter().map(|part| part.kept).sum();
+            let learnt = self.learns.then(|| texts(room, raw.len(), kept, &family, ws));
+            let texts = learnt.and_then(Result::ok).unwrap_or_default();
+            Some(Lesson { kin, raw: raw.to_vec(), texts, packed_len: room.len() })
+        });
+        PackOutcome { parts, result, dictionary_id, releveled, is_miscoded, family, lesson }
     }
 }
 
@@ -246,7 +306,7 @@ impl Part {
         let mut unpacked = Vec::new();
         let (rows, checked) = match &self.data {
             Data::Pending(raw) | Data::Raw(raw) => (&raw[..], false),
-            Data::Packed(bytes) => match form(bytes.joined(&mut room))? {
+            Data::Packed { bytes, .. } => match form(bytes.joined(&mut room))? {
                 Form::Rows(packed) => {
                     let raw_bytes = self.raw_bytes as usize;
                     unpack_rows(packed, raw_bytes, family, ws, &mut unpacked)?;
@@ -276,6 +336,15 @@ impl Part {
 }
 
 impl PackOutcome {
+    /// Tells the family of the stream's key what came of it, if the block goes by that;
+    /// which it is.
+    pub fn teach(&mut self, families: &Families) -> Option<Arc<KeyFamily>> {
+        let Lesson { kin, raw, texts, packed_len } = self.lesson.take()?;
+        kin.learn(families, &raw, &texts);
+        kin.tried(raw.len(), packed_len, self.is_packed());
+        Some(kin)
+    }
+
     /// Whether the block was worth packing.
     pub fn is_packed(&self) -> bool {
         self.packed_bytes().is_some()
@@ -322,7 +391,7 @@ impl Sealed {
     fn tries_rows(&self, block: &Block) -> bool {
         let before = self.index().nth_back(self.pending_blocks() + 1);
         let is_rows = |before: &Block| match before.data() {
-            Data::Packed(bytes) => bytes.first() == Some(FORMAT_ROWS),
+            Data::Packed { bytes, .. } => bytes.first() == Some(FORMAT_ROWS),
             Data::Pending(_) | Data::Raw(_) => false,
         };
         let number = block.position / u64::from(block.rows());
@@ -334,7 +403,7 @@ impl Sealed {
     fn newest_packed(&self) -> impl Iterator<Item = (&Block, &PackedBytes)> {
         let newest = self.index().iter().rev().take(NEWEST_BLOCKS);
         newest.filter_map(|block| match block.data() {
-            Data::Packed(bytes) => Some((block, bytes)),
+            Data::Packed { bytes, .. } => Some((block, bytes)),
             Data::Pending(_) | Data::Raw(_) => None,
         })
     }
@@ -342,17 +411,19 @@ impl Sealed {
     /// Puts an outcome in the place of the blocks that it was made of, if they are
     /// the very same and each as it was taken.
     fn install(&mut self, outcome: PackOutcome) -> bool {
-        if outcome.dictionary_id.is_some_and(|id| self.family().dictionary(id).is_none()) {
+        let PackOutcome { parts, result, family, dictionary_id, releveled, .. } = outcome;
+        let dictionary = dictionary_id.unwrap_or(0);
+        self.family_mut().hold_as(&family, dictionary);
+        if dictionary != 0 && self.family().dictionary(dictionary).is_none() {
             return false;
         }
-        let PackOutcome { parts, result, releveled, .. } = outcome;
         if let Some(dictionary) = releveled {
             self.family_mut().take_releveled(dictionary);
         }
         let same = |block: &Block, part: &Part| block.identity().is(part.identity);
         let Some(part) = parts.first() else { return false };
         let data = match (result, &part.data) {
-            (Packed::Whole(bytes), _) => Data::Packed(bytes),
+            (Packed::Whole(bytes), _) => Data::Packed { bytes, dictionary },
             (Packed::NotWorth, Data::Pending(raw) | Data::Raw(raw)) => Data::Raw(raw.clone()),
             (Packed::Left { rows: RowsLeft { raw, ids: Some(ids) }, packed: bytes }, _) => {
                 let firsts: Vec<StreamId> = parts.iter().map(|part| part.first).collect();
@@ -362,7 +433,8 @@ impl Sealed {
                         let left = parts.into_iter().map(|part| part.left.unwrap_or_default());
                         let blocks: Vec<_> = blocks.iter().copied().zip(left).collect();
                         let raw_bytes = raw.len() as u32;
-                        let data = bytes.map_or_else(|| Data::Raw(raw.into()), Data::Packed);
+                        let packed = |bytes| Data::Packed { bytes, dictionary };
+                        let data = bytes.map_or_else(|| Data::Raw(raw.into()), packed);
                         Block::rewritten(&blocks, ids, data, raw_bytes)
                     })
                 });
@@ -415,6 +487,22 @@ impl Stream {
         if let Some(sealed) = &mut self.sealed {
             sealed.try_again();
         }
+    }
+
+    /// Whether it is of short blocks, which are packed with the dictionary of the family
+    /// of its key, and has none of its own.
+    pub(super) fn may_share(&self) -> bool {
+        self.sealed.as_ref().is_some_and(|sealed| {
+            let (memory, tail) = (self.memory(), self.tail.raw_bytes());
+            sealed.family().current().is_none()
+                && memory.raw - tail <= SHARED_BYTES_MAX * memory.blocks
+                && memory.blocks > 0
+        })
+    }
+
+    /// Whether its newest blocks are not packed with this dictionary.
+    pub(super) fn shares_not(&self, id: u32) -> bool {
+        self.dictionary().is_none_or(|dictionary| dictionary.id() != id)
     }
 
     /// The codec of the newest packed block; none where nothing is packed.
@@ -684,14 +772,14 @@ pub(super) mod tests {
             let sealed = stream.sealed.as_mut().unwrap();
             let first = sealed.index().front().unwrap().first;
             sealed.change_block(first, |block| {
-                let Data::Packed(bytes) = block.data() else { panic!("not packed") };
+                let Data::Packed { bytes, .. } = block.data() else { panic!("not packed") };
                 let mut damaged = bytes.joined(&mut Vec::new()).to_vec();
                 let at = at.index(damaged.len());
                 damaged[at] ^= byte;
                 if let Some(cut) = cut {
                     damaged.truncate(cut.index(damaged.len() + 1));
                 }
-                block.set_data(Data::Packed(PackedBytes::new(&damaged)));
+                block.set_data(Data::Packed { bytes: PackedBytes::new(&damaged), dictionary: 0 });
                 true
             });
             let mut scratch = StreamScratch::new();

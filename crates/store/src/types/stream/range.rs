@@ -339,7 +339,7 @@ impl Sealed {
             Data::Pending(bytes) | Data::Raw(bytes) => {
                 OpenBlock::Rows(OpenRows::new(bytes, block.first, false)?)
             }
-            Data::Packed(bytes) => match cache.get(block, bytes, self.family(), want)? {
+            Data::Packed { bytes, .. } => match cache.get(block, bytes, self.family(), want)? {
                 Body::Ids(ids) => OpenBlock::Ids(ids),
                 Body::Columns(rows) => OpenBlock::Columns(rows),
                 Body::Rows(bytes) => OpenBlock::Rows(OpenRows::new(bytes, block.first, true)?),

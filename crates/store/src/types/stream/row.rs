@@ -23,6 +23,7 @@ pub(crate) struct Streams;
 impl DataType for Streams {
     const NAME: &'static str = "stream";
     const NUMBER: u32 = 6;
+    const TAKES_PHRASES: bool = false;
     const FORMS: &'static [FormRow] = &[FormRow::boxed::<Stream>()];
 
     fn encoding(_: Value<'_>, _: usize) -> &'static str {
@@ -84,10 +85,11 @@ unsafe impl Boxed for Stream {
 
     /// Seals the tail of one that has cooled, so that it is packed as the other blocks
     /// are, and has the blocks tried again if another policy may decide differently
-    /// on them. A copy of at most one block.
+    /// on them, or their family has another dictionary. A copy of at most one block.
     fn cool(&mut self, met: &Met<'_>) -> Wish {
         let sealed = met.access == 1 && self.tail_bytes() >= TAIL_MIN && self.seal_tail();
-        let again = (met.concerns)(self.memory().raw);
+        let again = (met.concerns)(self.memory().raw)
+            || self.may_share() && (met.new_dictionary)().is_some_and(|id| self.shares_not(id));
         if again {
             self.reconsider();
         }

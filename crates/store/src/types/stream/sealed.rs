@@ -28,7 +28,7 @@ impl Totals {
                 *pending_bytes += block.raw_bytes as usize;
             }
             Data::Raw(_) => {}
-            Data::Packed(bytes) => {
+            Data::Packed { bytes, .. } => {
                 memory.packed_blocks += 1;
                 memory.packed_from += block.raw_bytes as usize;
                 memory.packed += bytes.len();
@@ -127,8 +127,11 @@ impl Sealed {
             return false;
         };
         self.totals.subtract(block);
+        self.family.count(block.data().dictionary(), -1);
         let changed = change(block);
         self.totals.add(block);
+        self.family.count(block.data().dictionary(), 1);
+        self.family.let_go();
         if changed {
             self.outcomes.note(block.raw_bytes.into(), block.data().len() as u64);
         }
@@ -163,13 +166,17 @@ impl Sealed {
         for &first in &firsts[1..] {
             let block = self.index.remove(self.index.seek(|block| block.first < first));
             self.totals.subtract(&block);
+            self.family.count(block.data().dictionary(), -1);
         }
         let at = self.index.seek(|block| block.first < first);
         if let Some(place) = self.index.get_mut(at) {
             self.totals.subtract(place);
+            self.family.count(place.data().dictionary(), -1);
             *place = block;
             self.totals.add(place);
+            self.family.count(place.data().dictionary(), 1);
         }
+        self.family.let_go();
         self.note_if_sparse(at);
         true
     }
@@ -236,6 +243,8 @@ impl Sealed {
     pub(super) fn pop_front(&mut self) -> Option<Block> {
         let block = self.index.pop_front()?;
         self.totals.subtract(&block);
+        self.family.count(block.data().dictionary(), -1);
+        self.family.let_go();
         Some(block)
     }
 
@@ -252,6 +261,7 @@ impl Sealed {
     pub(super) fn clear(&mut self) {
         self.index = Index::default();
         self.totals = Totals::default();
+        self.family.forget_shared();
         self.sparse = Vec::new();
         self.again = None;
     }
@@ -276,6 +286,8 @@ impl Sealed {
         if block.live() == 0 {
             let block = self.index.remove(at);
             self.totals.subtract(&block);
+            self.family.count(block.data().dictionary(), -1);
+            self.family.let_go();
         } else if deleted {
             self.note_if_sparse(at);
         }
@@ -348,7 +360,7 @@ impl Sealed {
     pub(super) fn memory(&self) -> StreamMemory {
         let index = usable(size_of::<Self>()) + self.index.heap_bytes() + self.sparse_bytes();
         let memory = self.totals.memory;
-        let allocated = memory.allocated + index;
+        let allocated = memory.allocated + index + self.family.heap_bytes();
         StreamMemory { allocated, index, ..memory }
     }
 
@@ -374,6 +386,10 @@ impl Sealed {
             live += u64::from(block.live());
         }
         assert_eq!(self.totals, totals, "the totals of a stream are not its blocks'");
+        for (id, blocks) in self.family.blocks() {
+            let with_it = self.index.iter().filter(|block| block.data().dictionary() == id);
+            assert_eq!(with_it.count(), blocks, "blocks that are packed with a dictionary");
+        }
         Some(live)
     }
 }
@@ -392,7 +408,7 @@ impl Sealed {
         assert_eq!(anew.index.len(), self.index.iter().count());
         let index =
             usable(size_of::<Self>()) + self.index.heap_bytes_by_walking() + self.sparse_bytes();
-        let allocated = anew.totals.memory.allocated + index;
+        let allocated = anew.totals.memory.allocated + index + self.family.heap_bytes();
         StreamMemory { allocated, index, ..anew.totals.memory }
     }
 }
