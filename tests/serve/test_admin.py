@@ -315,7 +315,7 @@ def test_metrics_say_what_info_says(admin):
     info = admin.server.info()
     assert info["db0"].startswith("keys=50,expires=1,")
     samples = {(s.name, *sorted(s.labels.items())): s.value for f in admin.metrics()[0] for s in f.samples}
-    source = (DOCS.parent / "crates/server/src/metrics/exporter.rs").read_text()
+    source = (DOCS.parent / "crates/server/src/admin/metrics/exporter.rs").read_text()
     rows = re.findall(r'^ +\(\s*"(\w+)",\s*"(redis_\w+)",\s*(\w+),\s*"', source, re.MULTILINE)
     assert len(rows) > 80
     moving = re.compile(r"memory|allocator|fragmentation|cpu|uptime|instantaneous|net_|rss|frag|commands_processed|connections_received|reads_|writes_|clients$|clients_normal|expire_cycle|max_.*put_buffer")

@@ -62,6 +62,8 @@ pub(crate) struct Sweeper {
     may_have_blocks: bool,
     /// Whether there was something left to pack after the last turn.
     is_left: bool,
+    /// Whether what it packs with has been reserved.
+    is_ready: bool,
 }
 
 /// What a block is packed with.
@@ -107,6 +109,7 @@ impl Sweeper {
             may_expire: true,
             may_have_blocks: true,
             is_left: true,
+            is_ready: false,
         }
     }
 
@@ -119,6 +122,9 @@ impl Sweeper {
             self.cooler.reserve();
             if self.packing.is_none() {
                 self.tools.get_or_insert_default();
+            }
+            if !std::mem::replace(&mut self.is_ready, true) {
+                server.ready_to_pack.fetch_add(1, Relaxed);
             }
         }
         // What is unpacked twice costs less than what is evicted.

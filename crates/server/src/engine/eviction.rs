@@ -133,6 +133,15 @@ impl Server {
         limit > 0 && self.has_room_to_pack() && memory::used() > limit / 4
     }
 
+    /// What workers will yet reserve to pack with, which they do as soon as their
+    /// sweepers find a quarter of `maxmemory` used: writes must not take it before.
+    #[inline]
+    fn packing_to_come(&self) -> usize {
+        let to_come = self.workers.saturating_sub(self.ready_to_pack.load(Relaxed));
+        let packs = to_come > 0 && self.config.is_on(Param::Pack) && self.has_room_to_pack();
+        if packs { to_come * PACKING_BYTES } else { 0 }
+    }
+
     /// Whether the policy lets any key go.
     pub(crate) fn evicts(&self) -> bool {
         policy(self).is_some()
@@ -151,7 +160,7 @@ impl Server {
         if limit == 0 {
             return Room::Enough;
         }
-        let for_writes = limit.saturating_sub(self.learning.reserved());
+        let for_writes = limit.saturating_sub(self.learning.reserved() + self.packing_to_come());
         if memory::used() <= for_writes {
             if self.exceeded.since_us.load(Relaxed) != 0 {
                 self.exceeded.end(self.uptime_us());
@@ -167,7 +176,7 @@ impl Server {
             return Room::Enough;
         }
         let reserved = self.learning.reserved_at(self.uptime_us());
-        let for_writes = limit.saturating_sub(reserved);
+        let for_writes = limit.saturating_sub(reserved + self.packing_to_come());
         let found = match policy(self) {
             _ if memory::used() <= for_writes => Room::Enough,
             Some(how) => self.evict_by(&how, store, for_writes),

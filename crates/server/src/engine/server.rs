@@ -65,6 +65,8 @@ pub(crate) struct Server {
     /// Highest `used_memory` seen, and that before the first client.
     pub peak_memory: AtomicUsize,
     pub startup_memory: AtomicUsize,
+    /// Workers that have reserved what they pack with.
+    pub ready_to_pack: AtomicUsize,
     /// Workers that have all that they work with.
     equipped: AtomicUsize,
     /// What was counted when statistics were last reset.
@@ -181,6 +183,7 @@ impl Server {
             admin_token: OnceLock::new(),
             peak_memory: AtomicUsize::new(0),
             startup_memory: AtomicUsize::new(0),
+            ready_to_pack: AtomicUsize::new(0),
             equipped: AtomicUsize::new(0),
             expired_base: AtomicU64::new(0),
             rates: Mutex::default(),
