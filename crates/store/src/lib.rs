@@ -31,7 +31,6 @@ pub mod cooling;
 mod crc16;
 pub mod effect;
 pub mod eviction;
-pub mod families;
 mod hash;
 mod keyspace;
 pub mod large;
@@ -51,12 +50,12 @@ pub use cell::entry::ACCESS_MAX;
 pub use cooling::{Cooling, MEET_ONE_IN};
 pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
 pub use eviction::{Eviction, Order};
-pub use families::{Families, KeyFamily};
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use large::{
     LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
 };
 pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};
+pub use pack::families::{self, Families, KeyFamily};
 pub use pack::saving::MinSaving;
 pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};

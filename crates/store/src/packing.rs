@@ -16,8 +16,8 @@
 //! workspace that each session makes when it first needs one (157 KiB).
 
 use crate::cell::entry::{Cell, Payload};
-use crate::families::KeyFamily;
 use crate::pack::dictionaries::{Dictionaries, Pin};
+use crate::pack::families::KeyFamily;
 use crate::pack::saving::MinSaving;
 use crate::policy;
 use crate::slot::{Found, SlotGuard};

@@ -29,10 +29,10 @@
 use crate::books::weight::Weight;
 use crate::cell::table::Mark;
 use crate::effect::{Class, Commit, Event, Form, Recorder, Replaced, Told};
-use crate::families::Families;
 use crate::hash::{Key, KeyHasher, SLOTS};
 use crate::keyspace::{Keyspace, PAGE_SLOTS, Page};
 use crate::memory::prefetch;
+use crate::pack::families::Families;
 use crate::packing::{Candidate, Damaged, Ready, Unpacker};
 use crate::sharded::Sharded;
 use crate::slot::{Detached, Slot, SlotGuard};

@@ -2,7 +2,7 @@
 //! and what packing makes of it. Reads headers, never what is packed.
 
 use crate::cell::entry::Cell;
-use crate::families::Families;
+use crate::pack::families::Families;
 use crate::packing;
 use crate::slot::{Found, SlotGuard};
 

@@ -1,5 +1,6 @@
 //! What packing is made of, whatever is packed.
 
 pub(crate) mod dictionaries;
+pub mod families;
 pub(crate) mod identity;
 pub(crate) mod saving;

@@ -3,7 +3,7 @@
 //! are packed in parts so that one entry is read without the rest.
 //!
 //! Short blocks are packed with the dictionary of the family of their stream's key
-//! (`families.rs`), which learns from the short blocks of all its streams. A long
+//! (`pack/families`), which learns from the short blocks of all its streams. A long
 //! stream gets one of its own, that is trained in three steps of which
 //! only the first and last need the stream: samples are copied out
 //! ([`dictionary_samples`](Stream::dictionary_samples)), trained and judged on

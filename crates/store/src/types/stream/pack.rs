@@ -35,7 +35,7 @@ use super::range::OpenRows;
 use super::rows::Fields;
 use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
-use crate::families::{Families, KeyFamily};
+use crate::pack::families::{Families, KeyFamily};
 use crate::pack::identity::Seen;
 use crate::pack::saving::MinSaving;
 

@@ -1,0 +1,334 @@
+//! One family: what it learns, and how its values are to be packed.
+
+use super::Families;
+use super::patience::Patience;
+use crate::pack::dictionaries::{HeldDictionary, Pin};
+use crate::types::Type;
+use parking_lot::Mutex;
+use snug_codec::family::{Family, FamilyConfig, FamilyStats, Verdict};
+use snug_codec::policy::Choice;
+use snug_codec::{Codec, Dictionary, DictionaryKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A family is worth a dictionary when it has so many times its size in values.
+const DICTIONARY_WORTH: u64 = 16;
+
+const GROWN_LOOK: u64 = 64;
+
+/// When so many values in a row are wanted at another level than that of the
+/// family's dictionary, it gets the same dictionary for that level.
+const RELEVEL_AFTER: u32 = 32;
+
+/// What a family is, for `SNUG FAMILIES`.
+#[derive(Clone, Debug)]
+pub struct FamilyInfo {
+    /// The type of its values.
+    pub kind: Type,
+    /// The shape of its keys.
+    pub shape: Vec<u8>,
+    /// What its values are worth.
+    pub verdict: Verdict,
+    /// What it has counted.
+    pub stats: FamilyStats,
+    /// Its current dictionary, 0 for none.
+    pub dictionary: u32,
+    /// What that is.
+    pub dictionary_kind: Option<DictionaryKind>,
+    /// Bytes that it holds, its dictionary aside.
+    pub memory_bytes: usize,
+    /// What the policy said of its value that was looked at last.
+    pub choice: Option<Choice>,
+    /// Values that the policy left raw.
+    pub skipped: u64,
+    /// Values packed for nothing: they did not save enough.
+    pub not_worth: u64,
+    /// Values left raw, without a look, because they were soon to expire.
+    pub expiring: u64,
+    /// Whether its values are gone: none has been met since families were last
+    /// tidied or the store was emptied, nor for as long before.
+    pub is_gone: bool,
+}
+
+/// How a value of a family is to be packed.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) dictionary: Option<Arc<Dictionary>>,
+    /// Holds the dictionary until the value is in its slot.
+    pub(crate) pin: Option<Pin>,
+}
+
+/// A family: values of one type whose keys are of one shape.
+#[derive(Debug)]
+pub struct KeyFamily {
+    pub(super) kind: Type,
+    pub(super) shape: Box<[u8]>,
+    /// Whether it takes the values of all shapes that have no family.
+    pub(super) takes_rest: bool,
+    pub(super) state: Mutex<State>,
+    /// A dictionary is being trained or made ready for another level, or waits to be.
+    pub(super) asked: AtomicBool,
+    /// The generation of dictionaries at which it last got one; the greatest there
+    /// is while that is about to begin.
+    pub(super) changed_at: AtomicU64,
+    /// Whether a walk has met a value of it since families were last tidied.
+    pub(super) is_met: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) family: Family,
+    pub(super) patience: Patience,
+    /// The edition of the policy that it was last asked under, and the answer.
+    pub(super) edition: u64,
+    pub(super) choice: Option<Choice>,
+    pub(super) skipped: u64,
+    pub(super) not_worth: u64,
+    pub(super) expiring: u64,
+    /// Whether values were left raw until a dictionary has been trained.
+    pub(super) awaited: bool,
+    /// For how many turns of tidying it has been growing.
+    pub(super) growing: u32,
+    /// A level that is not the dictionary's, and how many values in a row have
+    /// been wanted at it.
+    pub(super) other_level: (i32, u32),
+    /// How many values it had met when families were last tidied, and for how many
+    /// turns of tidying that has been the same.
+    pub(super) met: u64,
+    pub(super) idle: u32,
+}
+
+impl State {
+    /// How many values it has met, in all.
+    pub(super) fn values_met(&self) -> u64 {
+        self.family.stats().judged + self.expiring
+    }
+}
+
+impl KeyFamily {
+    pub(super) fn new(kind: Type, shape: &[u8], seed: u64) -> Self {
+        let state = State {
+            family: Family::new(FamilyConfig::default(), seed),
+            patience: Patience::default(),
+            edition: 0,
+            choice: None,
+            skipped: 0,
+            not_worth: 0,
+            expiring: 0,
+            awaited: false,
+            growing: 0,
+            other_level: (0, 0),
+            met: 0,
+            idle: 0,
+        };
+        Self {
+            kind,
+            shape: shape.into(),
+            takes_rest: false,
+            state: Mutex::new(state),
+            asked: AtomicBool::new(false),
+            changed_at: AtomicU64::new(0),
+            is_met: AtomicBool::new(false),
+        }
+    }
+
+    /// The shape of its keys.
+    pub fn shape(&self) -> &[u8] {
+        &self.shape
+    }
+
+    /// The id of its dictionary, 0 for none.
+    pub fn dictionary_id(&self) -> u32 {
+        self.state.lock().family.dictionary().map_or(0, |dictionary| dictionary.id())
+    }
+
+    pub(crate) fn changed_since(&self, generation: u64) -> bool {
+        self.changed_at.load(Ordering::Acquire) > generation
+    }
+
+    /// How to pack a value that the policy's edition chose this for, or `None`
+    /// if it is to be left raw. A `forced` one, and one that a rule names, is
+    /// packed whatever is thought of its family.
+    pub(crate) fn plan(
+        &self,
+        families: &Families,
+        raw: &[u8],
+        forced: bool,
+        edition: u64,
+        choice: Choice,
+    ) -> Option<Plan> {
+        let mut state = self.state.lock();
+        state.choice = Some(choice);
+        if state.edition != edition {
+            state.edition = edition;
+            state.patience = Patience::default();
+        }
+        if choice.codec == Codec::None {
+            state.skipped += 1;
+            return None;
+        }
+        let verdict = state.family.judge(raw);
+        if state.family.stats().judged.is_multiple_of(GROWN_LOOK)
+            && !self.asked.load(Ordering::Relaxed)
+        {
+            families.grow(&mut state);
+        }
+        if choice.codec == Codec::Zstd && families.has_room_for_sample(raw.len()) {
+            families.counted(&mut state.family, |family| family.sample(raw));
+        }
+        if !forced {
+            if verdict == Verdict::Raw && !choice.told {
+                return None;
+            }
+            // What one value of the rest was worth says nothing of the next.
+            if !self.takes_rest && state.patience.passes_by() {
+                return None;
+            }
+        }
+        if choice.codec != Codec::Zstd {
+            return Some(Plan { dictionary: None, pin: None });
+        }
+        let dictionary = state.family.dictionary().cloned();
+        state.want_level(choice.level);
+        // Under the family's lock, so that it is not replaced just now.
+        let pin = dictionary.as_ref().and_then(|d| families.dictionaries.pin(d.id()));
+        Some(Plan { dictionary, pin })
+    }
+
+    /// Whether its first dictionary, or a better one from more samples, is being
+    /// trained. What is left raw until then is looked at again afterwards, whatever
+    /// comes of it.
+    pub(crate) fn awaits_dictionary(&self) -> bool {
+        if !self.asked.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut state = self.state.lock();
+        let awaits = state.family.awaits_dictionary();
+        state.awaited |= awaits;
+        awaits
+    }
+
+    /// The dictionary that pieces of its values are packed with, if there is one, held
+    /// for them.
+    pub(crate) fn hold(&self, families: &Families, choice: Choice) -> Option<HeldDictionary> {
+        let mut state = self.state.lock();
+        state.choice = Some(choice);
+        state.want_level(choice.level);
+        // Under the family's lock, so that it is not replaced just now.
+        let dictionary = Arc::clone(state.family.dictionary()?);
+        Some(families.dictionaries.hold(dictionary))
+    }
+
+    /// Whether it learns from pieces of so many bytes.
+    pub(crate) fn is_learning(&self, families: &Families, len: usize) -> bool {
+        families.has_room_for_sample(len) && self.state.lock().family.wants_dictionary()
+    }
+
+    /// Looks at a piece that was packed, and learns from what a dictionary could help
+    /// with in it.
+    pub(crate) fn learn(&self, families: &Families, raw: &[u8], texts: &[Vec<u8>]) {
+        let mut state = self.state.lock();
+        state.family.judge(raw);
+        families.counted(&mut state.family, |family| {
+            texts.iter().filter(|text| !text.is_empty()).for_each(|text| family.sample(text));
+        });
+    }
+
+    /// Whether some of its values pack and others do not.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.state.lock().family.is_mixed()
+    }
+
+    /// Takes note of a value that is left raw because it is soon to expire.
+    pub(crate) fn left_expiring(&self) {
+        self.state.lock().expiring += 1;
+    }
+
+    /// Takes note of what came of packing a value.
+    pub(crate) fn tried(&self, raw_len: usize, packed_len: usize, worth: bool) {
+        let mut state = self.state.lock();
+        state.family.packed(raw_len, packed_len);
+        state.patience.tried(worth);
+        state.not_worth += u64::from(!worth);
+    }
+
+    /// Whether training is due, for a dictionary of `bytes_max`. Said once, until
+    /// the outcome is given to [`Families::adopt`].
+    pub fn is_training_due(&self, bytes_max: usize) -> bool {
+        if bytes_max == 0 || self.asked.load(Ordering::Relaxed) {
+            return false;
+        }
+        let state = self.state.lock();
+        state.family.sampled_bytes() >= DICTIONARY_WORTH * bytes_max as u64
+            && state.family.is_training_due()
+            && !self.asked.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether the training which is due only betters its dictionary.
+    pub fn is_growing(&self) -> bool {
+        self.state.lock().family.is_growing()
+    }
+
+    /// Bytes that the training which is due takes at most.
+    pub fn training_bytes_max(&self) -> usize {
+        self.state.lock().family.training_bytes_max()
+    }
+
+    /// The level that its values are to be packed at, as the policy said last.
+    pub fn level(&self) -> Option<i32> {
+        self.state.lock().choice.map(|choice| choice.level)
+    }
+
+    /// A dictionary that is to be digested for another level, because its values
+    /// are wanted at that: its bytes and the level, to be given to
+    /// [`Families::relevel`]. Given once, until then.
+    pub fn relevel_due(&self) -> Option<(Arc<Dictionary>, i32)> {
+        let state = self.state.lock();
+        let (level, wanted) = state.other_level;
+        let dictionary = state.family.dictionary().filter(|_| wanted >= RELEVEL_AFTER)?;
+        (!self.asked.swap(true, Ordering::AcqRel)).then(|| (Arc::clone(dictionary), level))
+    }
+
+    /// Says that what was due, training or another level, could not be begun: it is
+    /// due again.
+    pub fn training_refused(&self) {
+        self.asked.store(false, Ordering::Release);
+    }
+
+    pub(super) fn info(&self) -> FamilyInfo {
+        let state = self.state.lock();
+        let stats = state.family.stats();
+        let never_judged = stats.judged == 0 && state.expiring > 0;
+        let is_met = self.is_met.load(Ordering::Relaxed) || state.values_met() != state.met;
+        FamilyInfo {
+            kind: self.kind,
+            shape: self.shape.to_vec(),
+            verdict: if never_judged { Verdict::Raw } else { state.family.verdict() },
+            stats,
+            dictionary: state.family.dictionary().map_or(0, |dictionary| dictionary.id()),
+            dictionary_kind: state.family.dictionary().map(|dictionary| dictionary.kind()),
+            memory_bytes: state.family.memory_bytes(),
+            choice: state.choice,
+            skipped: state.skipped,
+            not_worth: state.not_worth,
+            expiring: state.expiring,
+            is_gone: state.idle > 0 && !is_met,
+        }
+    }
+}
+
+impl State {
+    /// Takes note of the level that a value is wanted at.
+    pub(super) fn want_level(&mut self, level: i32) {
+        let level = Codec::Zstd.nearest_level(level);
+        let dictionary = self.family.dictionary();
+        // Phrases pack alike at every level.
+        let is_other =
+            dictionary.is_some_and(|d| d.kind() == DictionaryKind::Zstd && d.level() != level);
+        self.other_level = match self.other_level {
+            _ if !is_other => (level, 0),
+            (other, wanted) if other == level => (level, wanted.saturating_add(1)),
+            _ => (level, 1),
+        };
+    }
+}

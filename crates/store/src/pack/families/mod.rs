@@ -1,0 +1,547 @@
+//! Families: values of one type whose keys are of one shape, judged together and
+//! packed with one dictionary. The families of strings learn from whole values, those
+//! of streams from short blocks, which hold little to learn from themselves.
+//!
+//! ```text
+//!  user:123:profile ─┐
+//!  user:9:profile   ─┴─> user:#:profile ─> family ─> dictionary 7
+//!  session:6f1d…    ───> session:#      ─> family ─> none yet
+//!  (beyond 1,024 shapes) ───────────────> one family for the rest, `*`
+//! ```
+//!
+//! When all places are taken, families of few values that have no dictionary give
+//! theirs to shapes that keep coming ([`Families::of`]).
+//!
+//! A shape is a key with its numbers, hexadecimal runs, UUIDs and other ids as
+//! `#`. It is worked out by the sweeper alone, never by a write. A family learns
+//! as `snug_codec::family` says; what is here besides is what all of them share:
+//! the bound on their number and on their samples, and the dictionaries with
+//! their references, of which every packed value holds one.
+//!
+//! A family that has come to hold `GROWN_BYTES` is trained once more, from more
+//! samples: it packs to a twentieth to a seventh less then, and unpacks sooner, as
+//! there are fewer phrases to a value. One at a time collects them (`Growing`).
+//!
+//! Cost: a look-up is a pass over the key and a hash. A family keeps samples
+//! only until it has its dictionary, all of them together at most
+//! `SAMPLES_MAX` bytes, and under a limit of memory no more than its share of it
+//! ([`Families::limit_samples`]).
+
+mod family;
+mod patience;
+mod samples;
+mod shape;
+mod training;
+
+pub use family::{FamilyInfo, KeyFamily};
+
+use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary};
+use crate::policy::{Edition, InForce};
+use crate::timing::UnpackTimes;
+use crate::types::Type;
+use family::State;
+use foldhash::HashMap;
+use parking_lot::RwLock;
+use samples::SAMPLES_MAX;
+use shape::{SHAPE_MAX, shape};
+use snug_codec::family::{Family, FamilyConfig};
+use snug_codec::policy::Policy;
+use snug_codec::{Dictionary, RegistryStats};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use training::Growing;
+
+/// Families beside the one that takes the rest.
+pub const FAMILIES_MAX: usize = 1024;
+
+/// When no place is free, one value in so many of other shapes triggers a clean-up. It
+/// removes families that have met at most 1 value, then 4, then 16, until so many
+/// places are free.
+const CLEAR_ONE_IN: usize = 64;
+const CLEAR_UP_TO: [u64; 3] = [1, 4, 16];
+const CLEAR_ENOUGH: usize = FAMILIES_MAX / 8;
+
+/// What the family of the rest is called.
+const REST: &[u8] = b"*";
+
+/// Families by the shapes of their keys.
+type ByShape = HashMap<Box<[u8]>, Arc<KeyFamily>>;
+
+/// The families of one type.
+#[derive(Debug)]
+struct OfType {
+    by_shape: RwLock<ByShape>,
+    rest: Arc<KeyFamily>,
+    /// How many values were left to the rest.
+    left_to_rest: AtomicUsize,
+}
+
+impl OfType {
+    fn new(kind: Type) -> Self {
+        Self {
+            by_shape: RwLock::default(),
+            rest: Arc::new(KeyFamily { takes_rest: true, ..KeyFamily::new(kind, REST, 0) }),
+            left_to_rest: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// All families.
+#[derive(Debug)]
+pub struct Families {
+    pub(crate) dictionaries: Arc<Dictionaries>,
+    of_types: [OfType; Type::ALL.len()],
+    sample_bytes: AtomicUsize,
+    /// What they may be, and the memory that may be used for another to be taken.
+    sample_bytes_max: AtomicUsize,
+    sampled_below: AtomicUsize,
+    growing: Growing,
+    policy: InForce,
+    pub(crate) unpack_times: UnpackTimes,
+    pub(crate) segment_times: Arc<UnpackTimes>,
+}
+
+impl Default for Families {
+    fn default() -> Self {
+        Self {
+            dictionaries: Arc::default(),
+            of_types: std::array::from_fn(|n| OfType::new(Type::ALL[n])),
+            sample_bytes: AtomicUsize::new(0),
+            sample_bytes_max: AtomicUsize::new(SAMPLES_MAX),
+            sampled_below: AtomicUsize::new(usize::MAX),
+            growing: Growing::default(),
+            policy: InForce::default(),
+            unpack_times: UnpackTimes::default(),
+            segment_times: Arc::default(),
+        }
+    }
+}
+
+impl Families {
+    /// How long unpacking strings took: the ends of the buckets in seconds and
+    /// how many are in each; and the sum in seconds. One in sixteen is timed.
+    pub fn unpack_times(&self) -> (Vec<(f64, u64)>, f64) {
+        self.unpack_times.read()
+    }
+
+    /// The same of large strings, segment by segment: every one is timed.
+    pub fn segment_times(&self) -> (Vec<(f64, u64)>, f64) {
+        self.segment_times.read()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Edition {
+        self.policy.edition()
+    }
+
+    /// Puts a policy into force: what is packed from now on goes by it, what was
+    /// settled before is looked at again by the next walk ([`crate::Cooling`]).
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.replace(policy);
+    }
+
+    /// The family of a key of that type, new if its shape is. Where all places are taken, one in
+    /// some calls clears those of families that have come to little, and others get
+    /// the family of the rest. O(key), when places are cleared O(families).
+    pub fn of(&self, kind: Type, key: &[u8]) -> Arc<KeyFamily> {
+        let mut room = [0; SHAPE_MAX];
+        let shape = shape(key, &mut room);
+        let OfType { by_shape, rest, left_to_rest, .. } = self.of_type(kind);
+        if let Some(family) = by_shape.read().get(shape) {
+            return Arc::clone(family);
+        }
+        let mut families = by_shape.write();
+        if families.len() >= FAMILIES_MAX && !families.contains_key(shape) {
+            let left = left_to_rest.fetch_add(1, Ordering::Relaxed);
+            if left % CLEAR_ONE_IN + 1 < CLEAR_ONE_IN || !self.clear_places(&mut families) {
+                return Arc::clone(rest);
+            }
+        }
+        let seed = families.len() as u64 + 1;
+        let family = families.entry(shape.into());
+        Arc::clone(family.or_insert_with(|| Arc::new(KeyFamily::new(kind, shape, seed))))
+    }
+
+    fn of_type(&self, kind: Type) -> &OfType {
+        &self.of_types[kind as usize]
+    }
+
+    /// Every family that has a place.
+    fn named(&self) -> Vec<Arc<KeyFamily>> {
+        let named = |of: &OfType| of.by_shape.read().values().cloned().collect::<Vec<_>>();
+        self.of_types.iter().flat_map(named).collect()
+    }
+
+    /// Lets go of families that have met few values and have no dictionary; whether
+    /// there was one. Their values are as they are, and new ones found families anew.
+    fn clear_places(&self, families: &mut ByShape) -> bool {
+        for few in CLEAR_UP_TO {
+            families.retain(|_, family| {
+                let mut state = family.state.lock();
+                let kept = state.values_met() > few
+                    || state.family.dictionary().is_some()
+                    || family.asked.load(Ordering::Acquire);
+                if !kept {
+                    self.empty(&mut state);
+                }
+                kept
+            });
+            if families.len() + CLEAR_ENOUGH <= FAMILIES_MAX {
+                break;
+            }
+        }
+        families.len() < FAMILIES_MAX
+    }
+
+    /// Empties a family that is let go of: whoever still holds it would sample into
+    /// nothing.
+    fn empty(&self, state: &mut State) {
+        self.end_growing(state);
+        let none = Family::new(FamilyConfig::default(), 0);
+        self.counted(&mut state.family, |family| *family = none);
+    }
+
+    /// What the family is called that the values of a key belong to, or will when one
+    /// has cooled.
+    pub fn name_of(&self, kind: Type, key: &[u8]) -> Vec<u8> {
+        let mut room = [0; SHAPE_MAX];
+        let shape = shape(key, &mut room);
+        let families = self.of_type(kind).by_shape.read();
+        let has_place = families.len() < FAMILIES_MAX || families.contains_key(shape);
+        if has_place { shape.to_vec() } else { REST.to_vec() }
+    }
+
+    /// A walk has met a value of this key. Makes no family.
+    pub(crate) fn meet(&self, kind: Type, key: &[u8]) {
+        let of = self.of_type(kind);
+        if let Some(family) = of.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])) {
+            // Seldom written: many threads read it.
+            if !family.is_met.load(Ordering::Relaxed) {
+                family.is_met.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// There are no values any more: no family has one until it is met.
+    pub fn emptied(&self) {
+        for family in self.named() {
+            let mut state = family.state.lock();
+            family.is_met.store(false, Ordering::Relaxed);
+            state.met = state.values_met();
+            state.idle = state.idle.max(1);
+        }
+    }
+
+    /// Lets go of families of which no value was met for `turns` calls, and to whose
+    /// dictionary none refers any more. Between two calls every walk must have
+    /// met each string: [`MEET_ONE_IN`](crate::MEET_ONE_IN) whole passes.
+    pub fn tidy(&self, turns: u32) {
+        self.of_types.iter().for_each(|of| self.tidy_type(of, turns));
+    }
+
+    fn tidy_type(&self, of: &OfType, turns: u32) {
+        of.by_shape.write().retain(|_, family| {
+            let mut state = family.state.lock();
+            let met = state.values_met();
+            let is_met = family.is_met.swap(false, Ordering::Relaxed) || met != state.met;
+            state.idle = if is_met { 0 } else { state.idle + 1 };
+            state.met = met;
+            // Its values have stopped coming: another may.
+            if state.family.is_growing() && !family.asked.load(Ordering::Acquire) {
+                state.growing += 1;
+                if state.growing > 1 {
+                    self.forget_samples(&mut state);
+                }
+            }
+            let id = state.family.dictionary().map(|dictionary| dictionary.id());
+            let used = id.is_some_and(|id| self.dictionaries.registry().references(id) > 0);
+            let kept = state.idle < turns || used || family.asked.load(Ordering::Acquire);
+            if !kept {
+                self.empty(&mut state);
+                id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
+            }
+            kept
+        });
+    }
+
+    /// Every family, in no particular order.
+    pub fn all(&self) -> Vec<FamilyInfo> {
+        let rests = self.of_types.iter().map(|of| of.rest.info());
+        let rests = rests.filter(|rest| rest.stats.judged + rest.expiring > 0);
+        self.named().iter().map(|family| family.info()).chain(rests).collect()
+    }
+
+    /// Every dictionary, by id.
+    pub fn dictionaries(&self) -> Vec<DictionaryInfo> {
+        self.dictionaries.all()
+    }
+
+    /// Takes in a dictionary that belongs to one value, not to a family.
+    pub fn own(&self, dictionary: Dictionary) -> OwnDictionary {
+        self.dictionaries.own(dictionary)
+    }
+
+    /// What dictionaries are held, and were.
+    pub fn dictionary_stats(&self) -> RegistryStats {
+        self.dictionaries.registry().stats()
+    }
+
+    /// How many families there are.
+    pub fn len(&self) -> usize {
+        self.of_types.iter().map(|of| of.by_shape.read().len()).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The generation of dictionaries: greater whenever there is a new one.
+    pub fn generation(&self) -> u64 {
+        self.dictionaries.generation()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::patience::PASSED_BY_MAX;
+    use super::samples::SAMPLES_ONE_IN;
+    use super::training::GROWN_BYTES;
+    use super::*;
+    use snug_codec::Codec;
+    use snug_codec::family::GROWN_TIMES;
+    use snug_codec::policy::Choice;
+
+    fn shape_of(key: &str) -> String {
+        String::from_utf8(shape(key.as_bytes(), &mut [0; SHAPE_MAX]).to_vec()).unwrap()
+    }
+
+    #[test]
+    fn keys_that_differ_in_ids_alone_have_one_shape() {
+        for (key, expected) in [
+            ("user:123:profile", "user:#:profile"),
+            ("user:9:profile", "user:#:profile"),
+            ("session:deadbeef01", "session:#"),
+            ("s:123e4567-e89b-12d3-a456-426614174000:x", "s:#:x"),
+            ("s:abcdefab-abcd-abcd-abcd-abcdefabcdef", "s:#"),
+            ("item42b", "item#b"),
+            ("token:Zk3QmV9rT1xYw8Lb", "token:#"),
+            ("a.b-c", "a.b-c"),
+            ("", ""),
+        ] {
+            assert_eq!(shape_of(key), expected);
+        }
+        assert_eq!(shape_of(&"x-".repeat(100)).len(), SHAPE_MAX);
+    }
+
+    /// Keys of shapes of their own.
+    fn shapes(count: usize) -> impl Iterator<Item = String> {
+        let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
+        (0..count).map(move |n| format!("{}{}{}:1", letter(n), letter(n / 26), letter(n / 676)))
+    }
+
+    #[test]
+    fn the_number_of_families_is_bounded() {
+        let families = Families::default();
+        for key in shapes(FAMILIES_MAX) {
+            let family = families.of(Type::String, key.as_bytes());
+            (0..=CLEAR_UP_TO[2]).for_each(|_| family.left_expiring());
+        }
+        for _ in 0..2 * CLEAR_ONE_IN {
+            assert_eq!(families.of(Type::String, b"beyond all:1").shape(), b"*");
+            assert_eq!(families.name_of(Type::String, b"beyond all:1"), b"*");
+        }
+        assert_eq!(families.len(), FAMILIES_MAX);
+        families.tidy(1);
+        families.tidy(1);
+        assert!(families.is_empty());
+    }
+
+    #[test]
+    fn shapes_of_one_value_make_room_for_those_of_many() {
+        let families = Families::default();
+        let user = |n: u64| format!("user:{n}:profile").into_bytes();
+        for key in shapes(3 * FAMILIES_MAX) {
+            families.of(Type::String, key.as_bytes()).left_expiring();
+            assert!(families.len() <= FAMILIES_MAX);
+        }
+        (0..100).for_each(|n| families.of(Type::String, &user(n)).left_expiring());
+        assert_eq!(families.of(Type::String, &user(1)).shape(), b"user:#:profile");
+        assert_eq!(families.name_of(Type::String, &user(2)), b"user:#:profile");
+        // And it stays, whatever else comes.
+        for key in shapes(9 * FAMILIES_MAX).skip(3 * FAMILIES_MAX) {
+            families.of(Type::String, key.as_bytes()).left_expiring();
+        }
+        assert_eq!(families.name_of(Type::String, &user(3)), b"user:#:profile");
+    }
+
+    #[test]
+    fn the_rest_is_judged_value_by_value() {
+        let families = Families::default();
+        (0..4 * PASSED_BY_MAX)
+            .for_each(|_| families.of_type(Type::String).rest.tried(100, 99, false));
+        let text = b"a text like any other, as it were".repeat(9);
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let plan = families.of_type(Type::String).rest.plan(&families, &text, false, 0, zstd);
+        assert!(plan.is_some());
+    }
+
+    #[test]
+    fn a_family_is_gone_until_a_value_is_met() {
+        let families = Families::default();
+        let is_gone = || families.all()[0].is_gone;
+        families.of(Type::String, b"doc:1").left_expiring();
+        assert!(!is_gone());
+        families.tidy(9);
+        assert!(!is_gone(), "met since the turn before");
+        families.tidy(9);
+        assert!(is_gone());
+        families.meet(Type::String, b"doc:2");
+        assert!(!is_gone());
+        families.emptied();
+        assert!(is_gone());
+        families.of(Type::String, b"doc:1").left_expiring();
+        assert!(!is_gone());
+    }
+
+    #[test]
+    fn a_family_of_noise_is_left_alone() {
+        let families = Families::default();
+        let family = families.of(Type::String, b"noise:1");
+        let mut state = 1u64;
+        let mut noise = || -> Vec<u8> {
+            let mut byte = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            };
+            (0..500).map(|_| byte()).collect()
+        };
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        assert!((0..100).all(|_| family.plan(&families, &noise(), false, 0, zstd).is_none()));
+        assert!(family.plan(&families, &noise(), true, 0, zstd).is_some());
+        let told = Choice { told: true, ..zstd };
+        assert!(family.plan(&families, &noise(), false, 1, told).is_some(), "a rule says so");
+        assert!(!family.is_training_due(1024));
+    }
+
+    #[test]
+    fn samples_are_a_small_share_of_a_limit_and_given_back_when_it_is_lowered() {
+        let families = Families::default();
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let text = b"the quick brown fox jumps over the lazy dog ".repeat(20);
+        let fill = || {
+            for n in 0..6400 {
+                let key = ["a:1", "b:1", "c:1", "d:1"][n % 4];
+                families.of(Type::String, key.as_bytes()).plan(&families, &text, false, 0, zstd);
+            }
+            families.sample_bytes.load(Ordering::Relaxed)
+        };
+        let limit = 4 << 20;
+        families.limit_samples(Some(limit));
+        let share = limit / SAMPLES_ONE_IN;
+        let filled = fill();
+        assert!((share..share + 2 * text.len()).contains(&filled), "{filled}");
+        families.limit_samples(None);
+        let all = fill();
+        assert!(all > 4 * share, "{all}");
+        families.limit_samples(Some(limit));
+        assert!(families.sample_bytes.load(Ordering::Relaxed) <= share);
+        families.limit_samples(None);
+        assert_eq!(fill(), all, "those given back are counted as they are taken again");
+    }
+
+    #[test]
+    fn families_that_hold_much_grow_one_after_the_other() {
+        let families = Families::default();
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let text = |n: u64| format!("the quick brown fox {n} jumps over the lazy dog ").repeat(20);
+        let offer = |key: &[u8], values: u64| {
+            let family = families.of(Type::String, key);
+            for n in 0..values {
+                family.plan(&families, text(n).as_bytes(), false, 0, zstd);
+            }
+            family
+        };
+        // What a family holds: some 1,000 bytes a value.
+        let hold = |family: &KeyFamily, values: u64| {
+            let id = family.dictionary_id();
+            (0..values).for_each(|_| families.dictionaries.count(id, 1));
+            (0..values).for_each(|_| family.tried(1000, 100, true));
+        };
+        let train = |family: &KeyFamily| {
+            assert!(family.is_training_due(16_384));
+            families.training_job(family).unwrap();
+            let texts: Vec<String> = (0..200).map(text).collect();
+            let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+            families.adopt(family, Some(Dictionary::train(&samples, 4096, 3).unwrap()));
+        };
+        let [few, many, more] = [b"a:1", b"b:1", b"c:1"].map(|key| {
+            let family = offer(key, 1000);
+            train(&family);
+            family
+        });
+        hold(&few, GROWN_BYTES / 2000);
+        hold(&many, GROWN_BYTES / 900);
+        hold(&more, GROWN_BYTES / 900);
+        let due = || [&few, &many, &more].map(|family| family.is_training_due(16_384));
+        for key in [b"a:1", b"b:1", b"c:1"] {
+            offer(key, 6000);
+        }
+        assert_eq!(due(), [false, true, false], "the first of those that hold much");
+        let taken = families.sample_bytes.load(Ordering::Relaxed);
+        assert!(taken > GROWN_TIMES * 200 * 1024, "{taken}");
+        many.training_refused();
+        train(&many);
+        assert_eq!(families.sample_bytes.load(Ordering::Relaxed), 0);
+        hold(&many, GROWN_BYTES / 900);
+        for key in [b"a:1", b"b:1", b"c:1"] {
+            offer(key, 6000);
+        }
+        assert_eq!(due(), [false, false, true], "each but once");
+        // A family whose values have stopped coming gives way, as do all where memory
+        // is short.
+        more.training_refused();
+        (0..2).for_each(|_| families.tidy(9));
+        assert_eq!((due()[2], families.growing.begin(9)), (false, true));
+        families.growing.end(9);
+        offer(b"c:1", 100);
+        assert!(more.is_growing());
+        families.stop_growing(&more);
+        assert!(!more.is_growing());
+        offer(b"c:1", 100);
+        assert!(more.is_growing(), "it may try again");
+        families.limit_samples(Some(64 << 20));
+        families.keep_samples(1 << 20);
+        assert!(families.growing.begin(9), "given back");
+        families.growing.end(9);
+        offer(b"c:1", 6000);
+        assert!(families.growing.begin(9) && !due()[2], "there is no room to grow");
+    }
+
+    #[test]
+    fn where_samples_have_little_room_some_families_have_enough() {
+        let families = Families::default();
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let text = b"the quick brown fox jumps over the lazy dog ".repeat(20);
+        families.limit_samples(Some(16 << 20));
+        let keys: Vec<String> = (b'a'..=b'z').map(|c| format!("{}:1", char::from(c))).collect();
+        let due = || {
+            keys.iter().any(|key| families.of(Type::String, key.as_bytes()).is_training_due(16_384))
+        };
+        for round in 0..100 {
+            for _ in 0..100 {
+                for key in &keys {
+                    families
+                        .of(Type::String, key.as_bytes())
+                        .plan(&families, &text, false, 0, zstd);
+                }
+            }
+            if due() {
+                assert!(round > 2, "there was not enough room at first");
+                return;
+            }
+            families.thin_samples();
+        }
+        panic!("no family has enough samples");
+    }
+}

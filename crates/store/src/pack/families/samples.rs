@@ -1,0 +1,88 @@
+//! The samples that families keep until they have dictionaries: how many bytes of
+//! memory all of them may take, and whose go where they are too many.
+
+use super::Families;
+use super::family::{KeyFamily, State};
+use crate::memory;
+use snug_codec::family::Family;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of samples that all families together keep at most.
+pub(super) const SAMPLES_MAX: usize = 16 << 20;
+
+/// The share of a limit of memory that samples may take.
+pub(super) const SAMPLES_ONE_IN: usize = 16;
+
+impl Families {
+    /// Lets go of a family's samples, and of its place if it was growing.
+    pub(super) fn forget_samples(&self, state: &mut State) {
+        self.end_growing(state);
+        self.counted(&mut state.family, Family::forget_samples);
+    }
+
+    /// Says what memory may be used: no sample is taken beyond `limit` bytes, and all
+    /// of them are a small share of it. Those that are too many by now are let go of.
+    pub fn limit_samples(&self, limit: Option<usize>) {
+        let max = limit.map_or(SAMPLES_MAX, |limit| SAMPLES_MAX.min(limit / SAMPLES_ONE_IN));
+        self.sampled_below.store(limit.unwrap_or(usize::MAX), Ordering::Relaxed);
+        self.sample_bytes_max.store(max, Ordering::Relaxed);
+        if self.sample_bytes.load(Ordering::Relaxed) > max {
+            self.keep_samples(max);
+        }
+    }
+
+    /// Makes room where samples take all that they may: many families with a few each
+    /// would all wait for more. Those that have most are the first to be complete.
+    pub fn thin_samples(&self) {
+        let max = self.sample_bytes_max.load(Ordering::Relaxed);
+        if self.sample_bytes.load(Ordering::Relaxed) >= max {
+            self.keep_samples(max / 2);
+        }
+    }
+
+    /// Lets go of all samples but those of the families that have most, up to `max`
+    /// bytes.
+    pub(super) fn keep_samples(&self, max: usize) {
+        let rests = self.of_types.iter().map(|of| Arc::clone(&of.rest));
+        let of = |family: Arc<KeyFamily>| {
+            let bytes = family.state.lock().family.promising_bytes();
+            (bytes, family)
+        };
+        let mut families: Vec<_> = self.named().into_iter().chain(rests).map(of).collect();
+        families.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let mut kept = 0;
+        for (bytes, family) in families {
+            // What is to be trained from is not taken away any more.
+            let is_asked = family.asked.load(Ordering::Relaxed);
+            if is_asked || bytes > 0 && kept + bytes <= max {
+                kept += bytes;
+            } else {
+                self.forget_samples(&mut family.state.lock());
+            }
+        }
+    }
+
+    pub(super) fn has_room_for_sample(&self, len: usize) -> bool {
+        let below = self.sampled_below.load(Ordering::Relaxed);
+        self.sample_bytes.load(Ordering::Relaxed) < self.sample_bytes_max.load(Ordering::Relaxed)
+            && (below == usize::MAX || memory::used() + len <= below)
+    }
+
+    /// Changes a family, and counts what that does to its samples.
+    pub(super) fn counted<R>(
+        &self,
+        family: &mut Family,
+        change: impl FnOnce(&mut Family) -> R,
+    ) -> R {
+        let before = family.memory_bytes();
+        let result = change(family);
+        let after = family.memory_bytes();
+        if after >= before {
+            self.sample_bytes.fetch_add(after - before, Ordering::Relaxed);
+        } else {
+            self.sample_bytes.fetch_sub(before - after, Ordering::Relaxed);
+        }
+        result
+    }
+}
