@@ -123,9 +123,10 @@ impl Sweeper {
             if self.packing.is_none() {
                 self.tools.get_or_insert_default();
             }
-            if !std::mem::replace(&mut self.is_ready, true) {
-                server.ready_to_pack.fetch_add(1, Relaxed);
-            }
+        }
+        let is_ready = self.tools.is_some() || self.packing.is_some();
+        if is_ready && !std::mem::replace(&mut self.is_ready, true) {
+            server.ready_to_pack.fetch_add(1, Relaxed);
         }
         // What is unpacked twice costs less than what is evicted.
         let short = self.allowance.pressure() > 0.0;
