@@ -13,5 +13,7 @@ def test_everything_at_once_loses_nothing(target):
     soak.run()
     print(soak.report())
     assert not soak.failures, soak.report()
+    if target.is_snug:
+        assert soak.counts["mirrors compared"] > 0 and soak.counts["commands mirrored"] > 0
     for what in ("values compared in full", "replies compared", "visits", "slow replies"):
         assert soak.counts[what] > 0, f"{what}: none"

@@ -11,6 +11,7 @@ import traceback
 from harness import servers
 from harness.packing import record
 from soak.eviction import Forgetful
+from soak.mirrored import Mirrored
 from soak.owner import Failure, Owner
 from soak.weather import Pressure, change_settings, press_memory, read_slowly, visit
 
@@ -55,8 +56,12 @@ class Soak:
             started.append(self.snug)
             self.evicting = self.target.start(*AGGRESSIVE, workers=2)
             started.append(self.evicting)
+            self.mirrored = None
+            if self.target.is_snug:
+                self.mirrored = self.target.start(*AGGRESSIVE, "--enable-debug-command", "local", workers=2)
+                started.append(self.mirrored)
             self.work()
-            for server in (self.snug, self.evicting):
+            for server in filter(None, (self.snug, self.evicting, self.mirrored)):
                 if not server.alive() or "panicked" in server.log(10_000):
                     self.failures.append(f"{server.command} died or panicked:\n{server.log()}")
         finally:
@@ -67,6 +72,7 @@ class Soak:
         owners = [Owner(name, self.snug, self.reference, self.pressure, self.seed) for name in self.names]
         self.empty = self.look()
         jobs = [owner.run for owner in owners] + [Forgetful(self).run]
+        jobs += [Mirrored(self).run] if self.mirrored else []
         weather = [change_settings, press_memory, visit, read_slowly]
         if self.target.is_redis:
             weather.remove(change_settings)
