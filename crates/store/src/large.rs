@@ -20,7 +20,8 @@
 //! Who packs and unpacks whole values, and when, is in `large/work.rs`.
 
 use crate::memory::usable;
-use crate::packing::{Damaged, StringParams};
+use crate::pack::form::Damaged;
+use crate::packing::StringParams;
 use crate::store::{Batch, Session};
 use crate::timing::UnpackTimes;
 use bytes::Bytes;
@@ -182,7 +183,7 @@ impl PackedChain {
     /// The codec, for reports.
     pub(crate) fn codec_name(&self) -> &'static str {
         let form = self.0.parts.iter().find(|part| matches!(part, Part::Packed(_)));
-        form.map_or("none", |form| crate::packing::codec_name(form.bytes()))
+        form.map_or("none", |form| crate::pack::form::codec_name(form.bytes()))
     }
 
     /// The bytes allocated for it.

@@ -23,6 +23,21 @@
 //! and its value in one allocation). [`types`] is the table of data types, and of the
 //! forms in which values lie in memory. [`books`] counts. [`memory`] is the allocator
 //! beneath.
+//!
+//! Rooms, of which each is to know only what stands to its right:
+//!
+//! ```text
+//!  walks      session   keyspace         books   cell   types   pack   memory
+//!  cooling    store     slot, keyspace,                                sharded
+//!  eviction             reading, hash                                  timing
+//!             packing, large (jobs, and what reads packed strings)
+//! ```
+//!
+//! Arrows that still point back: the string that a reader is given (`Str`) holds the
+//! session that it unpacks with; a string's boxed forms are in `large`; `pack` asks
+//! types for their names and whether they take phrases, and `policy`; the books are
+//! kept in counters that the store holds; eviction's and cooling's walks over one
+//! slot are methods of its guard.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod books;
@@ -56,8 +71,9 @@ pub use large::{
 };
 pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};
 pub use pack::families::{self, Families, KeyFamily};
+pub use pack::form::Damaged;
 pub use pack::saving::MinSaving;
-pub use packing::{Candidate, Damaged, PackedStr, Packer, Ready, StringParams};
+pub use packing::{Candidate, PackedStr, Packer, Ready, StringParams};
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};

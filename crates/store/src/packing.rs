@@ -6,7 +6,10 @@
 //! ```
 //!
 //! A form takes its place only if key and value are still what they were
-//! ([`Batch::install`](crate::Batch::install)). Which strings, and when, is told by
+//! ([`Batch::install`](crate::Batch::install)). Here that is told by the bytes: an
+//! identity would cost 8 bytes in each of a million entries, and the form of some bytes
+//! is right for the same bytes whoever wrote them. What has parts that change by
+//! themselves is told by an identity (`pack/identity.rs`). Which strings, and when, is told by
 //! `cooling.rs`; with what, by their family and the policy. A value that would not
 //! save enough stays raw. What is too long for its entry is packed segment by
 //! segment: see `large.rs`.
@@ -18,6 +21,7 @@
 use crate::cell::entry::{Cell, Payload};
 use crate::pack::dictionaries::{Dictionaries, Pin};
 use crate::pack::families::KeyFamily;
+use crate::pack::form::{Damaged, PACK_MAX, dictionary_id, raw_len};
 use crate::pack::saving::MinSaving;
 use crate::policy;
 use crate::slot::{Found, SlotGuard};
@@ -30,14 +34,6 @@ use snug_codec::policy::{Choice, Policy};
 use snug_codec::{Codec, Dictionary, NoDictionaries, UnpackError, Workspace, WorkspaceConfig};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The longest string that is packed inside its entry.
-pub(crate) const PACK_MAX: usize = crate::types::string::INLINE_MAX;
-
-/// A packed value that does not unpack: its bytes are not what was stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the packed value is damaged: {0}")]
-pub struct Damaged(#[from] UnpackError);
 
 /// A string in its packed form.
 #[derive(Clone, Copy, Debug)]
@@ -68,19 +64,6 @@ impl PackedStr<'_> {
         }
         self.session.store().noted(unpacked)
     }
-}
-
-/// The length that a packed form has once unpacked; 0 for one that is damaged,
-/// as one is that claims more than is ever packed here.
-#[inline]
-pub(crate) fn raw_len(form: &[u8]) -> usize {
-    packed::raw_len(form).ok().filter(|&len| len <= PACK_MAX).unwrap_or(0)
-}
-
-/// What a packed form refers to: the dictionary's id, 0 for none.
-#[inline]
-pub(crate) fn dictionary_id(form: &[u8]) -> u32 {
-    packed::dictionary_id(form).ok().flatten().unwrap_or(0)
 }
 
 /// What a session unpacks with: a workspace, and the dictionaries it has met.
@@ -425,11 +408,6 @@ impl SlotGuard<'_> {
         }
         same
     }
-}
-
-/// The codec of a packed form, for reports.
-pub(crate) fn codec_name(form: &[u8]) -> &'static str {
-    Header::read(form).map_or("damaged", |(header, _)| header.codec.name())
 }
 
 #[cfg(test)]

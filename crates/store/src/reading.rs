@@ -1,7 +1,8 @@
 //! Reading the whole of a value, whatever of it is packed: for digests.
 
 use crate::large::PackedChain;
-use crate::packing::{Damaged, PackedStr};
+use crate::pack::form::Damaged;
+use crate::packing::PackedStr;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
 use crate::types::stream::StreamScratch;

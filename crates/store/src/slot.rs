@@ -25,7 +25,8 @@ use crate::hash::Key;
 use crate::keyspace::CROWDED;
 use crate::large::PackedChain;
 use crate::pack::dictionaries::{OwnDictionary, Pin};
-use crate::packing::{self, Damaged, PackedStr};
+use crate::pack::form::{self, Damaged};
+use crate::packing::PackedStr;
 use crate::policy::Edition;
 use crate::store::{Counter, Expired, Session};
 use crate::timing::UnpackTimes;
@@ -655,7 +656,7 @@ impl<'a> SlotGuard<'a> {
         if !cell.bits().is_packed_inline() {
             return None;
         }
-        self.session.store().families().dictionaries.pin(packing::dictionary_id(cell.bytes()))
+        self.session.store().families().dictionaries.pin(form::dictionary_id(cell.bytes()))
     }
 
     /// A copy of the value, with its expiry, to be attached to another key.

@@ -3,7 +3,7 @@
 
 use crate::cell::entry::Cell;
 use crate::pack::families::Families;
-use crate::packing;
+use crate::pack::form;
 use crate::slot::{Found, SlotGuard};
 
 /// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
@@ -79,13 +79,13 @@ impl Anatomy {
         if !cell.bits().is_packed_inline() {
             return plain;
         }
-        let form = value.bytes();
-        let id = packing::dictionary_id(form);
+        let bytes = value.bytes();
+        let id = form::dictionary_id(bytes);
         let dictionary = families.dictionaries.get(id);
         Self {
             allocated_raw: cell.allocated_with(raw) + size_of::<Cell>(),
             packed: Some(packed),
-            codec: packing::codec_name(form),
+            codec: form::codec_name(bytes),
             dictionary: dictionary.as_ref().map(|d| d.bytes().len()),
             dictionary_id: dictionary.map(|d| (id, d.level())),
             ..plain

@@ -12,7 +12,7 @@
 //! changes.
 
 use crate::cell::entry::Cell;
-use crate::packing;
+use crate::pack::form;
 use crate::store::{Counter, Store};
 use crate::types::Type;
 use crate::types::forms::Measure;
@@ -37,7 +37,7 @@ impl Weight {
         let Measure { allocated, raw, packed_from, packed, pending } = value.measure();
         let allocated = cell.entry_allocated() + allocated;
         let dictionary = match bits.is_packed_inline() {
-            true => packing::dictionary_id(value.bytes()),
+            true => form::dictionary_id(value.bytes()),
             false => 0,
         };
         let amounts = [allocated, raw, packed_from, packed, pending].map(|amount| amount as i64);

@@ -12,7 +12,8 @@
 //! written to. What is dropped half way leaves nothing behind.
 
 use super::{PackedChain, pack};
-use crate::packing::{Damaged, StringParams};
+use crate::pack::form::Damaged;
+use crate::packing::StringParams;
 use crate::policy::Edition;
 use crate::slot::Found;
 use crate::store::Batch;

@@ -2,5 +2,6 @@
 
 pub(crate) mod dictionaries;
 pub mod families;
+pub(crate) mod form;
 pub(crate) mod identity;
 pub(crate) mod saving;

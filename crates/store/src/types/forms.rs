@@ -29,7 +29,7 @@
 
 use super::{ROWS, Type};
 use crate::memory::usable;
-use crate::packing;
+use crate::pack::form;
 use snug_codec::Dictionary;
 use std::any::TypeId;
 use std::ptr::NonNull;
@@ -479,7 +479,7 @@ impl<'v> Value<'v> {
             return Measure { raw: bytes.len(), ..Measure::default() };
         }
         if bits.is_packed_inline() {
-            let raw = packing::raw_len(bytes);
+            let raw = form::raw_len(bytes);
             return Measure { raw, packed_from: raw, packed: bytes.len(), ..Measure::default() };
         }
         match self.lies {

@@ -14,7 +14,7 @@ pub mod string;
 mod counter;
 
 use crate::large::PackedChain;
-use crate::packing::Damaged;
+use crate::pack::form::Damaged;
 use bytes::Bytes;
 use forms::{FormRow, Value};
 use stream::{StreamError, StreamScratch};

@@ -16,7 +16,8 @@ mod row;
 pub(crate) use row::{CHANGED, CHANGED_PACKED, INLINE_MAX, INT, Int, SET, SET_PACKED, Strings};
 
 use crate::large::PackedLarge;
-use crate::packing::{Damaged, PackedStr};
+use crate::pack::form::Damaged;
+use crate::packing::PackedStr;
 use crate::store::Session;
 use crate::types::forms::Value;
 use snug_codec::Segments;

@@ -10,6 +10,7 @@
 
 use crate::large::PackedChain;
 use crate::memory::usable;
+use crate::pack::form::PACK_MAX;
 use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
 use crate::types::string::decimal_len;
 use crate::types::{DataType, Reader, Sink, Unreadable};
@@ -26,7 +27,7 @@ pub(crate) const SET_PACKED: Form = Form::inline(3);
 pub(crate) const CHANGED_PACKED: Form = Form::inline(4);
 
 /// The longest string kept inside its entry, in bytes; longer ones are chains.
-pub(crate) const INLINE_MAX: usize = 64 * 1024;
+pub(crate) const INLINE_MAX: usize = PACK_MAX;
 
 /// Redis embeds strings of up to so many bytes in their object.
 const EMBEDDED_MAX: usize = 44;
