@@ -273,7 +273,8 @@ impl Workspace {
         let before = out.len();
         let digest = dictionary.and_then(Dictionary::unpack_digest);
         match self.decompressor.unpack(digest, frame, raw_len, out) {
-            Ok(len) if len == raw_len => Ok(()),
+            // No bytes are no frame, though zstd takes them for the end of none.
+            Ok(len) if len == raw_len && !frame.is_empty() => Ok(()),
             _ => {
                 out.truncate(before);
                 Err(UnpackError::Corrupt(Codec::Zstd))
@@ -561,6 +562,19 @@ mod tests {
                 Ok(()) => prop_assert!(out[4..] == raw || at == 0),
                 Err(_) => prop_assert_eq!(&out, b"kept"),
             }
+        }
+
+        #[test]
+        fn what_is_cut_to_its_header_is_an_error(number in 0u8..7) {
+            let codec = Codec::from_number(number).unwrap();
+            let mut ws = Workspace::new(WorkspaceConfig { checksum: true, ..Default::default() });
+            let (mut packed, mut out) = (Vec::new(), Vec::new());
+            ws.pack(codec, 3, None, b"", &mut packed).unwrap();
+            let (_, body) = Header::read(&packed).unwrap();
+            let header = packed.len() - body.len();
+            let whole = body.is_empty();
+            let cut = ws.unpack(&packed[..header], &NoDictionaries, &mut out, MAX);
+            prop_assert_eq!(cut.is_ok(), whole);
         }
 
         #[test]
