@@ -103,7 +103,7 @@ unsafe impl Boxed for Stream {
         let nodes = (self.len() as usize).div_ceil(NODE_ENTRIES) * TREE_NODES;
         let groups = self.groups().filter(|groups| !groups.is_empty());
         let first = groups.and_then(|groups| groups.iter().next());
-        let pending = first.map_or(0, |group| group.pending().len() as usize);
+        let pending = first.map_or(0, |group| group.pending().len());
         nodes + groups.map_or(0, |groups| groups.len() * (1 + pending))
     }
 }
