@@ -19,7 +19,7 @@ def about(connection, key):
 
 
 def families(connection):
-    """The families of strings by their shapes."""
+    """The families of values by their shapes."""
     rows = map(record, connection.call("SNUG", "FAMILIES")[1])
     return {row[b"shape"]: row for row in rows}
 

@@ -237,3 +237,49 @@ def test_what_packing_waits_for_a_processor_is_no_cpu_time(target):
         assert 0.1 * used < packed <= used
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
+def test_streams_of_a_kind_share_a_dictionary(server):
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=9)) for _ in range(200)]
+    streams = {f"device:{n}:events": [" ".join(chance.choices(words, k=12)).encode() for _ in range(50)] for n in range(80)}
+    with server.connect() as c:
+        for name, texts in streams.items():
+            for text in texts:
+                c.call("XADD", name, "*", "text", text)
+        shape = b"device:#:events"
+        until(lambda: families(c).get(shape, {}).get(b"dictionary"), "no dictionary was trained")
+        family = families(c)[shape]
+        assert (family[b"type"], family[b"dictionary-kind"]) == (b"stream", b"zstd")
+        shares = lambda name: about(c, name)[b"dictionary"] == families(c)[shape][b"dictionary"]
+        until(lambda: all(map(shares, streams)), "streams were to be packed anew")
+        assert about(c, "device:7:events")[b"family"] == shape
+        for name, texts in streams.items():
+            entries = c.call("XRANGE", name, "-", "+")[1]
+            assert [entry[1][1][1][1][1] for entry in entries] == texts
+        c.call("FLUSHALL")
+        referred = lambda: [d for d in map(record, c.call("SNUG", "DICTIONARIES")[1]) if d[b"references"]]
+        until(lambda: not referred(), "something refers to a dictionary")
+
+
+@pytest.mark.parametrize("server", [AT_ONCE], indirect=True)
+@pytest.mark.parametrize("way", ["copy", "rename", "swapdb"])
+def test_a_copy_that_takes_a_streams_place_keeps_its_entries(server, way):
+    with server.connect() as c:
+        for n in range(1, 6001):
+            c.call("XADD", "A", f"{n}-0", "sensor", f"s{n % 7}", "value", f"{n * 7919 % 99991:08x}")
+        until(lambda: about(c, "A")[b"packed-bytes"] > 0)
+        c.call("COPY", "A", "backup")
+        c.call("XDEL", "A", *[f"{n}-0" for n in range(1, 6001) if n % 10])
+        if way == "copy":
+            assert c.call("COPY", "backup", "A", "REPLACE") == (":", 1)
+        elif way == "rename":
+            c.call("RENAME", "backup", "A")
+        else:
+            assert c.call("COPY", "backup", "A", "DB", "1") == (":", 1)
+            c.call("SWAPDB", "0", "1")
+        # What was under way has its place by then, or none.
+        until(lambda: server.info()["blocks_pending"] == "0")
+        assert c.call("XLEN", "A") == (":", 6000)
+        assert len(c.call("XRANGE", "A", "-", "+")[1]) == 6000

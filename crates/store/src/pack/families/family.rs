@@ -16,6 +16,10 @@ const DICTIONARY_WORTH: u64 = 16;
 
 const GROWN_LOOK: u64 = 64;
 
+/// Samples of pieces are cut into these: of whole ones too few would find room to train
+/// from.
+const PIECE_BYTES: usize = 2048;
+
 /// When so many values in a row are wanted at another level than that of the
 /// family's dictionary, it gets the same dictionary for that level.
 const RELEVEL_AFTER: u32 = 32;
@@ -230,7 +234,7 @@ impl KeyFamily {
         let mut state = self.state.lock();
         state.family.judge(raw);
         families.counted(&mut state.family, |family| {
-            texts.iter().filter(|text| !text.is_empty()).for_each(|text| family.sample(text));
+            texts.iter().flat_map(|text| text.chunks(PIECE_BYTES)).for_each(|it| family.sample(it));
         });
     }
 
