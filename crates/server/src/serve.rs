@@ -91,6 +91,7 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     allow_huge_pages(&server.config);
     crate::background::trainer::start(&server)
         .map_err(|e| format!("could not start the trainer: {e}"))?;
+    let ending = catch_signals()?;
     let mut threads = Vec::new();
     for (number, doors) in doors.into_iter().enumerate() {
         let server = Arc::clone(&server);
@@ -112,7 +113,7 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     }
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
-    wait_for_end(&server)?;
+    wait_for_end(&server, &ending)?;
     tracing::info!("ending");
     for thread in threads {
         drop(thread.join());
@@ -148,21 +149,29 @@ fn say_where_admin_is(config: &Config, addresses: &[SocketAddr]) {
     }
 }
 
-/// Waits for a signal or `SHUTDOWN`. A second signal ends the process at once,
-/// from the signal's handler: no thread has to get round to it.
-fn wait_for_end(server: &Arc<Server>) -> Result<(), String> {
-    let failed = |e: std::io::Error| format!("could not listen for signals: {e}");
+/// Has the first signal that asks for the end raise a flag, from now on. A second one
+/// ends the process at once, from the signal's handler: no thread has to get round to it.
+fn catch_signals() -> Result<Arc<AtomicBool>, String> {
     let ending = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         // In this order: the first signal finds the flag down, and raises it.
-        flag::register_conditional_shutdown(signal, 1, Arc::clone(&ending)).map_err(failed)?;
-        flag::register(signal, Arc::clone(&ending)).map_err(failed)?;
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&ending)).map_err(no_signals)?;
+        flag::register(signal, Arc::clone(&ending)).map_err(no_signals)?;
     }
+    Ok(ending)
+}
+
+fn no_signals(error: std::io::Error) -> String {
+    format!("could not listen for signals: {error}")
+}
+
+/// Waits for a signal or `SHUTDOWN`.
+fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("could not start the runtime: {e}"))?;
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
         let ended = server.shutdown.notified();
         // A signal that came before tokio listened has raised the flag alone.
         if !server.ending.load(Relaxed) && !ending.load(Relaxed) {
