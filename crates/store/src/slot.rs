@@ -386,6 +386,14 @@ impl<'a> SlotGuard<'a> {
         Some(Found(place))
     }
 
+    /// Whether there is a key whose time has come, which lookups do not find and do not
+    /// remove either: writes are paused.
+    pub fn hides(&self, key: &Key<'_>) -> bool {
+        let now = self.session.now();
+        let is_over = |place| self.cells().get(place).expiry().is_some_and(|expiry| expiry <= now);
+        self.session.expired() == Expired::Hidden && self.cells().find(key).is_some_and(is_over)
+    }
+
     /// What a lookup finds of a key whose time has come.
     #[cold]
     fn find_expired(&mut self, place: Place) -> Option<Found> {

@@ -130,7 +130,9 @@ impl<'s> World<'s> {
         let (to_db, to) = to;
         let (from_key, to_key) = (self.batch.key(from), self.batch.key(to));
         let _held = self.batch.hold([(from_db, from_key), (to_db, to_key)]);
-        let Some(found) = self.batch.lock(from_db, &from_key).find(&from_key) else { return };
+        if self.batch.lock(from_db, &from_key).find(&from_key).is_none() {
+            return;
+        }
         let delete = |db, key: &Key<'_>| {
             let mut slot = self.batch.lock(db, key);
             let found = slot.find(key);
@@ -142,7 +144,7 @@ impl<'s> World<'s> {
             delete(to_db, &to_key);
             self.batch.move_key(&from_key, from_db, to_db);
         } else {
-            self.batch.copy((from_db, &from_key), found, (to_db, &to_key));
+            self.batch.copy((from_db, &from_key), (to_db, &to_key));
             if !copy {
                 delete(from_db, &from_key);
             }

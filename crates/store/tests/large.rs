@@ -191,9 +191,11 @@ impl One<'_> {
             }
             Op::Copy => {
                 let to = self.batch.key(b"copy");
-                let Some(found) = self.slot().1 else { return };
+                if self.slot().1.is_none() {
+                    return;
+                }
                 let _held = self.batch.hold([(0, self.key), (0, to)]);
-                self.batch.copy((0, &self.key), found, (0, &to));
+                self.batch.copy((0, &self.key), (0, &to));
             }
         }
     }

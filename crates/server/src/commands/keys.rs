@@ -295,14 +295,12 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     }
     let _held = cx.store.hold([(from_db, from), (to_db, to)]);
     let taken = |cx: &Context<'_>| cx.store.lock(to_db, &to).find_untouched(&to).is_some();
-    let found = cx.find_to_read(&mut cx.lock(&from), &from);
-    match found {
-        Some(found) if replace || !taken(cx) => {
-            cx.store.copy((from_db, &from), found, (to_db, &to));
-            out.w().integer(1);
-        }
-        _ => out.w().integer(0),
+    let there = cx.find_to_read(&mut cx.lock(&from), &from).is_some();
+    let copies = there && (replace || !taken(cx));
+    if copies {
+        cx.store.copy((from_db, &from), (to_db, &to));
     }
+    out.w().integer(i64::from(copies));
     Ok(())
 }
 

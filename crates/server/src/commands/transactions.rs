@@ -135,11 +135,15 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     let alone = wide.then(|| cx.store.exclusive());
     let watched = cx.client.watch.keys.iter().map(|(db, key)| (*db, cx.store.key(key)));
     let held = cx.store.hold(keys(cx, &multi, |_| true).into_iter().chain(watched));
+    let mut broken = false;
     for (db, key) in &cx.client.watch.keys {
         let key = cx.store.key(key);
-        cx.store.lock(*db, &key).find_untouched(&key);
+        let mut slot = cx.store.lock(*db, &key);
+        slot.find_untouched(&key);
+        // Its time has come, though nothing removes it while writes are paused.
+        broken |= slot.hides(&key);
     }
-    let broken = cx.client.watch.is_broken();
+    let broken = broken || cx.client.watch.is_broken();
     if !broken {
         out.w().array(multi.queue.len());
         let origin = std::mem::replace(&mut cx.origin, Origin::Exec);

@@ -281,11 +281,13 @@ fn carry(
 ) {
     let (from_key, to_key) = (batch.key(&from), batch.key(&to));
     let _held = batch.hold([(from_db, from_key), (to_db, to_key)]);
-    let Some(found) = batch.lock(from_db, &from_key).find(&from_key) else { return };
+    if batch.lock(from_db, &from_key).find(&from_key).is_none() {
+        return;
+    }
     if !copy && from_db == to_db {
         batch.rename(from_db, &from_key, &to_key);
     } else {
-        batch.copy((from_db, &from_key), found, (to_db, &to_key));
+        batch.copy((from_db, &from_key), (to_db, &to_key));
         if !copy {
             let mut slot = batch.lock(from_db, &from_key);
             let found = slot.find(&from_key);

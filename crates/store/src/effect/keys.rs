@@ -156,15 +156,18 @@ impl Batch<'_> {
     }
 
     /// Gives a copy of a key's value, with its expiry, to another key, in place of
-    /// what that held, which is given back. The slots of both are held. O(value);
-    /// large values share what they consist of.
+    /// what that held, which is given back. The slots of both are held, and the key
+    /// exists. O(value); large values share what they consist of.
     pub fn copy(
         &self,
         (from_db, from): (usize, &Key<'_>),
-        found: Found,
         (to_db, to): (usize, &Key<'_>),
     ) -> Option<Detached> {
-        let value = self.lock(from_db, from).duplicate(found);
+        let value = {
+            let mut slot = self.lock(from_db, from);
+            let found = slot.find_untouched(from)?;
+            slot.duplicate(found)
+        };
         let before = self.put(to_db, to, value);
         self.record(from_db, |form| {
             form.command("COPY").bytes(from.bytes).bytes(to.bytes);
