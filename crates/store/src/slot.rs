@@ -720,6 +720,16 @@ impl<'a> SlotGuard<'a> {
         self.with_stream(found, |stream| stream.install(outcome)) == Some(true)
     }
 
+    /// Has the short blocks of a stream tried again unless the newest are packed with
+    /// this dictionary of their key's family: it came while one was being packed.
+    pub fn share_anew(&mut self, found: Found, dictionary: u32) {
+        self.with_stream(found, |stream| {
+            if stream.may_share() && stream.shares_not(dictionary) {
+                stream.reconsider();
+            }
+        });
+    }
+
     /// Gives a stream the dictionary that was trained for it, or none:
     /// [`Stream::adopt_dictionary`].
     pub fn adopt_dictionary(

@@ -84,6 +84,8 @@ struct Packing {
     db: usize,
     key: Vec<u8>,
     params: PackParams,
+    /// The generation of dictionaries when it was begun.
+    generation: u64,
     /// Worked on it so far.
     took: Duration,
     work: InTurns<(PackOutcome, Tools)>,
@@ -253,6 +255,7 @@ impl Sweeper {
             dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,
         };
         let edition = server.store.families().policy();
+        let generation = server.store.families().generation();
         let key = batch.key(&name);
         let mut slot = batch.lock(db, &key);
         let found = slot.find_untouched(&key)?;
@@ -277,7 +280,7 @@ impl Sweeper {
             let outcome = job.run_in_slices(workspace, &params, room, &pace, slice_ns).await;
             (outcome, tools)
         });
-        Some(Packing { db, key: name, params, took: Duration::ZERO, work })
+        Some(Packing { db, key: name, params, generation, took: Duration::ZERO, work })
     }
 }
 
@@ -295,7 +298,15 @@ fn install(server: &Server, session: &mut Session, packing: &Packing, mut outcom
     let key = batch.key(&packing.key);
     let mut slot = batch.lock(packing.db, &key);
     let Some(found) = slot.find_untouched(&key) else { return };
-    if slot.install_block(found, outcome) {
+    let installed = slot.install_block(found, outcome);
+    let families = server.store.families();
+    if installed && families.generation() != packing.generation {
+        let family = families.of(Type::Stream, &packing.key).dictionary_id();
+        if family > 0 {
+            slot.share_anew(found, family);
+        }
+    }
+    if installed {
         server.stats.add(stat, 1);
         let (codec, level) = (packing.params.codec, packing.params.level);
         match packed_bytes {

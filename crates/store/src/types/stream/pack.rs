@@ -491,7 +491,7 @@ impl Stream {
 
     /// Whether it is of short blocks, which are packed with the dictionary of the family
     /// of its key, and has none of its own.
-    pub(super) fn may_share(&self) -> bool {
+    pub(crate) fn may_share(&self) -> bool {
         self.sealed.as_ref().is_some_and(|sealed| {
             let (memory, tail) = (self.memory(), self.tail.raw_bytes());
             sealed.family().current().is_none()
@@ -501,7 +501,7 @@ impl Stream {
     }
 
     /// Whether its newest blocks are not packed with this dictionary.
-    pub(super) fn shares_not(&self, id: u32) -> bool {
+    pub(crate) fn shares_not(&self, id: u32) -> bool {
         self.dictionary().is_none_or(|dictionary| dictionary.id() != id)
     }
 
