@@ -19,8 +19,8 @@ use crate::engine::out::Out;
 use crate::follow::clients::Shared;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
-use snug_store::types::stream::{Group, Stream};
-use snug_store::{Batch, DATABASES, Expired, SlotGuard, Store, StoreConfig, Unobserved};
+use snug_store::types::stream::{Group, Stream, StreamId};
+use snug_store::{Batch, DATABASES, Expired, Store, StoreConfig, Unobserved};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -163,11 +163,7 @@ fn facts(cx: &Context<'_>, db: usize, name: &[u8]) -> String {
     let Some(found) = slot.find_untouched(&key) else { return "nothing".into() };
     let expiry = slot.expiry(found);
     let stream = slot.stream(found).map(of_stream).unwrap_or_default();
-    format!("{} {digest} expires {expiry:?}{stream}", kind(&slot, found))
-}
-
-fn kind(slot: &SlotGuard<'_>, found: snug_store::Found) -> &'static str {
-    slot.type_of(found).name()
+    format!("{} {digest} expires {expiry:?}{stream}", slot.type_of(found).name())
 }
 
 /// What is not in the digest of a stream.
@@ -185,7 +181,7 @@ fn of_stream(stream: &Stream) -> String {
 fn of_group(group: &Group) -> String {
     let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let consumers: Vec<String> = group.consumers().map(|(_, c)| name(c.name())).collect();
-    let all = (snug_store::types::stream::StreamId::MIN, snug_store::types::stream::StreamId::MAX);
+    let all = (StreamId::MIN, StreamId::MAX);
     let pending: Vec<String> = group
         .pending_between(all, None, u64::MAX)
         .map(|entry| {

@@ -278,7 +278,6 @@ fn serve(
 
 /// Writes a stream's name and what a consumer is given of it, if there is
 /// anything; whether there was. The history of a consumer is always something.
-#[allow(clippy::too_many_arguments)]
 fn serve_group(
     slot: &mut SlotGuard<'_>,
     key: &Key<'_>,

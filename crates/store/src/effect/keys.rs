@@ -96,6 +96,18 @@ impl Batch<'_> {
         }
     }
 
+    /// A key's value, or a copy of it, as `take` gives it; `None` if there is no such key.
+    fn value_of<'b>(
+        &'b self,
+        db: usize,
+        key: &Key<'_>,
+        take: impl FnOnce(&mut SlotGuard<'b>, Found) -> Detached,
+    ) -> Option<Detached> {
+        let mut slot = self.lock(db, key);
+        let found = slot.find_untouched(key)?;
+        Some(take(&mut slot, found))
+    }
+
     /// Gives a value to a key, in place of what that key held, which is given back.
     fn put(&self, db: usize, key: &Key<'_>, value: Detached) -> Option<Detached> {
         let mut slot = self.lock(db, key);
@@ -123,11 +135,7 @@ impl Batch<'_> {
         (from_db, from): (usize, &Key<'_>),
         (to_db, to): (usize, &Key<'_>),
     ) -> Option<Detached> {
-        let value = {
-            let mut slot = self.lock(from_db, from);
-            let found = slot.find_untouched(from)?;
-            slot.detach(found)
-        };
+        let value = self.value_of(from_db, from, SlotGuard::detach)?;
         self.put(to_db, to, value)
     }
 
@@ -163,11 +171,7 @@ impl Batch<'_> {
         (from_db, from): (usize, &Key<'_>),
         (to_db, to): (usize, &Key<'_>),
     ) -> Option<Detached> {
-        let value = {
-            let mut slot = self.lock(from_db, from);
-            let found = slot.find_untouched(from)?;
-            slot.duplicate(found)
-        };
+        let value = self.value_of(from_db, from, |slot, found| slot.duplicate(found))?;
         let before = self.put(to_db, to, value);
         self.record(from_db, |form| {
             form.command("COPY").bytes(from.bytes).bytes(to.bytes);
