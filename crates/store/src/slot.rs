@@ -982,7 +982,7 @@ fn after_read(session: &Session, cell: &Cell) -> u8 {
 
 /// The access bits after a write.
 #[inline]
-fn after_write(session: &Session, access: u8) -> u8 {
+pub(crate) fn after_write(session: &Session, access: u8) -> u8 {
     match session.store().log_factor() {
         None => access.max(WRITTEN),
         Some(_) => access.max(NEW_READS),

@@ -7,11 +7,10 @@
 //! copied, digested, cooled or freed. Commands do ask, to answer `WRONGTYPE`.
 
 pub(crate) mod forms;
+pub mod list;
+pub mod pages;
 pub mod stream;
 pub mod string;
-
-#[cfg(test)]
-mod counter;
 
 use crate::large::PackedChain;
 use crate::pack::form::Damaged;
@@ -99,7 +98,7 @@ macro_rules! types {
 types! {
     String, "A byte string, also read as integer, float or bits." => string::Strings;
     Stream, "An append-only log of entries." => stream::Streams;
-    #[cfg(test)] Counter, "A sum, for tests." => counter::Counters;
+    List, "Items by position." => list::Lists;
 }
 
 impl Type {

@@ -1,0 +1,111 @@
+//! The list's row in the table of types, and its forms.
+#![allow(unsafe_code)]
+
+use super::Positions;
+use crate::memory::usable;
+use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::types::pages::edit::Collection;
+use crate::types::pages::paged::{Item, Paged, item, raw_for};
+use crate::types::pages::run::Run;
+use crate::types::{DataType, Reader, Sink, Unreadable};
+
+const SMALL: Form = Form::inline(5);
+const SMALL_PACKED: Form = Form::inline(6);
+
+/// The list type.
+#[derive(Debug)]
+pub(crate) struct Lists;
+
+impl DataType for Lists {
+    const NAME: &'static str = "list";
+    const NUMBER: u32 = 1;
+    const FORMS: &'static [FormRow] = &[
+        FormRow::packs(SMALL, SMALL_PACKED),
+        FormRow::packed(SMALL_PACKED, SMALL),
+        FormRow::boxed::<Paged<Positions>>(),
+    ];
+
+    fn encoding(_: Value<'_>, _: usize) -> &'static str {
+        "quicklist"
+    }
+
+    /// Each item in its order.
+    fn digest(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        if let Some(large) = value.get::<Paged<Positions>>() {
+            for leaf in large.tree.leaves(0) {
+                let page = raw_for::<Positions>(leaf.page, reader)?;
+                for record in page.records::<Positions>() {
+                    give(sink, &item(record, Some(&large.strings)).0);
+                }
+            }
+            return Ok(());
+        }
+        let mut raw = Vec::new();
+        let bytes = match value.form() {
+            SMALL_PACKED => {
+                reader.unpack(value.bytes(), &mut raw)?;
+                &raw
+            }
+            _ => value.bytes(),
+        };
+        Run::read(bytes).each::<Positions>().for_each(|record| give(sink, &item(record, None).0));
+        Ok(())
+    }
+}
+
+/// Gives the sink an item as a piece.
+fn give(sink: &mut dyn Sink, item: &Item<'_>) {
+    match item {
+        Item::Bytes(bytes) => sink.part(bytes),
+        Item::Large(string) => string.parts().iter().for_each(|part| sink.part(part)),
+    }
+    sink.end();
+}
+
+impl Collection for Lists {
+    type Large = Paged<Positions>;
+    const SMALL: Form = SMALL;
+
+    fn grow(run: Run<'_>) -> Self::Large {
+        Paged::of(run)
+    }
+
+    fn len(large: &Self::Large) -> usize {
+        large.len()
+    }
+}
+
+// SAFETY: box number 3 is of lists alone.
+unsafe impl Boxed for Paged<Positions> {
+    const FORM: Form = Form::boxed(3);
+
+    fn measure(&self) -> Measure {
+        Self::measure(self)
+    }
+
+    fn duplicate(&self) -> Self {
+        Self::duplicate(self)
+    }
+
+    fn packing(&self) -> Packing {
+        let measure = Self::measure(self);
+        Packing {
+            codec: if measure.packed > 0 { "zstd" } else { "none" },
+            dictionary: None,
+            allocated_raw: usable(size_of::<Self>()) + measure.allocated - measure.packed
+                + measure.packed_from,
+        }
+    }
+
+    fn cool(&mut self, _: &Met<'_>) -> Wish {
+        Wish::Nothing
+    }
+
+    fn effort(&self) -> usize {
+        self.tree.pages()
+    }
+}

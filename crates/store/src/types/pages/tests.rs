@@ -1,0 +1,261 @@
+//! Trees of pages against plain vectors and maps: random changes, while pages are packed
+//! and unpacked.
+
+use super::Order;
+use super::element;
+use super::page::Page;
+use super::tree::{ByBound, ByRank, Gone, Tree};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// By position; pages of a few short records.
+#[derive(Debug)]
+struct Places;
+
+impl Order for Places {
+    type Bound = ();
+    const COUNT_MAX: usize = 8;
+    const BYTES_MAX: usize = 100;
+
+    fn record_len(bytes: &[u8]) -> usize {
+        element::skip(bytes)
+    }
+
+    fn bound(_: &[u8], _: &[u8]) -> Option<()> {
+        Some(())
+    }
+
+    fn is_at_or_behind((): &(), (): &()) -> bool {
+        true
+    }
+}
+
+/// By key, with tags: pages of more than one line of them.
+#[derive(Debug)]
+struct Keys;
+
+impl Order for Keys {
+    type Bound = u64;
+    const TAGGED: bool = true;
+    const COUNT_MAX: usize = 40;
+    const BYTES_MAX: usize = 1000;
+
+    fn record_len(bytes: &[u8]) -> usize {
+        let field = element::skip(bytes);
+        field + element::skip(bytes.get(field..).unwrap_or_default())
+    }
+
+    fn tag(record: &[u8]) -> u8 {
+        Self::key(record) as u8 & 7
+    }
+
+    fn key(record: &[u8]) -> u64 {
+        element::key(&record[..element::skip(record)])
+    }
+
+    fn bound(left: &[u8], right: &[u8]) -> Option<u64> {
+        let key = Self::key(right);
+        (left.is_empty() || Self::key(left) != key).then_some(key)
+    }
+
+    fn is_at_or_behind(own: &u64, other: &u64) -> bool {
+        own >= other
+    }
+}
+
+fn packed<O: Order>(page: &mut Page) {
+    if !page.is_packed() && page.len() > 0 {
+        let records = page.records::<O>().collect::<Vec<_>>().concat();
+        page.pack(&records);
+    }
+}
+
+fn unpacked<O: Order>(page: &mut Page) {
+    if let Some(form) = page.packed().map(<[u8]>::to_vec) {
+        *page = page.unpacked::<O>(&form);
+    }
+}
+
+fn all<O: Order>(tree: &Tree<O>) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for leaf in tree.leaves(0) {
+        assert_eq!(leaf.before, all.len());
+        let mut page = leaf.page.clone();
+        unpacked::<O>(&mut page);
+        all.extend(page.records::<O>().map(<[u8]>::to_vec));
+    }
+    all
+}
+
+fn record(seed: u64) -> Vec<u8> {
+    let mut record = Vec::new();
+    match seed % 4 {
+        0 => element::write(&mut record, seed.to_string().as_bytes()),
+        1 => element::write(&mut record, &vec![b'x'; seed as usize / 4 % 40]),
+        2 => element::write(&mut record, format!("item:{seed}").as_bytes()),
+        _ => element::write(&mut record, format!("{seed:016x}").as_bytes()),
+    }
+    record
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(usize, u64),
+    Many(usize, u64),
+    Replace(usize, u64),
+    Remove(usize),
+    RemoveRange(usize, usize),
+    Pack(usize),
+    Copy,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let place = || 0..1000usize;
+    let step = prop_oneof![
+        8 => (place(), any::<u64>()).prop_map(|(at, seed)| Step::Insert(at, seed % 500)),
+        2 => (place(), any::<u64>()).prop_map(|(at, seed)| Step::Many(at, seed % 500)),
+        4 => (place(), any::<u64>()).prop_map(|(at, seed)| Step::Replace(at, seed % 500)),
+        6 => place().prop_map(Step::Remove),
+        1 => (place(), 0..60usize).prop_map(|(at, count)| Step::RemoveRange(at, count)),
+        3 => place().prop_map(Step::Pack),
+        1 => Just(Step::Copy),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 300 }))]
+
+    #[test]
+    fn a_tree_by_position_is_a_vector(steps in steps()) {
+        let (mut tree, mut model) = (Tree::<Places>::new(), Vec::<Vec<u8>>::new());
+        let mut copies: Vec<(Tree<Places>, Vec<Vec<u8>>)> = Vec::new();
+        let insert = |tree: &mut Tree<Places>, at: usize, record: &[u8]| {
+            let before = tree.leaf(ByRank(at)).before;
+            tree.change(ByRank(at), |page| {
+                unpacked::<Places>(page);
+                page.insert::<Places>((at - before).min(page.len()), record);
+            });
+        };
+        for step in steps {
+            let len = model.len();
+            match step {
+                Step::Insert(at, seed) => {
+                    let at = at % (len + 1);
+                    insert(&mut tree, at, &record(seed));
+                    model.insert(at, record(seed));
+                }
+                Step::Many(at, seed) => {
+                    let at = if at % 2 == 0 { 0 } else { len };
+                    for n in 0..20 {
+                        let place = if at == 0 { 0 } else { at + n };
+                        insert(&mut tree, place, &record(seed + n as u64));
+                        model.insert(place, record(seed + n as u64));
+                    }
+                }
+                Step::Replace(at, seed) if len > 0 => {
+                    let at = at % len;
+                    let before = tree.leaf(ByRank(at)).before;
+                    tree.change(ByRank(at), |page| {
+                        unpacked::<Places>(page);
+                        page.replace::<Places>(at - before, &record(seed));
+                    });
+                    model[at] = record(seed);
+                }
+                Step::Remove(at) if len > 0 => {
+                    let at = at % len;
+                    let before = tree.leaf(ByRank(at)).before;
+                    tree.change(ByRank(at), |page| {
+                        unpacked::<Places>(page);
+                        page.remove::<Places>(at - before);
+                    });
+                    model.remove(at);
+                }
+                Step::RemoveRange(at, count) if len > 0 => {
+                    let at = at % len;
+                    let count = count.min(len - at);
+                    if count > 0 {
+                        for rank in [at, at + count - 1] {
+                            tree.change(ByRank(rank), unpacked::<Places>);
+                        }
+                    }
+                    let mut gone = 0;
+                    tree.remove_range(at, count, |what| gone += match what {
+                        Gone::Page(page) => page.len(),
+                        Gone::Record(_) => 1,
+                    });
+                    prop_assert_eq!(gone, count);
+                    model.drain(at..at + count);
+                }
+                Step::Pack(at) if len > 0 => tree.note(at % len, packed::<Places>),
+                Step::Copy => copies.push((tree.duplicate(), model.clone())),
+                _ => {}
+            }
+            tree.check();
+        }
+        prop_assert_eq!(all(&tree), model);
+        for (copy, model) in copies {
+            copy.check();
+            prop_assert_eq!(all(&copy), model);
+        }
+    }
+
+    #[test]
+    fn a_tree_by_key_is_a_map(steps in steps()) {
+        let (mut tree, mut model) = (Tree::<Keys>::new(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
+        let mut copies = Vec::new();
+        for step in steps {
+            match step {
+                Step::Insert(field, seed) | Step::Replace(field, seed) | Step::Many(field, seed) => {
+                    let field = record(field as u64);
+                    let whole = [&field[..], &record(seed)].concat();
+                    let (key, tag) = (Keys::key(&field), Keys::tag(&field));
+                    tree.change(ByBound(|bound: &u64| key >= *bound), |page| {
+                        unpacked::<Keys>(page);
+                        match page.find(tag, |other| other.starts_with(&field)) {
+                            Some(at) => page.replace::<Keys>(at, &whole),
+                            None => page.insert::<Keys>(page.len(), &whole),
+                        }
+                    });
+                    model.insert(field, record(seed));
+                }
+                Step::Remove(field) => {
+                    let field = record(field as u64);
+                    let (key, tag) = (Keys::key(&field), Keys::tag(&field));
+                    let found = tree.change(ByBound(|bound: &u64| key >= *bound), |page| {
+                        unpacked::<Keys>(page);
+                        let at = page.find(tag, |other| other.starts_with(&field));
+                        at.inspect(|&at| page.remove::<Keys>(at)).is_some()
+                    });
+                    prop_assert_eq!(found, model.remove(&field).is_some());
+                }
+                Step::Pack(at) if !model.is_empty() => {
+                    tree.note(at % model.len(), packed::<Keys>);
+                }
+                Step::Copy => copies.push((tree.duplicate(), model.clone())),
+                _ => {}
+            }
+            tree.check();
+        }
+        let of_model = |model: &BTreeMap<Vec<u8>, Vec<u8>>| {
+            let mut all: Vec<Vec<u8>> =
+                model.iter().map(|(field, value)| [&field[..], value].concat()).collect();
+            all.sort();
+            all
+        };
+        for (tree, model) in copies.iter().chain([&(tree, model)]) {
+            let mut records = all(tree);
+            records.sort();
+            prop_assert_eq!(records, of_model(model));
+            // Keys rise from page to page, up to the bound between them.
+            let mut low = 0;
+            for leaf in tree.leaves(0) {
+                let mut page = leaf.page.clone();
+                unpacked::<Keys>(&mut page);
+                let mut keys = page.records::<Keys>().map(Keys::key);
+                prop_assert!(keys.all(|key| key >= low && leaf.upper.is_none_or(|&up| key < up)));
+                low = leaf.upper.copied().unwrap_or_default();
+            }
+        }
+    }
+}
