@@ -12,8 +12,8 @@
 
 use super::bits::{SETBIT, bitmap, parse_offset, pieces, spelled, string_of};
 use super::strings::read_string;
-use crate::engine::command::Command;
 use crate::engine::command::flags::*;
+use crate::engine::command::{Answer, Command};
 use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
@@ -200,7 +200,7 @@ fn parse_fields(cx: &Context<'_>, args: Args<'_>) -> Result<Vec<(Field, Action)>
     Ok(operations)
 }
 
-fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let operations = parse_fields(cx, args)?;
     let written = operations.iter().filter(|(_, action)| *action != Action::Get);
     let end = written.map(|(field, _)| field.byte() + field.byte_len()).max();
@@ -273,7 +273,7 @@ fn answer_gets(
     found: Option<Found>,
     operations: &[(Field, Action)],
     out: &mut Out,
-) -> Result<(), Error> {
+) -> Answer {
     out.w().array(operations.len());
     if let Some(chain) = found.and_then(|found| packed(&slot, found)) {
         drop(slot);
@@ -339,10 +339,10 @@ impl TwoSegments<'_> {
     }
 }
 
-fn bitfield_ro(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn bitfield_ro(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let operations = parse_fields(cx, args)?;
     if operations.iter().any(|(_, action)| *action != Action::Get) {
-        return Err(Error::new("ERR BITFIELD_RO only supports the GET subcommand"));
+        return Err(Error::new("ERR BITFIELD_RO only supports the GET subcommand").into());
     }
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);

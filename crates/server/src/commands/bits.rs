@@ -10,7 +10,7 @@
 use super::strings::{clamp_range, read_string, store};
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
@@ -132,11 +132,11 @@ pub(super) fn parse_offset(
         .ok_or(Error::new("ERR bit offset is not an integer or out of range"))
 }
 
-fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let offset = parse_offset(cx, args.bytes(2), None)?;
     let on = match parse_integer(args.bytes(3)) {
         Some(bit @ 0..=1) => bit == 1,
-        _ => return Err(Error::new("ERR bit is not an integer or out of range")),
+        _ => return Err(Error::new("ERR bit is not an integer or out of range").into()),
     };
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -161,7 +161,7 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn getbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let offset = parse_offset(cx, args.bytes(2), None)?;
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -276,7 +276,7 @@ fn in_bits(args: Args<'_>, index: usize) -> Result<bool, Error> {
     }
 }
 
-fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
@@ -298,7 +298,7 @@ fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
                 BitRange::new(string.len(), start, end, in_bits(args, 4)?)
             }
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(Error::SYNTAX.into()),
     };
     let Str::PackedLarge(packed) = string else {
         out.w().integer(range.map_or(0, |range| range.count(string)) as i64);
@@ -313,10 +313,10 @@ fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     Ok(())
 }
 
-fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let set = match args.int(2)? {
         bit @ 0..=1 => bit == 1,
-        _ => return Err(Error::new("ERR The bit argument must be 1 or 0.")),
+        _ => return Err(Error::new("ERR The bit argument must be 1 or 0.").into()),
     };
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -337,7 +337,7 @@ fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
             bits = in_bits(args, 5)?;
             end = if args.len() > 4 { args.int(4)? } else { -1 };
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(Error::SYNTAX.into()),
     }
     let range = BitRange::new(string.len(), start, end, bits);
     let position = match string {
@@ -489,10 +489,10 @@ impl Bitmap {
     }
 }
 
-fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let operation = BitOp::named(args.bytes(1)).ok_or(Error::SYNTAX)?;
     if operation == BitOp::Not && args.len() != 4 {
-        return Err(Error::new("ERR BITOP NOT must be called with a single source key."));
+        return Err(Error::new("ERR BITOP NOT must be called with a single source key.").into());
     }
     let _held = cx.hold(args.iter_from(2).map(|bytes| cx.key(bytes)));
     let mut bitmap = Bitmap::default();

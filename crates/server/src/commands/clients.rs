@@ -9,7 +9,7 @@ use crate::commands::{self, container};
 use crate::engine::blocked::Reason;
 use crate::engine::client::ReplyMode;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::follow::clients::Shared;
@@ -93,12 +93,12 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("client", -2, container)
         sub("help", 2, LOADING | STALE, help, "5.0.0", "O(1)", "Says what the subcommands do."),
     ])];
 
-fn id(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn id(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer(cx.client.id() as i64);
     Ok(())
 }
 
-fn getname(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getname(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let names = cx.client.shared.names.lock();
     if names.name.is_empty() {
         out.w().null();
@@ -108,19 +108,19 @@ fn getname(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn setname(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn setname(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let name = valid_name(args.bytes(2))?;
     cx.client.shared.names.lock().name = name.to_vec();
     out.w().ok();
     Ok(())
 }
 
-fn setinfo(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn setinfo(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (option, value) = (args.bytes(2), args.bytes(3));
     let option = String::from_utf8_lossy(option);
     let lower = option.to_ascii_lowercase();
     if !matches!(lower.as_str(), "lib-name" | "lib-ver") {
-        return Err(Error::from(format!("ERR Unrecognized option '{option}'")));
+        return Err(Error::from(format!("ERR Unrecognized option '{option}'")).into());
     }
     let value = valid_name(value).map_err(|_| {
         Error::from(format!("ERR {lower} cannot contain spaces, newlines or special characters."))
@@ -247,7 +247,7 @@ fn lines(cx: &Context<'_>, args: Args<'_>, clients: &[Arc<Shared>]) -> Vec<u8> {
     clients.iter().flat_map(one).collect()
 }
 
-fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let mine = [Arc::clone(&cx.client.shared)];
     out.w().verbatim("txt", &lines(cx, args, &mine));
     Ok(())
@@ -259,7 +259,7 @@ fn connected(cx: &Context<'_>, wanted: impl Fn(&Shared) -> bool) -> Vec<Arc<Shar
     clients.values().filter(|c| !c.is_killed() && wanted(c)).map(Arc::clone).collect()
 }
 
-fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     cx.client.publish_figures();
     let clients = if args.len() == 4 && args.is(2, "type") {
         let kind = Kind::named(args.bytes(3))?;
@@ -275,7 +275,7 @@ fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     } else if args.len() == 2 {
         connected(cx, |_| true)
     } else {
-        return Err(Error::SYNTAX);
+        return Err(Error::SYNTAX.into());
     };
     out.w().verbatim("txt", &lines(cx, args, &clients));
     Ok(())
@@ -306,7 +306,7 @@ impl Victims<'_> {
     }
 }
 
-fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let old_form = args.len() == 3;
     let victims = if old_form {
         Victims { address: Some(args.bytes(2)), ..Victims::default() }
@@ -325,7 +325,7 @@ fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
         }
     }
     match (old_form, killed.is_empty()) {
-        (true, true) => return Err(Error::new("ERR No such client")),
+        (true, true) => return Err(Error::new("ERR No such client").into()),
         (true, false) => out.w().ok(),
         (false, _) => out.w().integer(killed.len() as i64),
     }
@@ -381,20 +381,20 @@ fn on_off(word: &[u8]) -> Result<bool, Error> {
     }
 }
 
-fn no_evict(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn no_evict(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     cx.client.shared.figures.no_evict.store(on_off(args.bytes(2))?, Relaxed);
     out.w().ok();
     Ok(())
 }
 
-fn no_touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn no_touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     cx.client.no_touch = on_off(args.bytes(2))?;
     out.w().ok();
     Ok(())
 }
 
 /// Writes a reply only for `ON`: the others leave even this command unanswered.
-fn reply(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn reply(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.is(2, "on") {
         cx.client.reply = ReplyMode::On;
         out.w().ok();
@@ -405,20 +405,20 @@ fn reply(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
             cx.client.reply = ReplyMode::SkipNext;
         }
     } else {
-        return Err(Error::SYNTAX);
+        return Err(Error::SYNTAX.into());
     }
     Ok(())
 }
 
-fn pause(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn pause(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() > 4 {
-        return Err(Error::wrong_subcommand(args, "CLIENT"));
+        return Err(Error::wrong_subcommand(args, "CLIENT").into());
     }
     let writes_only = match args.get(3) {
         None => false,
         Some(mode) if mode.eq_ignore_ascii_case(b"all") => false,
         Some(mode) if mode.eq_ignore_ascii_case(b"write") => true,
-        Some(_) => return Err(Error::new("ERR CLIENT PAUSE mode must be WRITE or ALL")),
+        Some(_) => return Err(Error::new("ERR CLIENT PAUSE mode must be WRITE or ALL").into()),
     };
     let timeout = timeout_ms(args.bytes(2))?;
     cx.server.pause.pause(unix_ms().saturating_add(timeout), writes_only);
@@ -433,22 +433,22 @@ pub(crate) fn timeout_ms(bytes: &[u8]) -> Result<u64, Error> {
     u64::try_from(timeout).map_err(|_| Error::new("ERR timeout is negative"))
 }
 
-fn unpause(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unpause(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cx.server.pause.unpause();
     out.w().ok();
     Ok(())
 }
 
-fn unblock(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unblock(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() > 4 {
-        return Err(Error::wrong_subcommand(args, "CLIENT"));
+        return Err(Error::wrong_subcommand(args, "CLIENT").into());
     }
     let reason = match args.get(3) {
         None => Reason::Timeout,
         Some(_) if args.is(3, "timeout") => Reason::Timeout,
         Some(_) if args.is(3, "error") => Reason::Unblocked,
         Some(_) => {
-            return Err(Error::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"));
+            return Err(Error::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
         }
     };
     let client = u64::try_from(args.int(2)?).ok();
@@ -457,12 +457,12 @@ fn unblock(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Er
     Ok(())
 }
 
-fn getredir(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getredir(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer(-1);
     Ok(())
 }
 
-fn tracking_info(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn tracking_info(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let mut w = out.w();
     w.map(3);
     w.bulk(b"flags");
@@ -475,7 +475,7 @@ fn tracking_info(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), 
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         ("GETREDIR", "Return the client id that tracking is redirected to."),
         ("GETNAME", "Return the name of this connection."),

@@ -4,7 +4,7 @@
 use crate::cluster::Cluster;
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -194,14 +194,14 @@ fn cluster<'c>(cx: &Context<'c>) -> Result<&'c Cluster, Error> {
     if cluster.enabled { Ok(cluster) } else { Err(disabled) }
 }
 
-fn readonly(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn readonly(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     cx.client.readonly = true;
     out.w().ok();
     Ok(())
 }
 
-fn readwrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn readwrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     cx.client.readonly = false;
     out.w().ok();
@@ -209,7 +209,7 @@ fn readwrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Err
 }
 
 /// No slot is ever on its way to this node, so there is nothing to remember.
-fn asking(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn asking(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     out.w().ok();
     Ok(())
@@ -265,15 +265,15 @@ fn save(cx: &Context<'_>, cluster: &Cluster) {
     }
 }
 
-fn addslots(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn addslots(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     change_slots(cx, args, out, true)
 }
 
-fn delslots(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn delslots(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     change_slots(cx, args, out, false)
 }
 
-fn change_slots(cx: &Context<'_>, args: Args<'_>, out: &mut Out, serve: bool) -> Result<(), Error> {
+fn change_slots(cx: &Context<'_>, args: Args<'_>, out: &mut Out, serve: bool) -> Answer {
     let mut selection = Selection::new(cx, serve)?;
     for index in 2..args.len() {
         slot(args, index)?;
@@ -285,30 +285,26 @@ fn change_slots(cx: &Context<'_>, args: Args<'_>, out: &mut Out, serve: bool) ->
     Ok(())
 }
 
-fn addslotsrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn addslotsrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     change_ranges(cx, args, out, true)
 }
 
-fn delslotsrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn delslotsrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     change_ranges(cx, args, out, false)
 }
 
-fn change_ranges(
-    cx: &Context<'_>,
-    args: Args<'_>,
-    out: &mut Out,
-    serve: bool,
-) -> Result<(), Error> {
+fn change_ranges(cx: &Context<'_>, args: Args<'_>, out: &mut Out, serve: bool) -> Answer {
     let mut selection = Selection::new(cx, serve)?;
     if args.len() % 2 == 1 {
-        return Err(Error::wrong_arity(&cx.command.full_name()));
+        return Err(Error::wrong_arity(&cx.command.full_name()).into());
     }
     for index in (2..args.len()).step_by(2) {
         let (first, last) = (slot(args, index)?, slot(args, index + 1)?);
         if first > last {
             return Err(Error::from(format!(
                 "ERR start slot number {first} is greater than end slot number {last}"
-            )));
+            ))
+            .into());
         }
         (first..=last).try_for_each(|slot| selection.add(slot))?;
     }
@@ -316,10 +312,10 @@ fn change_ranges(
     Ok(())
 }
 
-fn flushslots(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn flushslots(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let cluster = cluster(cx)?;
     if cx.server.store.keys(0) > 0 {
-        return Err(Error::new("ERR DB must be empty to perform CLUSTER FLUSHSLOTS."));
+        return Err(Error::new("ERR DB must be empty to perform CLUSTER FLUSHSLOTS.").into());
     }
     cluster.assign(0..SLOTS, false);
     cx.server.pubsub.close_shard_channels(|_| true);
@@ -328,19 +324,20 @@ fn flushslots(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
     Ok(())
 }
 
-fn reset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn reset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let cluster = cluster(cx)?;
     let hard = match args.len() {
         2 => false,
         3 if args.is(2, "hard") => true,
         3 if args.is(2, "soft") => false,
-        3 => return Err(Error::SYNTAX),
-        _ => return Err(Error::wrong_subcommand(args, "CLUSTER")),
+        3 => return Err(Error::SYNTAX.into()),
+        _ => return Err(Error::wrong_subcommand(args, "CLUSTER").into()),
     };
     if cx.server.store.keys(0) > 0 {
         return Err(Error::new(
             "ERR CLUSTER RESET can't be called with master nodes containing keys",
-        ));
+        )
+        .into());
     }
     cluster.reset(hard);
     cx.server.pubsub.close_shard_channels(|_| true);
@@ -349,20 +346,20 @@ fn reset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn saveconfig(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn saveconfig(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let saved = cluster(cx)?.save(&cx.server.config, true);
     saved.map_err(|e| Error::from(format!("ERR error saving the cluster node config: {e}")))?;
     out.w().ok();
     Ok(())
 }
 
-fn keyslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn keyslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     out.w().integer(i64::from(cluster_slot(args.bytes(2))));
     Ok(())
 }
 
-fn countkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn countkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     let slot = usize::try_from(args.int(2)?).ok().filter(|&slot| slot < SLOTS);
     let slot = slot.ok_or(Error::new("ERR Invalid slot"))?;
@@ -370,12 +367,12 @@ fn countkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Resul
     Ok(())
 }
 
-fn getkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     let (slot, most) = (args.int(2)?, args.int(3)?);
     let slot = usize::try_from(slot).ok().filter(|&slot| slot < SLOTS);
     let (Some(slot), Ok(most)) = (slot, usize::try_from(most)) else {
-        return Err(Error::new("ERR Invalid slot or number of keys"));
+        return Err(Error::new("ERR Invalid slot or number of keys").into());
     };
     let header = out.w().array_deferred();
     let mut keys = 0;
@@ -389,7 +386,7 @@ fn getkeysinslot(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<
     Ok(())
 }
 
-fn info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let cluster = cluster(cx)?;
     let node = cluster.node().clone();
     let slots = cluster.slots();
@@ -415,25 +412,25 @@ fn info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
     Ok(())
 }
 
-fn links(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn links(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     out.w().array(0);
     Ok(())
 }
 
-fn myid(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn myid(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let id = cluster(cx)?.node().id.clone();
     out.w().bulk(id.as_bytes());
     Ok(())
 }
 
-fn nodes(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn nodes(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let line = cluster(cx)?.describe(&cx.server.config) + "\n";
     out.w().verbatim("txt", line.as_bytes());
     Ok(())
 }
 
-fn slots(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn slots(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let cluster = cluster(cx)?;
     let id = cluster.node().id.clone();
     let (ip, port) = address(cx);
@@ -453,7 +450,7 @@ fn slots(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     Ok(())
 }
 
-fn shards(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn shards(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let cluster = cluster(cx)?;
     let id = cluster.node().id.clone();
     let (ip, port) = address(cx);
@@ -497,13 +494,13 @@ fn known_node(cx: &Context<'_>, args: Args<'_>) -> Result<(), Error> {
 }
 
 /// There is nobody else to report anything.
-fn count_failure_reports(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn count_failure_reports(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     known_node(cx, args)?;
     out.w().integer(0);
     Ok(())
 }
 
-fn replicas(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn replicas(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     known_node(cx, args)?;
     out.w().array(0);
     Ok(())
@@ -516,7 +513,7 @@ fn address(cx: &Context<'_>) -> (String, i64) {
     (config.text(Param::ClusterAnnounceIp), config.number(Param::Port))
 }
 
-fn help(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
     let subcommands = [
         ("ADDSLOTS <slot> [<slot> ...]", "Begin to serve slots."),

@@ -9,7 +9,7 @@
 use crate::commands;
 use crate::commands::syntax;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -81,7 +81,7 @@ fn top() -> impl Iterator<Item = &'static Command> + Clone {
     callable().filter(|command| command.container.is_none())
 }
 
-fn count(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn count(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer(top().count() as i64);
     Ok(())
 }
@@ -98,13 +98,13 @@ pub(crate) fn by_full_name(name: &[u8]) -> Option<&'static Command> {
     }
 }
 
-fn info_all(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn info_all(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().array(top().count());
     top().for_each(|command| describe(command, out));
     Ok(())
 }
 
-fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() == 2 {
         return info_all(cx, args, out);
     }
@@ -190,7 +190,7 @@ fn describe_use(key_use: &Use, out: &mut Out) {
     w.integer(i64::from(key_use.limit));
 }
 
-fn docs(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn docs(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let wanted: Vec<&Command> = if args.len() == 2 {
         top().collect()
     } else {
@@ -247,14 +247,14 @@ fn document(command: &Command, out: &mut Out) {
     }
 }
 
-fn list(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn list(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let names: Vec<String> = match args.len() {
         2 => callable().map(Command::full_name).collect(),
         5 if args.is(2, "filterby") => {
             let wanted = filter(args)?;
             callable().filter(|command| wanted(command)).map(Command::full_name).collect()
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(Error::SYNTAX.into()),
     };
     // An unknown category gets an array, all else a set.
     if names.is_empty() && args.is(3, "aclcat") {
@@ -300,14 +300,14 @@ fn keys_of(args: Args<'_>) -> Result<(&'static Command, Args<'_>, Vec<usize>), E
     }
 }
 
-fn get_keys(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn get_keys(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (_, args, keys) = keys_of(args)?;
     out.w().array(keys.len());
     keys.iter().for_each(|&key| out.w().bulk(args.bytes(key)));
     Ok(())
 }
 
-fn get_keys_and_flags(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn get_keys_and_flags(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (command, args, keys) = keys_of(args)?;
     let uses = key_uses(command);
     out.w().array(keys.len());
@@ -347,7 +347,7 @@ fn flags_of_key(command: &Command, uses: &[Use], args: Args<'_>, key: usize) -> 
     }
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         ("(no subcommand)", "Describe all commands."),
         ("COUNT", "Return how many commands there are."),

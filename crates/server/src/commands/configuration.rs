@@ -3,7 +3,7 @@
 use crate::commands::container;
 use crate::config::{self, Change, Param};
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -50,7 +50,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("config", -2, container)
         ),
     ])];
 
-fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let asked =
         |name: &str| args.iter_from(2).any(|pattern| glob::matches(pattern, name.as_bytes(), true));
     let names = Param::all().map(|param| (param.declaration().name, param));
@@ -69,9 +69,9 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     Ok(())
 }
 
-fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if !args.len().is_multiple_of(2) {
-        return Err(Error::SYNTAX);
+        return Err(Error::SYNTAX.into());
     }
     let failed = |name: &[u8], why: &str| {
         let name = String::from_utf8_lossy(name).into_owned();
@@ -89,13 +89,13 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
             ))
         })?;
         if wanted.iter().any(|(other, _)| *other == param) {
-            return Err(failed(name, "duplicate parameter"));
+            return Err(failed(name, "duplicate parameter").into());
         }
         match param.declaration().change {
             Change::Allowed => {}
             Change::Protected if cx.permits(Param::EnableProtectedConfigs) => {}
-            Change::Protected => return Err(failed(name, "can't set protected config")),
-            Change::Never => return Err(failed(name, "can't set immutable config")),
+            Change::Protected => return Err(failed(name, "can't set protected config").into()),
+            Change::Never => return Err(failed(name, "can't set immutable config").into()),
         }
         wanted.push((param, args.bytes(at + 1).into()));
     }
@@ -112,7 +112,7 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
         if let Ok(folder) = folder {
             let _ = std::env::set_current_dir(folder);
         }
-        return Err(failed(param.declaration().name.as_bytes(), &why));
+        return Err(failed(param.declaration().name.as_bytes(), &why).into());
     }
     if wanted.iter().any(|(param, _)| *param == Param::PackPolicy) {
         tracing::info!(through = "CONFIG SET", "the packing policy was replaced");
@@ -170,7 +170,7 @@ fn in_systems_words(error: &io::Error) -> String {
     why.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     for stat in Stat::all() {
         cx.server.stats.reset(stat);
     }
@@ -186,10 +186,10 @@ fn reset_stat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Er
     Ok(())
 }
 
-fn rewrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn rewrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let config = &cx.server.config;
     let Some(file) = &config.file else {
-        return Err(Error::new("ERR The server is running without a config file"));
+        return Err(Error::new("ERR The server is running without a config file").into());
     };
     config.rewrite(file).map_err(|e| {
         tracing::warn!(error = %e, "CONFIG REWRITE failed");
@@ -199,7 +199,7 @@ fn rewrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     super::help(
         out,
         "CONFIG",

@@ -5,7 +5,7 @@ use crate::commands::transactions;
 use crate::config::Param;
 use crate::engine::client::ReplyMode;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -62,9 +62,9 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-fn ping(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn ping(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() > 2 {
-        return Err(Error::wrong_arity("ping"));
+        return Err(Error::wrong_arity("ping").into());
     }
     if cx.client.in_pubsub_mode() {
         out.w().array(2);
@@ -79,20 +79,21 @@ fn ping(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn echo(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn echo(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     out.w().bulk(args.bytes(1));
     Ok(())
 }
 
-fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let db = args.int(1)?;
     if i32::try_from(db).is_err() {
         return Err(Error::new(
             "ERR value is out of range, value must between -2147483648 and 2147483647",
-        ));
+        )
+        .into());
     }
     if cx.server.cluster.enabled && db != 0 {
-        return Err(Error::new("ERR SELECT is not allowed in cluster mode"));
+        return Err(Error::new("ERR SELECT is not allowed in cluster mode").into());
     }
     cx.client.db = database(cx, db)?;
     out.w().ok();
@@ -109,13 +110,13 @@ pub(crate) fn database(cx: &Context<'_>, number: i64) -> Result<usize, Error> {
     }
 }
 
-fn quit(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn quit(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cx.client.close = true;
     out.w().ok();
     Ok(())
 }
 
-fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let client = &mut *cx.client;
     client.multi = None;
     transactions::unwatch_all(cx.server, cx.store, client);
@@ -134,18 +135,18 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
     Ok(())
 }
 
-fn auth(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn auth(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     match args.len() {
         2 => {
             if cx.server.config.is_empty(Param::RequirePass) {
                 return Err(Error::new(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
-                ));
+                ).into());
             }
             authenticate(cx, b"default", args.bytes(1))?;
         }
         3 => authenticate(cx, args.bytes(1), args.bytes(2))?,
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(Error::SYNTAX.into()),
     }
     out.w().ok();
     Ok(())
@@ -164,15 +165,17 @@ fn authenticate(cx: &mut Context<'_>, user: &[u8], password: &[u8]) -> Result<()
     Ok(())
 }
 
-fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let mut protocol = cx.client.protocol;
     if let Some(version) = args.get(1) {
         protocol = match parse_integer(version) {
             Some(2) => Protocol::Resp2,
             Some(3) => Protocol::Resp3,
-            Some(_) => return Err(Error::new("NOPROTO unsupported protocol version")),
+            Some(_) => return Err(Error::new("NOPROTO unsupported protocol version").into()),
             None => {
-                return Err(Error::new("ERR Protocol version is not an integer or out of range"));
+                return Err(
+                    Error::new("ERR Protocol version is not an integer or out of range").into()
+                );
             }
         };
     }
@@ -188,7 +191,7 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
             at += 2;
         } else {
             let option = String::from_utf8_lossy(args.bytes(at));
-            return Err(Error::from(format!("ERR Syntax error in HELLO option '{option}'")));
+            return Err(Error::from(format!("ERR Syntax error in HELLO option '{option}'")).into());
         }
     }
     if let Some((user, password)) = credentials {
@@ -197,7 +200,7 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     if !cx.client.authenticated {
         return Err(Error::new(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
-        ));
+        ).into());
     }
     if let Some(name) = name {
         cx.client.shared.names.lock().name = name.to_vec();

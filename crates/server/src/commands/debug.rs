@@ -8,7 +8,7 @@ use crate::commands::digest;
 use crate::commands::mirror;
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -29,11 +29,11 @@ pub(crate) const COMMANDS: &[Command] =
         "Looks inside the server, for tests.",
     )];
 
-fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if !cx.permits(Param::EnableDebugCommand) {
         return Err(Error::new(
             "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-        ));
+        ).into());
     }
     let name = args.bytes(1).to_ascii_lowercase();
     match (name.as_slice(), args.len()) {
@@ -67,14 +67,14 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
         }
         (b"protocol", 3) => protocol(args, out)?,
         _ => {
-            return Err(commands::misused("debug", args.bytes(1)));
+            return Err(commands::misused("debug", args.bytes(1)).into());
         }
     }
     Ok(())
 }
 
 /// Has a second store follow this one, and compares the two.
-fn mirror(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn mirror(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.is(2, "start") {
         mirror::start(cx)?;
     } else if args.is(2, "check") {
@@ -82,7 +82,7 @@ fn mirror(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     } else if args.is(2, "stop") {
         mirror::stop(cx);
     } else {
-        return Err(Error::SYNTAX);
+        return Err(Error::SYNTAX.into());
     }
     out.w().ok();
     Ok(())
@@ -95,7 +95,7 @@ const POPULATE_SIZE_MAX: i64 = 512 * 1024 * 1024;
 
 /// Creates keys `prefix:0` to `prefix:count-1` that do not exist, with values
 /// `value:0` ..., cut or filled with zeros to `size` if it is given.
-fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let positive = |at: usize| {
         let number = parse_integer(args.bytes(at)).filter(|&n| n >= 0);
         number.ok_or(Error::new("ERR value is out of range, must be positive"))
@@ -103,7 +103,7 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     let count = positive(2)?;
     let size = if args.len() == 5 { Some(positive(4)?) } else { None };
     if size.is_some_and(|size| size > POPULATE_SIZE_MAX) {
-        return Err(Error::new("ERR value is out of range, must be positive"));
+        return Err(Error::new("ERR value is out of range, must be positive").into());
     }
     let prefix = args.get(3).unwrap_or(b"key");
     let (mut name, mut value) = (Vec::with_capacity(prefix.len() + 21), Vec::new());
@@ -161,7 +161,7 @@ fn sleep(cx: &mut Context<'_>, seconds: &[u8], out: &mut Out) {
     out.w().ok();
 }
 
-fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
@@ -194,9 +194,9 @@ fn string_match(args: Args<'_>, out: &mut Out) -> Result<(), Error> {
 }
 
 /// What Redis says of its hash tables, said of slots.
-fn table_stats(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn table_stats(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let db = usize::try_from(args.int(2)?).ok().filter(|&db| db < DATABASES);
-    let Some(db) = db else { return Err(Error::new("ERR Out of range database")) };
+    let Some(db) = db else { return Err(Error::new("ERR Out of range database").into()) };
     let store = cx.store.store();
     let mut text = Vec::new();
     for (title, elements) in

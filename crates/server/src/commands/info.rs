@@ -5,14 +5,13 @@ use crate::commands::connection::REDIS_VERSION;
 use crate::commands::memory::Usage;
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::measure::latency::Times;
 use crate::measure::stats::Stat;
 use crate::request::args::Args;
-use crate::request::error::Error;
 use snug_store::{Batch, DATABASES, Type};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +49,7 @@ const SECTIONS: &[Section] = &[
 /// Sections shown only when asked for, by name, `all` or `everything`.
 const ASKED_FOR: [&str; 2] = ["Commandstats", "Latencystats"];
 
-fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let asked = |name: &str| args.iter_from(1).any(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
     let everything = asked("all") || asked("everything");
     let default = args.len() == 1 || asked("default");

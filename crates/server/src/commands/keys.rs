@@ -7,7 +7,7 @@
 use crate::commands::strings::PERSIST;
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -150,16 +150,16 @@ pub(crate) const COMMANDS: &[Command] = &[
 const SAME_OBJECT: Error = Error::new("ERR source and destination objects are the same");
 const DB_RANGE: Error = Error::new("ERR DB index is out of range");
 
-fn del(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn del(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let lazy = cx.server.config.is_on(Param::LazyfreeLazyUserDel);
     remove(cx, args, out, lazy)
 }
 
-fn unlink(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unlink(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     remove(cx, args, out, true)
 }
 
-fn remove(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, lazy: bool) -> Result<(), Error> {
+fn remove(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, lazy: bool) -> Answer {
     let _held = hold_all(cx, args);
     let mut removed = 0;
     for name in args.iter_from(1) {
@@ -182,7 +182,7 @@ fn hold_all<'c>(cx: &Context<'c>, args: Args<'_>) -> Option<snug_store::Hold<'c>
     (args.len() > 2).then(|| cx.hold(args.iter_from(1).map(|name| cx.key(name))))
 }
 
-fn exists(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn exists(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let _held = hold_all(cx, args);
     let mut found = 0;
     for name in args.iter_from(1) {
@@ -193,7 +193,7 @@ fn exists(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let _held = hold_all(cx, args);
     let mut found = 0;
     for name in args.iter_from(1) {
@@ -204,7 +204,7 @@ fn touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn kind(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn kind(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let name = cx.peek(&mut slot, &key).map_or("none", |found| slot.type_of(found).name());
@@ -212,13 +212,13 @@ fn kind(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn rename(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn rename(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     rename_to(cx, args, false)?;
     out.w().ok();
     Ok(())
 }
 
-fn renamenx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn renamenx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let renamed = rename_to(cx, args, true)?;
     out.w().integer(i64::from(renamed));
     Ok(())
@@ -251,13 +251,13 @@ fn database(cx: &Context<'_>, args: Args<'_>, index: usize) -> Result<usize, Err
     usize::try_from(number).ok().filter(|&db| db < databases).ok_or(DB_RANGE)
 }
 
-fn move_(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn move_(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if cx.server.cluster.enabled {
-        return Err(Error::new("ERR MOVE is not allowed in cluster mode"));
+        return Err(Error::new("ERR MOVE is not allowed in cluster mode").into());
     }
     let (from, to) = (cx.db(), database(cx, args, 2)?);
     if from == to {
-        return Err(SAME_OBJECT);
+        return Err(SAME_OBJECT.into());
     }
     let key = cx.key(args.bytes(1));
     let _held = cx.store.hold([(from, key), (to, key)]);
@@ -271,7 +271,7 @@ fn move_(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (mut to_db, mut replace) = (cx.db(), false);
     let mut at = 3;
     while at < args.len() {
@@ -282,16 +282,18 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
             to_db = database(cx, args, at + 1)?;
             at += 2;
         } else {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
     }
     let from_db = cx.db();
     if cx.server.cluster.enabled && (from_db != 0 || to_db != 0) {
-        return Err(Error::new("ERR Copying to another database is not allowed in cluster mode"));
+        return Err(
+            Error::new("ERR Copying to another database is not allowed in cluster mode").into()
+        );
     }
     let (from, to) = (cx.key(args.bytes(1)), cx.key(args.bytes(2)));
     if from_db == to_db && from.bytes == to.bytes {
-        return Err(SAME_OBJECT);
+        return Err(SAME_OBJECT.into());
     }
     let _held = cx.store.hold([(from_db, from), (to_db, to)]);
     let taken = |cx: &Context<'_>| cx.store.lock(to_db, &to).find_untouched(&to).is_some();
@@ -304,7 +306,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn randomkey(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn randomkey(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     match cx.store.random_key(cx.db()) {
         Some(key) => out.w().bulk(&key),
         None => out.w().null(),
@@ -312,7 +314,7 @@ fn randomkey(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let pattern = args.bytes(1);
     let all = pattern == b"*";
     let header = out.w().array_deferred();
@@ -346,22 +348,22 @@ fn cursor(text: &[u8]) -> Result<u64, Error> {
     Ok(if negative { value.wrapping_neg() } else { value })
 }
 
-fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let cursor = cursor(args.bytes(1))?;
     let (mut pattern, mut kind, mut count) = (None, None, 10);
     for at in (2..args.len()).step_by(2) {
-        let Some(value) = args.get(at + 1) else { return Err(Error::SYNTAX) };
+        let Some(value) = args.get(at + 1) else { return Err(Error::SYNTAX.into()) };
         if args.is(at, "count") {
             count = args.int(at + 1)?;
             if count < 1 {
-                return Err(Error::SYNTAX);
+                return Err(Error::SYNTAX.into());
             }
         } else if args.is(at, "match") {
             pattern = (value != b"*").then_some(value);
         } else if args.is(at, "type") {
             kind = Some(value);
         } else {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
     }
     let mut found = 0;
@@ -386,19 +388,19 @@ fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
 const SECONDS: i64 = 1000;
 const MILLISECONDS: i64 = 1;
 
-fn expire(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn expire(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expire_at(cx, args, out, SECONDS, true)
 }
 
-fn pexpire(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn pexpire(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expire_at(cx, args, out, MILLISECONDS, true)
 }
 
-fn expireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn expireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expire_at(cx, args, out, SECONDS, false)
 }
 
-fn pexpireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn pexpireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expire_at(cx, args, out, MILLISECONDS, false)
 }
 
@@ -453,7 +455,7 @@ fn expire_at(
     out: &mut Out,
     unit: i64,
     relative: bool,
-) -> Result<(), Error> {
+) -> Answer {
     let conditions = Conditions::parse(args)?;
     let now = cx.store.now() as i64;
     let at = args.int(2)?.checked_mul(unit);
@@ -478,19 +480,19 @@ fn expire_at(
     Ok(())
 }
 
-fn ttl(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn ttl(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expiry(cx, args, out, SECONDS, true)
 }
 
-fn pttl(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn pttl(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expiry(cx, args, out, MILLISECONDS, true)
 }
 
-fn expiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn expiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expiry(cx, args, out, SECONDS, false)
 }
 
-fn pexpiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn pexpiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expiry(cx, args, out, MILLISECONDS, false)
 }
 
@@ -502,7 +504,7 @@ fn expiry(
     out: &mut Out,
     unit: i64,
     relative: bool,
-) -> Result<(), Error> {
+) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let answer = match cx.peek(&mut slot, &key).map(|found| slot.expiry(found)) {
@@ -517,7 +519,7 @@ fn expiry(
     Ok(())
 }
 
-fn persist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn persist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let expiring = slot.find(&key).filter(|&found| slot.expiry(found).is_some());

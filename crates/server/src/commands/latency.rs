@@ -4,7 +4,7 @@ use crate::commands::command::by_full_name;
 use crate::commands::{self, container};
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::measure::latency::Event;
@@ -55,7 +55,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("latency", -2, container)
         ),
     ])];
 
-fn latest(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn latest(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let events = cx.server.monitor.events.all();
     out.w().array(events.len());
     for (name, event) in events {
@@ -70,7 +70,7 @@ fn latest(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
     Ok(())
 }
 
-fn history(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn history(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let samples = named(cx, args.bytes(2)).unwrap_or_default().samples;
     out.w().array(samples.len());
     for (second, ms) in samples {
@@ -85,7 +85,7 @@ fn named(cx: &Context<'_>, name: &[u8]) -> Option<Event> {
     cx.server.monitor.events.all().into_iter().find(|(n, _)| n.as_bytes() == name).map(|(_, e)| e)
 }
 
-fn reset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn reset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let all = args.len() == 2;
     let forgotten = cx
         .server
@@ -102,10 +102,10 @@ const GRAPH_ROWS: u64 = 4;
 const GRAPH_COLUMNS: usize = 80;
 
 /// A column for each sample, the oldest first, and below it its age.
-fn graph(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn graph(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let Some(event) = named(cx, args.bytes(2)) else {
         let name = String::from_utf8_lossy(args.bytes(2)).into_owned();
-        return Err(Error::from(format!("ERR No samples available for event '{name}'")));
+        return Err(Error::from(format!("ERR No samples available for event '{name}'")).into());
     };
     let name = String::from_utf8_lossy(args.bytes(2)).into_owned();
     let skip = event.samples.len().saturating_sub(GRAPH_COLUMNS);
@@ -151,7 +151,7 @@ fn age(now: u64, second: u64) -> String {
     }
 }
 
-fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let events = cx.server.monitor.events.all();
     let threshold = cx.server.config.number(Param::LatencyMonitorThreshold);
     let mut text = String::new();
@@ -187,7 +187,7 @@ fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error>
 
 /// Of the commands named, or all, those that were called; of a container its
 /// subcommands.
-fn histogram(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn histogram(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let named: Vec<&Command> = args.iter_from(2).filter_map(by_full_name).collect();
     let wanted = |command: &Command| {
         let is = |named: &&Command| {
@@ -218,7 +218,7 @@ fn histogram(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), 
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         ("DOCTOR", "Explain what took long."),
         ("GRAPH <event>", "Draw the samples of an event."),

@@ -4,7 +4,7 @@ use crate::commands::info::{View, resident};
 use crate::commands::{self, container};
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -64,7 +64,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("memory", -2, container)
 
 /// Exact, so that `SAMPLES` changes nothing. With `RAW`, what the key would take
 /// if its value were not packed.
-fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (mut at, mut raw) = (3, false);
     while at < args.len() {
         if args.is(at, "raw") {
@@ -73,10 +73,10 @@ fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
             continue;
         }
         if !args.is(at, "samples") || at + 1 == args.len() {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
         if args.int(at + 1)? < 0 {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
         at += 2;
     }
@@ -148,7 +148,7 @@ fn ratio(a: usize, b: usize) -> f64 {
     if b == 0 { 0.0 } else { a as f64 / b as f64 }
 }
 
-fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let usage = measure(cx);
     let databases: Vec<(usize, usize)> = (0..DATABASES)
         .filter(|&db| cx.store.store().keys(db) > 0)
@@ -231,7 +231,7 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> 
 /// Below this, nothing said about memory means much.
 const LITTLE: usize = 5 * 1024 * 1024;
 
-fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let usage = measure(cx);
     let mut text = String::new();
     let damaged = cx.server.stats.get(Stat::values_damaged);
@@ -392,13 +392,13 @@ fn why_raw(family: &FamilyInfo) -> Option<(u64, String)> {
     Some((looked_at, format!("Family {shape}: {looked_at} values looked at; {why}.")))
 }
 
-fn purge(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn purge(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     snug_store::memory::purge();
     out.w().ok();
     Ok(())
 }
 
-fn malloc_stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn malloc_stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let usage = measure(cx);
     let text = format!(
         "allocator:mimalloc\nallocated:{}\npeak:{}\nresident:{}\ndataset:{}\n",
@@ -408,7 +408,7 @@ fn malloc_stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), 
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         ("DOCTOR", "Say what is unusual about the memory in use."),
         ("MALLOC-STATS", "Return the allocator's figures."),

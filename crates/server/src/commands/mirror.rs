@@ -14,6 +14,7 @@
 
 use crate::commands::{self, digest};
 use crate::engine::client::Client;
+use crate::engine::command::Unanswered;
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::follow::clients::Shared;
@@ -122,7 +123,9 @@ fn replay(
     let command = commands::find(args).map_err(told)?;
     let mut out = Out::default();
     let mut cx = Context { command, ..context(cx, client, store) };
-    (command.handler)(&mut cx, args, &mut out).map_err(told)?;
+    if let Err(Unanswered::Error(error)) = (command.handler)(&mut cx, args, &mut out) {
+        return Err(told(error));
+    }
     match out.bytes.first() {
         Some(b'-') => Err(String::from_utf8_lossy(&out.bytes).into_owned()),
         _ => Ok(()),

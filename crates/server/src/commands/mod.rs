@@ -4,7 +4,7 @@
 #![allow(clippy::unnecessary_wraps)]
 
 use crate::config::Rename;
-use crate::engine::command::Command;
+use crate::engine::command::{Answer, Command};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -255,8 +255,8 @@ pub(crate) fn none() -> &'static Command {
 }
 
 /// The handler of a container called without a subcommand: arity prevents it.
-pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Result<(), Error> {
-    Err(Error::wrong_arity(&cx.command.full_name()))
+pub(crate) fn container(cx: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Answer {
+    Err(Error::wrong_arity(&cx.command.full_name()).into())
 }
 
 /// The reply of a container's `HELP`: each subcommand with its arguments, as Redis

@@ -3,7 +3,7 @@
 use crate::background::cooler::PASSES;
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -59,7 +59,7 @@ fn anatomy(cx: &Context<'_>, args: Args<'_>) -> Option<Anatomy> {
     slot.find_untouched(&key).map(|found| slot.anatomy(found))
 }
 
-fn encoding(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn encoding(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     match anatomy(cx, args) {
         Some(anatomy) => out.w().bulk(anatomy.encoding.as_bytes()),
         None => out.w().null(),
@@ -67,7 +67,7 @@ fn encoding(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     Ok(())
 }
 
-fn refcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn refcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let Some(found) = slot.find_untouched(&key) else {
@@ -97,7 +97,7 @@ fn tracks_frequency(cx: &Context<'_>) -> bool {
 /// keeps two bits of access, which the sweeper's passes take away: that reaches as far
 /// as `pack-cold-after`. Its slot keeps when any of its keys was accessed: that reaches
 /// as far as one likes, where few others share the slot or nobody uses them.
-fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).map(|found| slot.anatomy(found));
@@ -106,7 +106,7 @@ fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     if found.is_some() && tracks_frequency(cx) {
         return Err(Error::new(
             "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
-        ));
+        ).into());
     }
     match found {
         // A pass of the sweeper takes one off at most: the first may have come at
@@ -128,12 +128,12 @@ const FREQUENCY_OF_NEW: i64 = 5;
 /// What it is counted on from: access bits of 0.
 const FREQUENCY_OF_NONE: i64 = FREQUENCY_OF_NEW - NEW_READS as i64;
 
-fn freq(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn freq(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let found = anatomy(cx, args);
     if found.is_some() && !tracks_frequency(cx) {
         return Err(Error::new(
             "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.",
-        ));
+        ).into());
     }
     match found {
         Some(anatomy) => out.w().integer(FREQUENCY_OF_NONE + i64::from(anatomy.access)),
@@ -142,7 +142,7 @@ fn freq(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let subcommands = [
         ("ENCODING <key>", "Tell the encoding that Redis would use for the value."),
         ("FREQ <key>", "Tell how often the key is accessed, as a logarithm."),

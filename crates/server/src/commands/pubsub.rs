@@ -1,7 +1,7 @@
 //! Publish and subscribe: SUBSCRIBE, PUBLISH, PUBSUB, ...
 
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::follow::pubsub::{Subject, names_of, tell};
@@ -108,35 +108,35 @@ const PUBSUB_SUBCOMMANDS: &[Command] = &[
     ),
 ];
 
-fn subscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn subscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     begin(cx, args, out, Subject::Channel);
     Ok(())
 }
 
-fn psubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn psubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     begin(cx, args, out, Subject::Pattern);
     Ok(())
 }
 
-fn ssubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn ssubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if matches!(cx.origin, Origin::Exec) {
-        return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+        return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client").into());
     }
     begin(cx, args, out, Subject::ShardChannel);
     Ok(())
 }
 
-fn unsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     end(cx, args, out, Subject::Channel);
     Ok(())
 }
 
-fn punsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn punsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     end(cx, args, out, Subject::Pattern);
     Ok(())
 }
 
-fn sunsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn sunsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     end(cx, args, out, Subject::ShardChannel);
     Ok(())
 }
@@ -181,22 +181,22 @@ fn count(cx: &Context<'_>, subject: Subject) -> usize {
     }
 }
 
-fn publish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn publish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let received = cx.server.pubsub.publish(cx.server, args.bytes(1), args.bytes(2));
     out.w().integer(received as i64);
     Ok(())
 }
 
-fn spublish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn spublish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let received = cx.server.pubsub.publish_shard(cx.server, args.bytes(1), args.bytes(2));
     out.w().integer(received as i64);
     Ok(())
 }
 
 /// `CHANNELS` and `SHARDCHANNELS`.
-fn channels(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn channels(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() > 3 {
-        return Err(Error::wrong_subcommand(args, "PUBSUB"));
+        return Err(Error::wrong_subcommand(args, "PUBSUB").into());
     }
     let pattern = args.get(2);
     let matches = |name: &[u8]| pattern.is_none_or(|p| crate::text::glob::matches(p, name, false));
@@ -207,7 +207,7 @@ fn channels(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
 }
 
 /// `NUMSUB` and `SHARDNUMSUB`.
-fn numsub(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn numsub(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let shard = cx.command.name == "shardnumsub";
     out.w().array(2 * (args.len() - 2));
     for name in args.iter_from(2) {
@@ -217,12 +217,12 @@ fn numsub(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn numpat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn numpat(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer(cx.server.pubsub.patterns() as i64);
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let subcommands = [
         ("CHANNELS [<pattern>]", "List channels with subscribers that match, or all."),
         ("NUMPAT", "Count patterns with subscribers."),

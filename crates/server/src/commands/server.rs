@@ -10,7 +10,7 @@ use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::outside::clock::unix_ms;
@@ -108,19 +108,19 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-fn dbsize(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn dbsize(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer(cx.store.store().keys(cx.db()) as i64);
     Ok(())
 }
 
-fn flushdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn flushdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let db = cx.db();
     flush(cx, args, db..=db)?;
     out.w().ok();
     Ok(())
 }
 
-fn flushall(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn flushall(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     flush(cx, args, 0..=snug_store::DATABASES - 1)?;
     out.w().ok();
     Ok(())
@@ -167,9 +167,9 @@ fn free_elsewhere(flushed: Vec<Flushed>, keys: u64) {
     }
 }
 
-fn swapdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn swapdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if cx.server.cluster.enabled {
-        return Err(Error::new("ERR SWAPDB is not allowed in cluster mode"));
+        return Err(Error::new("ERR SWAPDB is not allowed in cluster mode").into());
     }
     let number = |at, which| {
         let invalid = || Error::from(format!("ERR invalid {which} DB index"));
@@ -184,7 +184,7 @@ fn swapdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn time(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn time(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     out.w().array(2);
     out.w().bulk_integer(now.as_secs() as i64);
@@ -193,7 +193,7 @@ fn time(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
 }
 
 /// Ends the server. Nothing is sent: that the connection closes is the reply.
-fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Result<(), Error> {
+fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Answer {
     let (mut save, mut nosave, mut other, mut abort) = (false, false, false, false);
     for option in args.iter_from(1) {
         match option.to_ascii_lowercase().as_slice() {
@@ -201,19 +201,19 @@ fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Result<(), Err
             b"nosave" => nosave = true,
             b"now" | b"force" => other = true,
             b"abort" => abort = true,
-            _ => return Err(Error::SYNTAX),
+            _ => return Err(Error::SYNTAX.into()),
         }
     }
     if (save && nosave) || (abort && (save || nosave || other)) {
-        return Err(Error::SYNTAX);
+        return Err(Error::SYNTAX.into());
     }
     if abort {
-        return Err(Error::new("ERR No shutdown in progress."));
+        return Err(Error::new("ERR No shutdown in progress.").into());
     }
     if save {
         // To end without what was asked for would lose data unnoticed.
         tracing::error!("SHUTDOWN SAVE: snapshots are not supported, not ending");
-        return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs."));
+        return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs.").into());
     }
     tracing::info!(client = cx.client.id(), "SHUTDOWN by a client");
     cx.client.close = true;
@@ -222,14 +222,14 @@ fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Result<(), Err
 }
 
 /// There are no replicas to wait for.
-fn wait(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn wait(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     args.int(1)?;
     timeout_ms(args.bytes(2))?;
     out.w().integer(0);
     Ok(())
 }
 
-fn role(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn role(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().array(3);
     out.w().bulk(b"master");
     out.w().integer(0);
@@ -238,28 +238,28 @@ fn role(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
 }
 
 /// Nothing has been saved yet: as in Redis, the time of the start.
-fn lastsave(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn lastsave(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer((unix_ms().saturating_sub(cx.server.uptime_ms()) / 1000) as i64);
     Ok(())
 }
 
-fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if cx.server.cluster.enabled {
-        return Err(Error::new("ERR REPLICAOF not allowed in cluster mode."));
+        return Err(Error::new("ERR REPLICAOF not allowed in cluster mode.").into());
     }
     if args.is(1, "no") && args.is(2, "one") {
         out.w().ok();
         return Ok(());
     }
     if !parse_integer(args.bytes(2)).is_some_and(|port| (0..=65_535).contains(&port)) {
-        return Err(Error::new("ERR Invalid master port"));
+        return Err(Error::new("ERR Invalid master port").into());
     }
-    Err(Error::new("ERR replication is not supported by this server yet"))
+    Err(Error::new("ERR replication is not supported by this server yet").into())
 }
 
-fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     if matches!(cx.origin, Origin::Exec) {
-        return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client"));
+        return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client").into());
     }
     // Who is one already is not even answered.
     if cx.client.shared.figures.monitoring.swap(true, Relaxed) {
@@ -277,7 +277,7 @@ const COLUMNS_MAX: usize = 200;
 const ROWS_MAX: usize = 60;
 
 /// Draws boxes of random widths, packed row by row so that no gap is left.
-fn lolwut(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn lolwut(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let mut first = 1;
     if args.is(1, "version") {
         // Without a number it says nothing.

@@ -2,7 +2,7 @@
 
 use crate::commands::{self, container};
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -43,16 +43,16 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("slowlog", -2, container)
 /// Entries returned unless told.
 const COUNT: usize = 10;
 
-fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let count = match args.len() {
         2 => COUNT,
         3 => match parse_integer(args.bytes(2)) {
             Some(-1) => usize::MAX,
             Some(count @ 0..) => count as usize,
-            _ => return Err(Error::new("ERR count should be greater than or equal to -1")),
+            _ => return Err(Error::new("ERR count should be greater than or equal to -1").into()),
         },
         _ => {
-            return Err(super::misused("slowlog", args.bytes(1)));
+            return Err(super::misused("slowlog", args.bytes(1)).into());
         }
     };
     let slow = cx.server.monitor.slow(count);
@@ -71,18 +71,18 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error>
     Ok(())
 }
 
-fn len(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn len(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().integer(cx.server.monitor.slow_len() as i64);
     Ok(())
 }
 
-fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cx.server.monitor.slow_reset();
     out.w().ok();
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         (
             "GET [<count>]",

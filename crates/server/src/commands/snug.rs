@@ -4,7 +4,7 @@ use crate::background::cooler;
 use crate::commands::{container, streams};
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
@@ -58,10 +58,10 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
         ),
     ])];
 
-fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    let Some(found) = slot.find_untouched(&key) else { return Err(Error::NO_SUCH_KEY) };
+    let Some(found) = slot.find_untouched(&key) else { return Err(Error::NO_SUCH_KEY.into()) };
     let anatomy = slot.anatomy(found);
     let kind = slot.type_of(found);
     // Written first, for it is read under the slot's lock.
@@ -107,7 +107,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let mut families = cx.store.store().families().all();
     families.sort_by(|a, b| (&a.shape, a.kind.name()).cmp(&(&b.shape, b.kind.name())));
     let mut w = out.w();
@@ -155,7 +155,7 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let families = cx.store.store().families();
     let current: Vec<_> = families.all();
     let dictionaries = families.dictionaries();
@@ -188,7 +188,7 @@ fn dictionaries(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), 
 }
 
 /// `SNUG POLICY GET` and `SNUG POLICY SET json`.
-fn policy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn policy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     match (args.is(2, "get"), args.is(2, "set"), args.len()) {
         (true, _, 3) => out.w().bulk(cx.server.config.text(Param::PackPolicy).as_bytes()),
         (_, true, 4) => {
@@ -198,18 +198,18 @@ fn policy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
             set.map_err(|why| Error::from(format!("ERR invalid policy: {why}")))?;
             out.w().ok();
         }
-        _ => return Err(Error::SYNTAX),
+        _ => return Err(Error::SYNTAX.into()),
     }
     Ok(())
 }
 
 /// Answers 1 if the string is packed afterwards, 0 if it stays raw.
-fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
     if slot.type_of(found) != Type::String {
-        return Err(Error::WRONG_TYPE);
+        return Err(Error::WRONG_TYPE.into());
     }
     let already = slot.anatomy(found).packed.is_some();
     if let Some(job) = slot.large_job(found, true).filter(LargeJob::packs) {
@@ -235,12 +235,12 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
 }
 
 /// Answers 1 if the string was packed.
-fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
     if slot.type_of(found) != Type::String {
-        return Err(Error::WRONG_TYPE);
+        return Err(Error::WRONG_TYPE.into());
     }
     let was_packed = packed(&slot, found).is_some();
     if was_packed && !cx.make_raw(&mut slot, found)? {
@@ -251,7 +251,7 @@ fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         ("DICTIONARIES", "Show the dictionaries that values are packed with."),
         ("FAMILIES", "Show the families of values: verdict, savings, dictionary."),

@@ -13,7 +13,7 @@ use super::streams::{Bound, event, find, parse_bound, parse_id, with_scratch, wr
 use super::{container, quoted};
 use crate::commands;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -144,16 +144,16 @@ fn parse_options(args: Args<'_>, create: bool) -> Result<Options, Error> {
     Ok(options)
 }
 
-fn create(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn create(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let options = parse_options(args, true)?;
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?;
     if found.is_none() && !options.mkstream {
-        return Err(NO_KEY);
+        return Err(NO_KEY.into());
     }
     if args.len() > 8 {
-        return Err(Error::wrong_subcommand(args, "XGROUP"));
+        return Err(Error::wrong_subcommand(args, "XGROUP").into());
     }
     let id = match args.bytes(4) {
         b"$" => found.and_then(|found| slot.stream(found)).map_or(StreamId::MIN, Stream::last_id),
@@ -162,7 +162,7 @@ fn create(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     let create =
         CreateGroup { group: args.bytes(3), last_id: id, entries_read: options.entries_read };
     if slot.apply(&key, found, create, event("xgroup-create")) == Created::Nothing {
-        return Err(Error::new("BUSYGROUP Consumer Group name already exists"));
+        return Err(Error::new("BUSYGROUP Consumer Group name already exists").into());
     }
     out.w().ok();
     Ok(())
@@ -185,13 +185,13 @@ fn existing(
     }
 }
 
-fn set_id(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn set_id(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let options = parse_options(args, false)?;
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
     if args.len() > 7 {
-        return Err(Error::wrong_subcommand(args, "XGROUP"));
+        return Err(Error::wrong_subcommand(args, "XGROUP").into());
     }
     let id = match args.bytes(4) {
         b"$" => None,
@@ -210,7 +210,7 @@ fn set_id(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn destroy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn destroy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, None)?;
@@ -220,7 +220,7 @@ fn destroy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Er
     Ok(())
 }
 
-fn create_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn create_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
@@ -241,7 +241,7 @@ pub(super) fn make_consumer(
     slot.apply(key, Some(found), create, event("xgroup-createconsumer"))
 }
 
-fn delete_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn delete_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = existing(cx, &mut slot, &key, Some(args.bytes(3)))?;
@@ -251,7 +251,7 @@ fn delete_consumer(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Resul
     Ok(())
 }
 
-fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         (
             "CREATE <key> <groupname> <id|$> [option]",
@@ -289,7 +289,7 @@ fn has_group(slot: &SlotGuard<'_>, found: Found, group: &[u8]) -> bool {
     slot.stream(found).and_then(|stream| stream.group(group)).is_some()
 }
 
-fn xack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find_to_read(cx, &mut slot, &key)?;
@@ -343,14 +343,14 @@ fn parse_window(args: Args<'_>) -> Result<Option<Window<'_>>, Error> {
     Ok(Some(Window { idle_ms_min, start, end, count, consumer: args.get(at + 3) }))
 }
 
-fn xpending(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xpending(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let window = parse_window(args)?;
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?;
     let stream = found.and_then(|found| slot.stream(found));
     let group = stream.and_then(|stream| stream.group(args.bytes(2)));
-    let Some(group) = group else { return Err(no_group(key.bytes, args.bytes(2))) };
+    let Some(group) = group else { return Err(no_group(key.bytes, args.bytes(2)).into()) };
     match window {
         None => write_summary(group, out),
         Some(window) => write_pending(group, &window, slot.now(), out),
@@ -559,12 +559,12 @@ fn parse_claim(args: Args<'_>, now: u64) -> Result<(Claim, Vec<StreamId>, Stream
     Ok((claim, ids, last_id))
 }
 
-fn xclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find_to_read(cx, &mut slot, &key)?;
     let Some(found) = found.filter(|&found| has_group(&slot, found, args.bytes(2))) else {
-        return Err(no_group(key.bytes, args.bytes(2)));
+        return Err(no_group(key.bytes, args.bytes(2)).into());
     };
     let now = slot.now();
     let (claim, ids, last_id) = parse_claim(args, now)?;
@@ -643,7 +643,7 @@ const AUTOCLAIM_COUNT: u64 = 100;
 /// Entries that it looks at for each that it may claim.
 const AUTOCLAIM_ATTEMPTS: u64 = 10;
 
-fn xautoclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xautoclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let idle_ms_min = parse_idle(args.bytes(4), "XAUTOCLAIM")?;
     let start = start_of(parse_bound(args.bytes(5), 0)?)?;
     let mut count = AUTOCLAIM_COUNT;
@@ -660,21 +660,21 @@ fn xautoclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(),
             just_id = true;
             at += 1;
         } else {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
     }
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find_to_read(cx, &mut slot, &key)?;
     let Some(found) = found.filter(|&found| has_group(&slot, found, args.bytes(2))) else {
-        return Err(no_group(key.bytes, args.bytes(2)));
+        return Err(no_group(key.bytes, args.bytes(2)).into());
     };
     let now = slot.now();
     let claim = Claim { idle_ms_min, delivered: now, count: None, force: false, just_id };
     let (group, consumer) = (args.bytes(2), args.bytes(3));
     let mut member = Member { slot: &mut slot, key: &key, found, group, consumer };
     member.enter();
-    claim_idle(&mut member, &claim, (start, count), now, out)
+    Ok(claim_idle(&mut member, &claim, (start, count), now, out)?)
 }
 
 /// Claims what is idle from an ID on, up to `count` entries, and writes the
@@ -753,15 +753,11 @@ fn write_position(group: &stream::Group, course: &Course, out: &mut Out) {
     }
 }
 
-pub(super) fn xinfo_groups(
-    cx: &mut Context<'_>,
-    args: Args<'_>,
-    out: &mut Out,
-) -> Result<(), Error> {
+pub(super) fn xinfo_groups(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
-    let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE) };
+    let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE.into()) };
     let course = with_scratch(|scratch| stream.course(scratch))?;
     out.w().array(stream.groups().map_or(0, stream::Groups::len));
     for group in stream.groups().into_iter().flatten() {
@@ -778,16 +774,12 @@ pub(super) fn xinfo_groups(
     Ok(())
 }
 
-pub(super) fn xinfo_consumers(
-    cx: &mut Context<'_>,
-    args: Args<'_>,
-    out: &mut Out,
-) -> Result<(), Error> {
+pub(super) fn xinfo_consumers(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
     let group = slot.stream(found).and_then(|stream| stream.group(args.bytes(3)));
-    let Some(group) = group else { return Err(no_group_in(key.bytes, args.bytes(3))) };
+    let Some(group) = group else { return Err(no_group_in(key.bytes, args.bytes(3)).into()) };
     let since = |time: u64| slot.now() as i64 - time as i64;
     let mut w = out.w();
     w.array(group.consumers().len());

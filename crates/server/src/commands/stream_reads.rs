@@ -11,7 +11,7 @@ use super::streams::{parse_id, with_scratch, write_entry, write_range};
 use crate::commands::stream_groups::{Given, LOOKUPS, Member, visit_pending};
 use crate::engine::blocked::Wait;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::{Out, OutMark};
 use crate::outside::clock::unix_ms;
@@ -145,11 +145,11 @@ fn parse(args: Args<'_>, by_group: bool) -> Result<Options<'_>, Error> {
     Ok(options)
 }
 
-fn xread(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xread(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     read(cx, args, &parse(args, false)?, out)
 }
 
-fn xreadgroup(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xreadgroup(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     read(cx, args, &parse(args, true)?, out)
 }
 
@@ -163,12 +163,7 @@ enum After {
     Group,
 }
 
-fn read(
-    cx: &mut Context<'_>,
-    args: Args<'_>,
-    options: &Options<'_>,
-    out: &mut Out,
-) -> Result<(), Error> {
+fn read(cx: &mut Context<'_>, args: Args<'_>, options: &Options<'_>, out: &mut Out) -> Answer {
     let keys = options.first..options.first + options.streams;
     let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))));
     let mut afters = Vec::with_capacity(options.streams);
@@ -177,13 +172,13 @@ fn read(
         let mut slot = cx.lock(&key);
         let found = cx.find_to_read(&mut slot, &key);
         if found.is_some_and(|found| slot.type_of(found) != Type::Stream) {
-            return Err(Error::WRONG_TYPE);
+            return Err(Error::WRONG_TYPE.into());
         }
         let stream = found.and_then(|found| slot.stream(found));
         if let Some(reader) = options.group
             && stream.and_then(|stream| stream.group(reader.group)).is_none()
         {
-            return Err(no_group(key.bytes, reader.group));
+            return Err(no_group(key.bytes, reader.group).into());
         }
         let id = args.bytes(at + options.streams);
         afters.push(after(id, stream, options.group.is_some())?);
@@ -388,7 +383,7 @@ fn nothing_yet(
     afters: &[After],
     mark: OutMark,
     out: &mut Out,
-) -> Result<(), Error> {
+) -> Answer {
     out.truncate(mark);
     let Some(timeout_ms) = options.timeout_ms.filter(|_| cx.origin.may_block()) else {
         out.w().null_array();

@@ -8,7 +8,7 @@
 use crate::commands::stream_groups;
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -370,16 +370,16 @@ fn default_limit(node_entries: i64) -> u64 {
     }
 }
 
-fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let node_entries = cx.server.config.number(Param::StreamNodeMaxEntries);
     let options = parse_options(args, true, node_entries)?;
     let first = options.next;
     let count = args.len().saturating_sub(first);
     let Some(new_id) = options.id.filter(|_| count >= 2 && count.is_multiple_of(2)) else {
-        return Err(Error::wrong_arity("xadd"));
+        return Err(Error::wrong_arity("xadd").into());
     };
     if matches!(new_id, NewId::Given(StreamId::MIN)) {
-        return Err(Error::new("ERR The ID specified in XADD must be greater than 0-0"));
+        return Err(Error::new("ERR The ID specified in XADD must be greater than 0-0").into());
     }
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -392,7 +392,8 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     if last == StreamId::MAX {
         return Err(Error::new(
             "ERR The stream has exhausted the last possible ID, unable to add more items",
-        ));
+        )
+        .into());
     }
     let id = new_id.after(last, slot.now())?;
     let fields =
@@ -404,7 +405,7 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let node_entries = cx.server.config.number(Param::StreamNodeMaxEntries);
     let options = parse_options(args, false, node_entries)?;
     let key = cx.key(args.bytes(1));
@@ -419,7 +420,7 @@ fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let Some(found) = find(cx, &mut slot, &key)? else {
@@ -437,7 +438,7 @@ fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn xlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?;
@@ -446,11 +447,11 @@ fn xlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn xrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     range(cx, args, args.bytes(2), args.bytes(3), false, out)
 }
 
-fn xrevrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xrevrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     range(cx, args, args.bytes(3), args.bytes(2), true, out)
 }
 
@@ -461,7 +462,7 @@ fn range(
     end: &[u8],
     reverse: bool,
     out: &mut Out,
-) -> Result<(), Error> {
+) -> Answer {
     let Bound { id, open } = parse_bound(start, 0)?;
     let start = if open { id.next() } else { Some(id) }
         .ok_or(Error::new("ERR invalid start ID for the interval"))?;
@@ -472,7 +473,7 @@ fn range(
     let mut at = 4;
     while at < args.len() {
         if !args.is(at, "count") || at + 1 == args.len() {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
         count = Some(args.int(at + 1)?.max(0) as u64);
         at += 2;
@@ -488,10 +489,10 @@ fn range(
         out.w().null_array();
         return Ok(());
     }
-    write_range(stream, (start, end), reverse, count.unwrap_or(0), out)
+    Ok(write_range(stream, (start, end), reverse, count.unwrap_or(0), out)?)
 }
 
-fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let id = parse_id(args.bytes(2), 0)?;
     let (mut entries_added, mut max_deleted) = (None, None);
     let mut at = 3;
@@ -506,11 +507,11 @@ fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
             if id < max {
                 return Err(Error::new(
                     "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id",
-                ));
+                ).into());
             }
             max_deleted = (max != StreamId::MIN).then_some(max);
         } else {
-            return Err(Error::SYNTAX);
+            return Err(Error::SYNTAX.into());
         }
         at += 2;
     }
@@ -521,18 +522,20 @@ fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
         if id < stream.max_deleted_id() {
             return Err(Error::new(
                 "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
-            ));
+            )
+            .into());
         }
         let top = with_scratch(|scratch| stream.last_live_id(scratch))?;
         if top.is_some_and(|top| id < top) {
             return Err(Error::new(
                 "ERR The ID specified in XSETID is smaller than the target stream top item",
-            ));
+            )
+            .into());
         }
         if !stream.is_empty() && entries_added.is_some_and(|added| added < stream.len()) {
             return Err(Error::new(
                 "ERR The entries_added specified in XSETID is smaller than the target stream length",
-            ));
+            ).into());
         }
     }
     let set = SetId { last_id: id, entries_added, max_deleted_id: max_deleted };
@@ -541,7 +544,7 @@ fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
         ("CONSUMERS <key> <groupname>", "Describe the consumers of a group."),
         ("GROUPS <key>", "Describe the groups of a stream."),
@@ -555,7 +558,7 @@ fn xinfo_help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Err
 /// How many entries `XINFO STREAM FULL` shows unless told.
 const FULL_COUNT: u64 = 10;
 
-fn xinfo_stream(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn xinfo_stream(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
@@ -566,16 +569,11 @@ fn xinfo_stream(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(
             Some(u64::try_from(args.int(5)?).unwrap_or(FULL_COUNT))
         }
         _ => {
-            return Err(super::misused("xinfo", args.bytes(1)));
+            return Err(super::misused("xinfo", args.bytes(1)).into());
         }
     };
-    let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE) };
-    let mark = out.mark();
-    let written = write_info(stream, full, out);
-    if written.is_err() {
-        out.truncate(mark);
-    }
-    written
+    let Some(stream) = slot.stream(found) else { return Err(Error::WRONG_TYPE.into()) };
+    Ok(write_info(stream, full, out)?)
 }
 
 fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), Error> {

@@ -11,7 +11,7 @@
 
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -246,11 +246,11 @@ fn reply_whole(slot: &mut SlotGuard<'_>, found: Option<Found>, out: &mut Out) ->
     reply(slot, found, out)
 }
 
-fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    reply_whole(&mut slot, found, out)
+    Ok(reply_whole(&mut slot, found, out)?)
 }
 
 /// How a time of expiry is given.
@@ -388,7 +388,7 @@ impl<'a> Options<'a> {
     }
 }
 
-fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() == 3 {
         let key = cx.key(args.bytes(1));
         let mut slot = cx.lock(&key);
@@ -440,31 +440,31 @@ fn set_with(
     Ok(wanted)
 }
 
-fn setnx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn setnx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let options = Options { condition: Some(Condition::IsNew), ..Options::NONE };
     let done = set_with(cx, args, 2, options, out)?;
     out.w().integer(i64::from(done));
     Ok(())
 }
 
-fn setex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn setex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     set_with(cx, args, 3, Options::expiring(Unit::Seconds, args.bytes(2)), out)?;
     out.w().ok();
     Ok(())
 }
 
-fn psetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn psetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     set_with(cx, args, 3, Options::expiring(Unit::Milliseconds, args.bytes(2)), out)?;
     out.w().ok();
     Ok(())
 }
 
-fn getset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     set_with(cx, args, 2, Options { get: true, ..Options::NONE }, out)?;
     Ok(())
 }
 
-fn getdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
@@ -473,7 +473,7 @@ fn getdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn getex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let options = Options::of_getex(args)?;
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -503,7 +503,7 @@ fn getex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn mget(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn mget(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let _held = cx.hold(args.iter_from(1).map(|bytes| cx.key(bytes)));
     out.w().array(args.len() - 1);
     for bytes in args.iter_from(1) {
@@ -515,14 +515,14 @@ fn mget(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error
     Ok(())
 }
 
-fn mset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn mset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let _held = cx.hold(keys_of_pairs(cx, args)?);
     set_pairs(cx, args);
     out.w().ok();
     Ok(())
 }
 
-fn msetnx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn msetnx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let _held = cx.hold(keys_of_pairs(cx, args)?);
     let exists = keys_of_pairs(cx, args)?.any(|key| cx.find(&mut cx.lock(&key), &key).is_some());
     if !exists {
@@ -553,24 +553,24 @@ fn set_pairs(cx: &mut Context<'_>, args: Args<'_>) {
     }
 }
 
-fn incr(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn incr(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     increment(cx, args, 1, out)
 }
 
-fn decr(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn decr(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     increment(cx, args, -1, out)
 }
 
-fn incrby(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn incrby(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     increment(cx, args, args.int(2)?, out)
 }
 
-fn decrby(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn decrby(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let by = args.int(2)?.checked_neg().ok_or(Error::new("ERR decrement would overflow"))?;
     increment(cx, args, by, out)
 }
 
-fn increment(cx: &mut Context<'_>, args: Args<'_>, by: i64, out: &mut Out) -> Result<(), Error> {
+fn increment(cx: &mut Context<'_>, args: Args<'_>, by: i64, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = cx.find_string(&mut slot, &key)?;
@@ -586,12 +586,12 @@ fn increment(cx: &mut Context<'_>, args: Args<'_>, by: i64, out: &mut Out) -> Re
     Ok(())
 }
 
-fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = cx.find_string(&mut slot, &key)?;
     let before = match found.and_then(|found| slot.string(found)) {
-        Some(Str::Chain(_) | Str::PackedLarge(_)) => return Err(Error::NOT_FLOAT),
+        Some(Str::Chain(_) | Str::PackedLarge(_)) => return Err(Error::NOT_FLOAT.into()),
         Some(string) => Extended::parse(&string.to_bytes()?).ok_or(Error::NOT_FLOAT)?,
         None => Extended::ZERO,
     };
@@ -604,7 +604,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<()
     Ok(())
 }
 
-fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let value = args.value(2);
@@ -620,7 +620,7 @@ fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn strlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn strlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
@@ -628,7 +628,7 @@ fn strlen(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Err
     Ok(())
 }
 
-fn getrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn getrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (start, end) = (args.int(2)?, args.int(3)?);
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -658,9 +658,9 @@ fn getrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), E
     Ok(())
 }
 
-fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let Ok(offset) = usize::try_from(args.int(2)?) else {
-        return Err(Error::new("ERR offset is out of range"));
+        return Err(Error::new("ERR offset is out of range").into());
     };
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -784,18 +784,19 @@ impl LcsOptions {
     }
 }
 
-fn lcs(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn lcs(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let [a, b] = take_two(cx, args)?;
     let options = LcsOptions::parse(args)?;
     let too_long = u32::MAX as usize - 1;
     if a.len() >= too_long || b.len() >= too_long {
-        return Err(Error::new("ERR String too long for LCS"));
+        return Err(Error::new("ERR String too long for LCS").into());
     }
     let limit = cx.server.config.number(Param::ProtoMaxBulkLen) as u128;
     if lcs::table_bytes(a.len(), b.len()) > limit {
         return Err(Error::new(
             "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
-        ));
+        )
+        .into());
     }
     // An empty string has nothing in common with one that may be huge.
     let nothing = a.len() == 0 || b.len() == 0;

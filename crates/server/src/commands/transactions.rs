@@ -11,7 +11,7 @@ use crate::config::Param;
 use crate::engine::call::call;
 use crate::engine::client::{Client, Multi, Watching};
 use crate::engine::command::flags::*;
-use crate::engine::command::{Command, Group};
+use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::large::changes_in_place;
 use crate::engine::out::Out;
@@ -55,18 +55,18 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-fn multi(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn multi(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     if cx.client.multi.is_some() {
-        return Err(Error::new("ERR MULTI calls can not be nested"));
+        return Err(Error::new("ERR MULTI calls can not be nested").into());
     }
     cx.client.multi = Some(Multi::default());
     out.w().ok();
     Ok(())
 }
 
-fn discard(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn discard(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     if cx.client.multi.is_none() {
-        return Err(Error::new("ERR DISCARD without MULTI"));
+        return Err(Error::new("ERR DISCARD without MULTI").into());
     }
     forget(cx);
     out.w().ok();
@@ -79,9 +79,9 @@ pub(crate) fn forget(cx: &mut Context<'_>) {
     unwatch_all(cx.server, cx.store, cx.client);
 }
 
-fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if cx.client.multi.is_some() {
-        return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
+        return Err(Error::new("ERR WATCH inside MULTI is not allowed").into());
     }
     let db = cx.db();
     for key in args.iter_from(1) {
@@ -99,7 +99,7 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Erro
     Ok(())
 }
 
-fn unwatch(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn unwatch(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     unwatch_all(cx.server, cx.store, cx.client);
     out.w().ok();
     Ok(())
@@ -116,13 +116,15 @@ pub(crate) fn unwatch_all(server: &Server, store: &Batch<'_>, client: &mut Clien
     }
 }
 
-fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Result<(), Error> {
+fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let Some(mut multi) = cx.client.multi.take() else {
-        return Err(Error::new("ERR EXEC without MULTI"));
+        return Err(Error::new("ERR EXEC without MULTI").into());
     };
     if multi.failed {
         forget(cx);
-        return Err(Error::new("EXECABORT Transaction discarded because of previous errors."));
+        return Err(
+            Error::new("EXECABORT Transaction discarded because of previous errors.").into()
+        );
     }
     if !cx.client.watch.is_broken() && !makes_raw(cx, &mut multi) {
         cx.client.multi = Some(multi);

@@ -1,7 +1,7 @@
 //! The call of a command's handler: its error answered if it fails, its figures taken.
 
 use crate::engine::client::ReplyMode;
-use crate::engine::command::{Command, flags};
+use crate::engine::command::{Command, Unanswered, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::large::Awaited;
 use crate::engine::out::Out;
@@ -23,7 +23,7 @@ pub(crate) fn call(cx: &mut Context<'_>, command: &'static Command, args: Args<'
     }
     cx.client.awaited = None;
     let failed = result.is_err();
-    if let Err(error) = result {
+    if let Err(Unanswered::Error(error)) = result {
         out.truncate(mark);
         fail(cx, &error, out);
     }

@@ -20,7 +20,28 @@ use crate::request::error::Error;
 
 /// A command's code: the same for a client, `EXEC`, a script, AOF replay and a
 /// replication link. It knows no socket.
-pub(crate) type Handler = fn(&mut Context<'_>, Args<'_>, &mut Out) -> Result<(), Error>;
+pub(crate) type Handler = fn(&mut Context<'_>, Args<'_>, &mut Out) -> Answer;
+
+/// What a handler returns: it has written its reply, or there is a reason why not.
+/// As small as an error alone.
+pub(crate) type Answer = Result<(), Unanswered>;
+
+/// Why a handler has written no reply.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The command failed: this is the reply, and what was written of another is
+    /// taken back.
+    Error(Error),
+}
+
+const _: () = assert!(size_of::<Answer>() == size_of::<Error>());
+
+/// So that `?` passes on all that is an error.
+impl<E: Into<Error>> From<E> for Unanswered {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
 
 /// Finds the keys of a command whose arguments must be read for it: indices.
 pub(crate) type FindKeys = fn(Args<'_>) -> Result<Vec<usize>, Error>;

@@ -1,7 +1,7 @@
 //! What a command handler is given: who calls, what they may reach, and the
 //! arguments.
 //!
-//! A handler is `fn(&mut Context, Args, &mut Out) -> Result<(), Error>`. It
+//! A handler is `fn(&mut Context, Args, &mut Out) -> Answer`. It
 //!
 //! - takes its keys with [`Context::key`] and locks their slots with
 //!   [`Context::lock`], or several at once with [`Context::hold`] first;
