@@ -3,7 +3,7 @@
 
 use crate::commands;
 use crate::config::Param;
-use crate::engine::call::{call, fail, is_put_off, only_pushes};
+use crate::engine::call::{Halt, call, fail};
 use crate::engine::client::ReplyMode;
 use crate::engine::command::{Command, flags};
 use crate::engine::context::Context;
@@ -15,20 +15,19 @@ use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Executes one command of a client and writes its reply; false, and nothing
-/// done, if it has to wait for a pause to end, or for work on a large value.
-pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bool {
+/// Executes one command of a client and writes its reply, or tells why there is none
+/// yet.
+pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
     let mark = out.mark();
     let _caller = Caller::enter(cx.client);
     // Whether what is written here is to be sent even if replies are off.
     let mut kept = false;
+    let mut waits = Ok(());
     match admit(cx, args) {
-        Ok(command) if waits(cx, command) => {
-            // What was made ready for it goes: the pause may be long.
-            cx.client.awaited = None;
-            cx.client.paused = true;
+        Ok(command) if is_paused(cx, command) => {
             cx.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
-            return false;
+            // Work that was done for it is lost: the pause may be long.
+            return Err(Halt::Pause);
         }
         Err(_) if is_http(args) => {
             tracing::warn!(peer = %cx.client.shared.peer, "possible attack: an HTTP request; connection closed");
@@ -36,9 +35,6 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
             cx.client.close = true;
         }
         Err(refusal) => {
-            // Put off once and refused now, for want of memory perhaps: what was
-            // made ready for it goes.
-            cx.client.awaited = None;
             if let Some(multi) = &mut cx.client.multi {
                 multi.failed = true;
             }
@@ -50,10 +46,10 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
                 queue(cx, command, args, out);
             } else {
                 let exec = command.name == "exec" && cx.client.reply == ReplyMode::On;
-                kept = exec || only_pushes(command);
-                call(cx, command, args, out);
-                if is_put_off(cx) {
-                    return false;
+                kept = exec || command.only_pushes();
+                match call(cx, command, args, out) {
+                    Err(Halt::Work(work)) => return Err(Halt::Work(work)),
+                    called => waits = called,
                 }
             }
         }
@@ -61,7 +57,7 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
     let silent = match cx.client.reply {
         ReplyMode::On => {
             push_own(out);
-            return true;
+            return waits;
         }
         ReplyMode::Off => true,
         ReplyMode::SkipNext => {
@@ -77,7 +73,7 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> bo
         out.truncate(mark);
     }
     push_own(out);
-    true
+    waits
 }
 
 /// Appends what the command published to its own caller: after the whole reply,
@@ -90,7 +86,7 @@ fn push_own(out: &mut Out) {
 
 /// Whether a pause keeps this command waiting; one of writes does what is only to
 /// be queued, too.
-fn waits(cx: &Context<'_>, command: &'static Command) -> bool {
+fn is_paused(cx: &Context<'_>, command: &'static Command) -> bool {
     let pause = &cx.server.pause;
     pause.writes_paused(cx.store.now())
         && (pause.is_of_all() || does(cx, command, flags::WRITE | flags::MAY_REPLICATE))

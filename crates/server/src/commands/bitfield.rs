@@ -211,10 +211,8 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return answer_gets(cx, slot, found, &operations, out);
     };
     let found = cx.find_string(&mut slot, &key)?;
-    if let Some(found) = found
-        && !cx.make_raw(&mut slot, found)?
-    {
-        return Ok(());
+    if let Some(found) = found {
+        cx.make_raw(&mut slot, found)?;
     }
     let len = found.map_or(0, |found| slot.string_len(found));
     if end > len {

@@ -142,10 +142,8 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let mut slot = cx.lock(&key);
     let at = (offset >> 3) as usize;
     let found = cx.find_string(&mut slot, &key)?;
-    if let Some(found) = found
-        && !cx.make_raw(&mut slot, found)?
-    {
-        return Ok(());
+    if let Some(found) = found {
+        cx.make_raw(&mut slot, found)?;
     }
     let string = found.and_then(|found| slot.string(found));
     let longer = string.is_none_or(|string| string.len() <= at);

@@ -214,8 +214,7 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let already = slot.anatomy(found).packed.is_some();
     if let Some(job) = slot.large_job(found, true).filter(LargeJob::packs) {
         drop(slot);
-        let Some(finished) = cx.finish(job) else { return Ok(()) };
-        let done = finished.install(cx.server, cx.store, cx.worker);
+        let done = cx.finish(job)?.install(cx.server, cx.store, cx.worker);
         out.w().integer(i64::from(done));
         return Ok(());
     }
@@ -243,8 +242,8 @@ fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return Err(Error::WRONG_TYPE.into());
     }
     let was_packed = packed(&slot, found).is_some();
-    if was_packed && !cx.make_raw(&mut slot, found)? {
-        return Ok(());
+    if was_packed {
+        cx.make_raw(&mut slot, found)?;
     }
     let unpacked = slot.unpack(found)? || was_packed;
     out.w().integer(i64::from(unpacked));

@@ -399,13 +399,12 @@ fn nothing_yet(
         }
         again
     };
-    cx.wait(Wait {
+    Err(cx.wait(Wait {
         args: &again,
         keys: options.first..first_id,
         timeout_ms,
         awaits: Type::Stream,
         without_key: options.group.is_some(),
         rivals: options.group.filter(|_| options.streams == 1).map(|reader| reader.group),
-    });
-    Ok(())
+    }))
 }

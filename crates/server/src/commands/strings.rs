@@ -611,9 +611,7 @@ fn append(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let found = cx.find_string(&mut slot, &key)?;
     if let Some(found) = found {
         check_length(cx, slot.string_len(found), value.len())?;
-        if !cx.make_raw(&mut slot, found)? {
-            return Ok(());
-        }
+        cx.make_raw(&mut slot, found)?;
     }
     let len = slot.apply(&key, found, Append(value), Event::new(Class::STRING, "append"));
     out.w().integer(len as i64);
@@ -671,10 +669,8 @@ fn setrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return Ok(());
     }
     check_length(cx, offset, value.len())?;
-    if let Some(found) = found
-        && !cx.make_raw(&mut slot, found)?
-    {
-        return Ok(());
+    if let Some(found) = found {
+        cx.make_raw(&mut slot, found)?;
     }
     let event = Event::new(Class::STRING, "setrange");
     let len = slot.apply(&key, found, Write { offset, value }, event);

@@ -5,11 +5,11 @@
 //! nothing. A transaction with a command whose keys cannot be told beforehand
 //! (`KEYS`, `FLUSHALL`, `COPY` to another database; flag `WIDE`) has the whole
 //! store to itself instead. Before all that, large packed values that it will
-//! change in place are unpacked in slices ([`makes_raw`]).
+//! change in place are unpacked in slices ([`make_raw`]).
 
 use crate::config::Param;
 use crate::engine::call::call;
-use crate::engine::client::{Client, Multi, Watching};
+use crate::engine::client::{Client, Multi, ReplyMode, Watching};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
@@ -126,9 +126,11 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
             Error::new("EXECABORT Transaction discarded because of previous errors.").into()
         );
     }
-    if !cx.client.watch.is_broken() && !makes_raw(cx, &mut multi) {
+    if !cx.client.watch.is_broken()
+        && let Err(later) = make_raw(cx, &mut multi)
+    {
         cx.client.multi = Some(multi);
-        return Ok(());
+        return Err(later);
     }
     let this = cx.command;
     // Locked first and looked at then: whether a watch is broken must not
@@ -150,7 +152,12 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         out.w().array(multi.queue.len());
         let origin = std::mem::replace(&mut cx.origin, Origin::Exec);
         for (command, args) in &multi.queue {
-            call(cx, command, args.args(), out);
+            let (mark, reply) = (out.mark(), cx.client.reply);
+            let called = call(cx, command, args.args(), out);
+            debug_assert!(called.is_ok(), "nothing waits within a transaction");
+            if turned_off(reply, cx.client.reply) && !command.only_pushes() {
+                out.truncate(mark);
+            }
             out.protocol = cx.client.protocol;
         }
         cx.origin = origin;
@@ -165,23 +172,29 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
+/// Whether a command within `EXEC` is not answered, by the modes before and
+/// after it.
+fn turned_off(before: ReplyMode, after: ReplyMode) -> bool {
+    after == ReplyMode::Off || (after == ReplyMode::SkipNext && before != ReplyMode::SkipNext)
+}
+
 /// Has the large packed values unpacked that queued commands will change in place,
-/// in slices; false if `EXEC` is put off until one is. Nothing is executed before
-/// that, and each key is waited for once: what is packed again, or put there since,
-/// is unpacked when its command comes to it.
-fn makes_raw(cx: &mut Context<'_>, multi: &mut Multi) -> bool {
-    cx.install_awaited();
+/// in slices: `EXEC` is put off until each is. Nothing is executed before that, and
+/// each key is waited for once: what is packed again, or put there since, is unpacked
+/// when its command comes to it.
+fn make_raw(cx: &mut Context<'_>, multi: &mut Multi) -> Answer {
+    cx.install_finished();
     let mut looked_at = multi.looked_at;
-    let mut put_off = false;
+    let mut raw = Ok(());
     for (db, key) in keys(cx, multi, changes_in_place).into_iter().skip(looked_at) {
         looked_at += 1;
-        put_off = cx.unpack_beforehand(db, &key);
-        if put_off {
+        raw = cx.unpack_beforehand(db, &key);
+        if raw.is_err() {
             break;
         }
     }
     multi.looked_at = looked_at;
-    !put_off
+    raw
 }
 
 /// The keys that these of the queued commands name, each with the database that

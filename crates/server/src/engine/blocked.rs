@@ -34,7 +34,7 @@
 
 use crate::engine::call::call;
 use crate::engine::client::Client;
-use crate::engine::command::Command;
+use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::{Chunk, Out};
 use crate::engine::server::Server;
@@ -323,12 +323,13 @@ impl Waiter {
             origin: Origin::Waiter(self),
             hashed: None,
             pool: None,
+            finished: None,
         };
         let caller = Caller::enter(cx.client);
-        call(&mut cx, command, self.args.args(), &mut out);
+        let called = call(&mut cx, command, self.args.args(), &mut out);
         drop(caller);
         let own = pubsub::take_own();
-        if client.blocked.is_some() {
+        if called.is_err() {
             if !own.is_empty() {
                 self.client.push(&own);
             }
@@ -404,13 +405,12 @@ impl Server {
 }
 
 impl Context<'_> {
-    /// Has the client wait, for its command found nothing: the handler returns
-    /// without a reply. To be called under a scope that holds the slots of all
-    /// its keys, and not within `EXEC`.
-    pub(crate) fn wait(&mut self, wait: Wait<'_>) {
+    /// Has the client wait, for its command found nothing: what the handler is to
+    /// return. To be called under a scope that holds the slots of all its keys, and
+    /// only if it [may block](Origin::may_block).
+    pub(crate) fn wait(&self, wait: Wait<'_>) -> Unanswered {
         if let Origin::Waiter(waiter) = self.origin {
-            self.client.blocked = Some(Arc::clone(waiter));
-            return;
+            return Unanswered::Wait(Arc::clone(waiter));
         }
         let args = (wait.args)();
         let mut keys: Vec<Key> = wait.keys.map(|at| args.args().bytes(at).to_vec()).collect();
@@ -435,6 +435,6 @@ impl Context<'_> {
         self.server.blocked.add(self.store, &waiter);
         let index = u32::from(self.command.index) + 1;
         self.client.shared.figures.last_command.store(index, Relaxed);
-        self.client.blocked = Some(waiter);
+        Unanswered::Wait(waiter)
     }
 }

@@ -7,9 +7,7 @@
 //!    db, MULTI queue, WATCH ...        mailbox (pushes, kill), waker
 //! ```
 
-use crate::engine::blocked::Waiter;
 use crate::engine::command::Command;
-use crate::engine::large::Awaited;
 use crate::follow::clients::Shared;
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
@@ -59,12 +57,6 @@ pub(crate) struct Client {
     pub channels: HashSet<Vec<u8>>,
     pub patterns: HashSet<Vec<u8>>,
     pub shard_channels: HashSet<Vec<u8>>,
-    /// A command of its waits for `CLIENT PAUSE` to end.
-    pub paused: bool,
-    /// What it waits for, if it does: it executes nothing meanwhile.
-    pub blocked: Option<Arc<Waiter>>,
-    /// Work on a large value that its command waits for.
-    pub awaited: Option<Awaited>,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
     /// When the last command of this batch ended, which is when the next
@@ -102,9 +94,6 @@ impl Client {
             channels: HashSet::new(),
             patterns: HashSet::new(),
             shard_channels: HashSet::new(),
-            paused: false,
-            blocked: None,
-            awaited: None,
             close: false,
             clock: None,
         }

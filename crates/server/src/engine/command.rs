@@ -13,10 +13,13 @@
 //! ];
 //! ```
 
+use crate::engine::blocked::Waiter;
 use crate::engine::context::Context;
+use crate::engine::large::Work;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
+use std::sync::Arc;
 
 /// A command's code: the same for a client, `EXEC`, a script, AOF replay and a
 /// replication link. It knows no socket.
@@ -32,6 +35,11 @@ pub(crate) enum Unanswered {
     /// The command failed: this is the reply, and what was written of another is
     /// taken back.
     Error(Error),
+    /// It found nothing, and its client waits ([`Context::wait`]).
+    Wait(Arc<Waiter>),
+    /// It is to be executed again when this work on a large value is done
+    /// ([`Context::finish`]).
+    Later(Work),
 }
 
 const _: () = assert!(size_of::<Answer>() == size_of::<Error>());
@@ -226,6 +234,11 @@ impl Command {
         let len = args.len() as i32;
         let last = if last < 0 { len + last } else { last };
         Ok((first..=last.min(len - 1)).step_by(step.max(1) as usize).map(|i| i as usize).collect())
+    }
+
+    /// Whether it answers with pushes, which `CLIENT REPLY` does not stop.
+    pub(crate) const fn only_pushes(&self) -> bool {
+        self.has(flags::PUBSUB) && self.has(flags::NOSCRIPT)
     }
 
     /// Whether the command may name keys at all.

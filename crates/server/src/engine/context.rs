@@ -10,13 +10,17 @@
 //! - changes what it changes by ops ([`SlotGuard::apply`]), under the slot's guard:
 //!   keyspace notifications, `WATCH`, clients that wait, and whoever follows commits
 //!   are told by the store;
-//! - if it finds nothing and the client asked to wait for it, writes nothing
-//!   and calls [`Context::wait`](crate::engine::blocked), while it holds its slots.
+//! - if it finds nothing and the client asked to wait for it, and
+//!   [may](Origin::may_block), returns what [`Context::wait`] gives it, which it calls
+//!   while it holds its slots;
+//! - passes on with `?` what asks for work on a large value first
+//!   ([`Context::finish`], [`Context::make_raw`]), and is called again when it is done.
 
 use crate::config::{self, Param};
 use crate::engine::blocked::Waiter;
 use crate::engine::client::Client;
 use crate::engine::command::Command;
+use crate::engine::large::Finished;
 use crate::engine::server::Server;
 use crate::request::error::Error;
 use snug_codec::pool::Pool;
@@ -80,6 +84,8 @@ pub(crate) struct Context<'c> {
     /// The worker's workspaces for large values, where a command may wait for
     /// work with them.
     pub pool: Option<&'c Pool>,
+    /// Work that the command was put off for, done.
+    pub finished: Option<Box<Finished>>,
 }
 
 impl<'c> Context<'c> {
@@ -181,8 +187,8 @@ impl<'c> Context<'c> {
 
     #[inline]
     fn read(&self, key: &Key<'_>, found: Option<Found>) {
-        if self.client.awaited.is_some() {
-            // It was counted before the command waited.
+        if self.finished.is_some() {
+            // It was counted before the command was put off.
             return;
         }
         if matches!(self.origin, Origin::Replay) {

@@ -10,11 +10,10 @@
 //! or not, leaves nothing behind.
 
 use crate::background::cooler;
-use crate::engine::command::Command;
+use crate::engine::command::{Answer, Command, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
 use crate::measure::timings::mime_group;
-use crate::request::error::Error;
 use crate::work::reclaim::reclaim_job;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
@@ -107,15 +106,6 @@ fn at_once(server: &Server, pool: Option<&Pool>, job: LargeJob) -> Finished {
     Finished { job, outcome, took: began.elapsed() }
 }
 
-/// What a client's command waits for.
-#[derive(Debug)]
-pub(crate) enum Awaited {
-    /// Nothing is executed until this is done.
-    Running(Work),
-    /// It is done; the command that began it is executed again.
-    Done(Finished),
-}
-
 impl Context<'_> {
     /// Whether the command may be put off until work in slices is done: not
     /// within a transaction, whose commands are one step.
@@ -123,70 +113,63 @@ impl Context<'_> {
         self.origin.may_wait() && self.pool.is_some()
     }
 
-    /// What a job came to, or `None` if the handler is to return: its command
-    /// is then executed again when that is known. Within a transaction the job
-    /// is done at once, and so it is if the key has another value by the time its
-    /// work was done: no command waits twice.
-    pub(crate) fn finish(&mut self, job: LargeJob) -> Option<Finished> {
-        match (self.client.awaited.take(), self.pool) {
-            (Some(Awaited::Done(finished)), _) if finished.job.is_same(&job) => Some(finished),
+    /// What a job came to, or why the handler is to return: its command is executed
+    /// again when that is known. Within a transaction the job is done at once, and so
+    /// it is if the key has another value by the time its work was done: no command
+    /// waits twice.
+    pub(crate) fn finish(&mut self, job: LargeJob) -> Result<Finished, Unanswered> {
+        match (self.finished.take(), self.pool) {
+            (Some(finished), _) if finished.job.is_same(&job) => Ok(*finished),
             (None, Some(pool)) if self.may_wait() => {
-                self.client.awaited = Some(Awaited::Running(begin(self.server, pool, job)));
-                None
+                Err(Unanswered::Later(begin(self.server, pool, job)))
             }
-            (_, pool) => Some(at_once(self.server, pool, job)),
+            (_, pool) => Ok(at_once(self.server, pool, job)),
         }
     }
 
     /// Puts in its place what work that was waited for has come to, if it has.
-    pub(crate) fn install_awaited(&mut self) {
-        if let Some(Awaited::Done(finished)) = self.client.awaited.take() {
+    pub(crate) fn install_finished(&mut self) {
+        if let Some(finished) = self.finished.take() {
             finished.install(self.server, self.store, self.worker);
         }
     }
 
     /// Begins to unpack a string that commands which must not wait will change, if
-    /// it is large and packed; whether it did, and the command is to be executed
-    /// again when that is done.
-    pub(crate) fn unpack_beforehand(&mut self, db: usize, key: &Key<'_>) -> bool {
-        let Some(pool) = self.pool.filter(|_| self.may_wait()) else { return false };
+    /// it is large and packed: the command is then to be executed again when that is
+    /// done.
+    pub(crate) fn unpack_beforehand(&self, db: usize, key: &Key<'_>) -> Answer {
+        let Some(pool) = self.pool.filter(|_| self.may_wait()) else { return Ok(()) };
         let mut slot = self.store.lock(db, key);
-        let Some(found) = slot.find_untouched(key) else { return false };
+        let Some(found) = slot.find_untouched(key) else { return Ok(()) };
         let is_large = |chain: PackedChain| chain.segments() > SEGMENTS_AT_ONCE;
         if !packed(&slot, found).is_some_and(is_large) {
-            return false;
+            return Ok(());
         }
-        let Some(job) = slot.large_job(found, true) else { return false };
-        self.client.awaited = Some(Awaited::Running(begin(self.server, pool, job)));
-        true
+        let Some(job) = slot.large_job(found, true) else { return Ok(()) };
+        Err(Unanswered::Later(begin(self.server, pool, job)))
     }
 
-    /// Sees to it that a string which is about to be changed in place is not packed;
-    /// false if the handler is to return, for its command is executed again when it
-    /// is not: that of a large one takes a while.
-    pub(crate) fn make_raw(
-        &mut self,
-        slot: &mut SlotGuard<'_>,
-        found: Found,
-    ) -> Result<bool, Error> {
-        let Some(chain) = packed(slot, found) else {
+    /// Sees to it that a string which is about to be changed in place is not packed.
+    /// With a large one this takes a while: the handler is then to return, and its
+    /// command is executed again.
+    pub(crate) fn make_raw(&mut self, slot: &mut SlotGuard<'_>, found: Found) -> Answer {
+        let large = packed(slot, found)
+            .filter(|chain| chain.segments() > SEGMENTS_AT_ONCE && self.may_wait());
+        let Some(chain) = large else {
             slot.unpack(found)?;
-            return Ok(true);
+            return Ok(());
         };
-        if chain.segments() <= SEGMENTS_AT_ONCE || !self.may_wait() {
-            slot.unpack(found)?;
-            return Ok(true);
-        }
-        let Some(job) = slot.large_job(found, true) else { return Ok(true) };
-        match self.finish(job) {
-            None => Ok(false),
-            Some(Finished { outcome: LargeOutcome::Raw(raw), .. }) => {
+        let Some(job) = slot.large_job(found, true) else { return Ok(()) };
+        match self.finish(job)?.outcome {
+            LargeOutcome::Raw(raw) => {
                 slot.put_unpacked(found, &chain, raw);
-                Ok(true)
             }
             // It is damaged: say how.
-            Some(_) => Ok(slot.unpack(found).map(|_| true)?),
+            _ => {
+                slot.unpack(found)?;
+            }
         }
+        Ok(())
     }
 }
 

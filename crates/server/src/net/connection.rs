@@ -17,9 +17,10 @@
 use crate::config::Param;
 use crate::dispatch;
 use crate::engine::blocked::{self, Reason};
+use crate::engine::call::Halt;
 use crate::engine::client::Client;
 use crate::engine::context::{Context, Origin};
-use crate::engine::large::Awaited;
+use crate::engine::large::Finished;
 use crate::engine::out::{Chunk, Out, Unpacking};
 use crate::engine::server::Server;
 use crate::follow::clients::Shared;
@@ -80,9 +81,11 @@ pub(crate) struct Connection {
     unsent_bytes: usize,
     soft_limit_since: Option<u64>,
     end_of_input: bool,
-    /// Execution stopped at a pause or at a command that waits: there may be
-    /// input to go on with before more is read, and this command, if any,
-    /// before that.
+    /// Why the client's last command has no reply yet, if it has none: nothing is
+    /// executed until it has.
+    halt: Option<Halt>,
+    /// Execution stopped there, or for others' sake: there may be input to go on
+    /// with before more is read, and this command, if any, before that.
     resume: bool,
     stalled: Option<OwnedArgs>,
     /// When a client that waits is to wait no longer.
@@ -92,16 +95,14 @@ pub(crate) struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.server.clients.write().remove(&self.client.id());
-        let waiter = self.client.blocked.take();
-        if let Some(waiter) = &waiter {
-            waiter.leave(&self.server.blocked);
-        }
-        if self.client.paused {
-            self.server.pause.leave(self.client.id());
+        match &self.halt {
+            Some(Halt::Wait(waiter)) => waiter.leave(&self.server.blocked),
+            Some(Halt::Pause) => self.server.pause.leave(self.client.id()),
+            Some(Halt::Work(_)) | None => {}
         }
         worker::with(|scratch| {
             let batch = scratch.session.enter(crate::outside::clock::unix_ms());
-            if let Some(waiter) = &waiter {
+            if let Some(Halt::Wait(waiter)) = &self.halt {
                 self.server.blocked.remove(&batch, waiter);
             }
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
@@ -114,21 +115,24 @@ impl Drop for Connection {
 #[derive(Clone, Copy)]
 struct Place<'b>(&'b Batch<'b>, usize, &'b Pool);
 
-/// Executes one command of a client; false if it has to wait for a pause to end,
-/// or for work on a large value.
+/// What is known of a command before it is executed: its key's hash, and what came
+/// of work that it was put off for.
+type Prepared<'c> = (Option<Key<'c>>, Option<Box<Finished>>);
+
+/// Executes one command of a client, or tells why it has no reply yet.
 fn dispatch_one(
     server: &Server,
     client: &mut Client,
     Place(batch, worker, pool): Place<'_>,
     args: Args<'_>,
-    hashed: Option<Key<'_>>,
+    (hashed, finished): Prepared<'_>,
     out: &mut Out,
-) -> bool {
+) -> Result<(), Halt> {
     out.protocol = client.protocol;
     let command = crate::commands::none();
     let origin = Origin::Client;
     let (store, pool) = (batch, Some(pool));
-    let mut cx = Context { client, store, server, command, worker, origin, hashed, pool };
+    let mut cx = Context { client, store, server, command, worker, origin, hashed, pool, finished };
     let executed = dispatch::execute(&mut cx, args, out);
     if blocked::any_ready() {
         server.serve(batch, worker);
@@ -184,6 +188,7 @@ impl Connection {
             unsent_bytes: 0,
             soft_limit_since: None,
             end_of_input: false,
+            halt: None,
             resume: false,
             stalled: None,
             timer: None,
@@ -212,7 +217,8 @@ impl Connection {
                     let ends = self.client.close || self.end_of_input;
                     // Work that was begun is not kept waiting, for others may
                     // wait for its workspace.
-                    let waits = self.client.awaited.is_none() && self.unsent_bytes > UNREAD_MAX;
+                    let works = matches!(self.halt, Some(Halt::Work(_)));
+                    let waits = !works && self.unsent_bytes > UNREAD_MAX;
                     if ends || waits {
                         return Poll::Pending;
                     }
@@ -226,7 +232,7 @@ impl Connection {
             }
             let read = ready!(self.read_and_execute(task))?;
             used += read.max(1);
-            if self.resume && self.client.blocked.is_none() {
+            if self.resume && !matches!(self.halt, Some(Halt::Wait(_))) {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -369,22 +375,19 @@ impl Connection {
 
     /// Reads once and executes every command that is complete; bytes read.
     fn read_and_execute(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
-        if self.client.blocked.is_some() {
-            return self.wait(task);
-        }
-        if let Some(Awaited::Running(work)) = &mut self.client.awaited {
-            let finished = ready!(work.0.as_mut().poll(task));
-            self.client.awaited = Some(Awaited::Done(finished));
-        }
-        if self.client.paused {
-            if self.server.pause.holds(self.client.id()) {
+        let mut finished = None;
+        match &mut self.halt {
+            Some(Halt::Wait(_)) => return self.wait(task),
+            Some(Halt::Work(work)) => finished = Some(ready!(work.0.as_mut().poll(task))),
+            Some(Halt::Pause) if self.server.pause.holds(self.client.id()) => {
                 return self.read_ahead(task);
             }
-            self.client.paused = false;
+            Some(Halt::Pause) | None => {}
         }
+        self.halt = None;
         worker::with(|scratch| {
             if self.resume {
-                return self.go_on(task, scratch);
+                return self.go_on(task, scratch, finished);
             }
             if self.filling.is_some() {
                 return self.fill(task, scratch);
@@ -407,7 +410,7 @@ impl Connection {
 
     /// Waits until the client is served or its time is over.
     fn wait(&mut self, task: &mut Task<'_>) -> Poll<Result<usize, End>> {
-        let Some(waiter) = &self.client.blocked else { return Poll::Ready(Ok(0)) };
+        let Some(Halt::Wait(waiter)) = &self.halt else { return Poll::Ready(Ok(0)) };
         if let Some(reply) = waiter.take_reply() {
             self.served(reply);
             return Poll::Ready(Ok(0));
@@ -450,7 +453,7 @@ impl Connection {
     /// goes on.
     fn served(&mut self, reply: Vec<Chunk>) {
         self.timer = None;
-        if let Some(waiter) = self.client.blocked.take() {
+        if let Some(Halt::Wait(waiter)) = self.halt.take() {
             worker::with(|scratch| {
                 let batch = scratch.session.enter(crate::outside::clock::unix_ms());
                 self.server.blocked.remove(&batch, &waiter);
@@ -460,8 +463,22 @@ impl Connection {
         self.resume = true;
     }
 
-    /// Executes what was left when clients were paused, or this one waited.
-    fn go_on(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<Result<usize, End>> {
+    /// Stops at a command that has no reply yet. One that waits for a key is executed
+    /// by whoever serves its client.
+    fn stop_at(&mut self, halt: Halt, command: OwnedArgs) {
+        self.stalled = (!matches!(halt, Halt::Wait(_))).then_some(command);
+        self.halt = Some(halt);
+        self.resume = true;
+    }
+
+    /// Executes what was left when execution stopped: first the command that it
+    /// stopped at, with what came of the work that this was put off for.
+    fn go_on(
+        &mut self,
+        task: &mut Task<'_>,
+        scratch: &mut Scratch,
+        finished: Option<Finished>,
+    ) -> Poll<Result<usize, End>> {
         self.resume = false;
         if let Some(owned) = self.stalled.take() {
             let batch = self.server.enter(&mut scratch.session, crate::outside::clock::unix_ms());
@@ -469,10 +486,12 @@ impl Connection {
             let (client, args) = (&mut self.client, owned.args());
             client.clock = None;
             let place = Place(&batch, worker, &scratch.pool);
-            if !dispatch_one(&self.server, client, place, args, None, out) {
-                self.stalled = Some(owned);
-                self.resume = true;
-                return Poll::Ready(Ok(0));
+            let prepared = (None, finished.map(Box::new));
+            if let Err(halt) = dispatch_one(&self.server, client, place, args, prepared, out) {
+                self.stop_at(halt, owned);
+                if self.stalled.is_some() {
+                    return Poll::Ready(Ok(0));
+                }
             }
             self.limit_output(&scratch.out);
         }
@@ -594,7 +613,7 @@ impl Connection {
         'batch: while used < buffer.len()
             && !self.client.close
             && !shared.is_killed()
-            && self.client.blocked.is_none()
+            && self.halt.is_none()
         {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
             let mut keys = Keys::default();
@@ -604,19 +623,19 @@ impl Connection {
                 used += len;
                 let args = Args { buf, spans, large: &self.large };
                 let client = &mut self.client;
+                let place = Place(&batch, *worker, pool);
                 if !spans.is_empty()
-                    && !dispatch_one(&server, client, Place(&batch, *worker, pool), args, key, out)
+                    && let Err(halt) = dispatch_one(&server, client, place, args, (key, None), out)
                 {
-                    self.stalled = Some(OwnedArgs::new(args));
-                    self.resume = true;
+                    let owned = OwnedArgs::new(args);
+                    self.stop_at(halt, owned);
                 }
                 self.large.clear();
                 self.limit_output(out);
                 if out.len() > WRITE_AT {
                     self.queue_out(out);
                 }
-                self.resume |= self.client.blocked.is_some()
-                    || self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
+                self.resume |= self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
                 if self.resume || self.client.close || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();
