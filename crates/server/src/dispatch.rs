@@ -1,71 +1,105 @@
 //! From arguments to a handler: lookup, arity, authentication, state of the
 //! connection, cluster routing, limits; then the call.
 
+mod route;
+
 use crate::commands;
 use crate::config::Param;
 use crate::engine::call::{Halt, call, fail};
-use crate::engine::client::ReplyMode;
+use crate::engine::client::{Caller, Client, ReplyMode};
 use crate::engine::command::{Command, flags};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, Origin};
 use crate::engine::eviction::Room;
+use crate::engine::large::Finished;
 use crate::engine::out::Out;
-use crate::follow::pubsub::{self, Caller};
+use crate::engine::server::Server;
+use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
+use route::route;
+use snug_codec::pool::Pool;
+use snug_store::{Batch, Key};
 use std::sync::atomic::Ordering::Relaxed;
+
+/// A client that asks to have a command executed, and where that is done: what the
+/// command's context is made of.
+#[derive(Debug)]
+pub(crate) struct Asked<'c> {
+    pub caller: &'c mut Caller,
+    pub client: &'c mut Client,
+    /// The keyspace, for the length of this batch.
+    pub store: &'c Batch<'c>,
+    pub server: &'c Server,
+    /// The worker, counted from 0, and its workspaces for large values.
+    pub worker: usize,
+    pub pool: Option<&'c Pool>,
+    /// The key that is most likely the command's, if it was hashed already.
+    pub hashed: Option<Key<'c>>,
+    /// Work that the command was put off for, done.
+    pub finished: Option<Box<Finished>>,
+}
+
+impl Asked<'_> {
+    /// A key's hash and slot.
+    fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
+        let same = self.hashed.and_then(|key| key.of_same(bytes));
+        same.unwrap_or_else(|| self.store.key(bytes))
+    }
+}
 
 /// Executes one command of a client and writes its reply, or tells why there is none
 /// yet.
-pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
+pub(crate) fn execute(mut asked: Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
+    let asked = &mut asked;
     let mark = out.mark();
-    let _caller = Caller::enter(cx.client);
+    out.protocol = asked.caller.protocol;
+    let _on_behalf = OnBehalf::of(&asked.client.shared);
     // Whether what is written here is to be sent even if replies are off.
     let mut kept = false;
     let mut waits = Ok(());
-    match admit(cx, args) {
-        Ok(command) if is_paused(cx, command) => {
-            cx.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
+    match admit(asked, args) {
+        Ok(command) if is_paused(asked, command) => {
+            asked.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
             // Work that was done for it is lost: the pause may be long.
             return Err(Halt::Pause);
         }
         Err(_) if is_http(args) => {
-            tracing::warn!(peer = %cx.client.shared.peer, "possible attack: an HTTP request; connection closed");
+            tracing::warn!(peer = %asked.client.shared.peer, "possible attack: an HTTP request; connection closed");
             out.clear();
-            cx.client.close = true;
+            asked.client.close = true;
         }
         Err(refusal) => {
-            if let Some(multi) = &mut cx.client.multi {
+            if let Some(multi) = &mut asked.client.multi {
                 multi.failed = true;
             }
-            fail(cx, &refusal, out);
+            fail(asked.server, &refusal, out);
         }
         Ok(command) => {
-            cx.command = command;
-            if cx.client.multi.is_some() && !passes_multi(command) {
-                queue(cx, command, args, out);
+            if asked.client.multi.is_some() && !passes_multi(command) {
+                queue(asked, command, args, out);
             } else {
-                let exec = command.name == "exec" && cx.client.reply == ReplyMode::On;
+                let exec = command.name == "exec" && asked.client.reply == ReplyMode::On;
                 kept = exec || command.only_pushes();
-                match call(cx, command, args, out) {
+                match call(&mut context(asked, command), command, args, out) {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
                     called => waits = called,
                 }
             }
         }
     }
-    let silent = match cx.client.reply {
+    let silent = match asked.client.reply {
         ReplyMode::On => {
             push_own(out);
             return waits;
         }
         ReplyMode::Off => true,
         ReplyMode::SkipNext => {
-            cx.client.reply = ReplyMode::Skip;
+            asked.client.reply = ReplyMode::Skip;
             true
         }
         ReplyMode::Skip => {
-            cx.client.reply = ReplyMode::On;
+            asked.client.reply = ReplyMode::On;
             true
         }
     };
@@ -74,6 +108,23 @@ pub(crate) fn execute(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Re
     }
     push_own(out);
     waits
+}
+
+/// What the handler of a command is given.
+#[inline]
+fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'c> {
+    Context {
+        caller: asked.caller,
+        client: Some(asked.client),
+        store: asked.store,
+        server: asked.server,
+        command,
+        worker: asked.worker,
+        origin: Origin::Client,
+        hashed: asked.hashed,
+        pool: asked.pool,
+        finished: asked.finished.take(),
+    }
 }
 
 /// Appends what the command published to its own caller: after the whole reply,
@@ -86,54 +137,54 @@ fn push_own(out: &mut Out) {
 
 /// Whether a pause keeps this command waiting; one of writes does what is only to
 /// be queued, too.
-fn is_paused(cx: &Context<'_>, command: &'static Command) -> bool {
-    let pause = &cx.server.pause;
-    pause.writes_paused(cx.store.now())
-        && (pause.is_of_all() || does(cx, command, flags::WRITE | flags::MAY_REPLICATE))
-        && pause.hold(&cx.client.shared)
+fn is_paused(asked: &Asked<'_>, command: &'static Command) -> bool {
+    let pause = &asked.server.pause;
+    pause.writes_paused(asked.store.now())
+        && (pause.is_of_all() || does(asked, command, flags::WRITE | flags::MAY_REPLICATE))
+        && pause.hold(&asked.client.shared)
 }
 
 const NO_REPLICAS: Error = Error::new("NOREPLICAS Not enough good replicas to write.");
 
 /// Whether the command would write, alone or as a transaction, and may not for
 /// want of replicas: there are none.
-fn lacks_replicas(cx: &Context<'_>, command: &Command) -> bool {
-    let config = &cx.server.config;
+fn lacks_replicas(asked: &Asked<'_>, command: &Command) -> bool {
+    let config = &asked.server.config;
     if config.number(Param::MinReplicasToWrite) == 0 || config.number(Param::MinReplicasMaxLag) == 0
     {
         return false;
     }
-    does(cx, command, flags::WRITE)
+    does(asked, command, flags::WRITE)
 }
 
 /// Whether the command reads or writes keys, alone or as a transaction. Who
 /// monitors may not, like a replica, for the server does not wait for either.
-fn uses_keyspace(cx: &Context<'_>, command: &Command) -> bool {
-    does(cx, command, flags::READONLY | flags::WRITE | flags::MAY_REPLICATE)
+fn uses_keyspace(asked: &Asked<'_>, command: &Command) -> bool {
+    does(asked, command, flags::READONLY | flags::WRITE | flags::MAY_REPLICATE)
 }
 
 /// Whether the command has one of these flags, or is an `EXEC` of one that has.
-fn does(cx: &Context<'_>, command: &Command, flags: u32) -> bool {
-    let queue = cx.client.multi.as_ref().filter(|_| command.name == "exec");
+fn does(asked: &Asked<'_>, command: &Command, flags: u32) -> bool {
+    let queue = asked.client.multi.as_ref().filter(|_| command.name == "exec");
     command.has(flags)
         || queue.is_some_and(|multi| multi.queue.iter().any(|(queued, _)| queued.has(flags)))
 }
 
 /// Finds the command and checks that this client may call it now. `EXEC` that
 /// may not be called ends the transaction and says why.
-fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error> {
+fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Error> {
     let command = commands::find(args)?;
-    let mut refused = may_call(cx, command, args);
-    if refused.is_ok() && cx.server.cluster.enabled {
-        refused = cx.server.cluster.route(cx, command, args).map_err(|error| (error, false));
+    let mut refused = may_call(asked, command, args);
+    if refused.is_ok() && asked.server.cluster.enabled {
+        refused = route(asked, command, args).map_err(|error| (error, false));
     }
     if refused.is_ok() {
-        refused = has_room(cx, command).map_err(|error| (error, true));
+        refused = has_room(asked, command).map_err(|error| (error, true));
     }
-    if refused.is_ok() && lacks_replicas(cx, command) {
+    if refused.is_ok() && lacks_replicas(asked, command) {
         refused = Err((NO_REPLICAS, true));
     }
-    if refused.is_ok() && cx.client.in_pubsub_mode() && !passes_pubsub(command) {
+    if refused.is_ok() && asked.client.in_pubsub_mode(asked.caller) && !passes_pubsub(command) {
         let error = format!(
             "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
             command.full_name()
@@ -141,17 +192,17 @@ fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error
         refused = Err((Error::from(error), true));
     }
     if refused.is_ok()
-        && cx.client.shared.figures.monitoring.load(Relaxed)
-        && uses_keyspace(cx, command)
+        && asked.client.shared.figures.monitoring.load(Relaxed)
+        && uses_keyspace(asked, command)
     {
         refused = Err((Error::new("ERR Replica can't interact with the keyspace"), true));
     }
     let Err((error, explained)) = refused else { return Ok(command) };
-    cx.server.monitor.rejected(cx.worker, command);
+    asked.server.monitor.rejected(asked.worker, command);
     if command.name != "exec" {
         return Err(error);
     }
-    commands::transactions::forget(cx);
+    commands::transactions::forget(asked.server, asked.store, asked.client);
     if !explained {
         return Err(error);
     }
@@ -163,14 +214,14 @@ fn admit(cx: &mut Context<'_>, args: Args<'_>) -> Result<&'static Command, Error
 /// A refusal, and whether `EXEC` is to explain it as the reason of its own.
 type Refusal = (Error, bool);
 
-fn may_call(cx: &Context<'_>, command: &Command, args: Args<'_>) -> Result<(), Refusal> {
+fn may_call(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Result<(), Refusal> {
     if !command.arity_fits(args.len()) {
         return Err((Error::wrong_arity(&command.full_name()), true));
     }
-    if !cx.client.authenticated && !command.has(flags::NO_AUTH) {
+    if !asked.client.authenticated && !command.has(flags::NO_AUTH) {
         return Err((Error::NO_AUTH, true));
     }
-    if command.has(flags::NO_MULTI) && cx.client.multi.is_some() {
+    if command.has(flags::NO_MULTI) && asked.client.multi.is_some() {
         return Err((Error::new("ERR Command not allowed inside a transaction"), true));
     }
     Ok(())
@@ -178,11 +229,11 @@ fn may_call(cx: &Context<'_>, command: &Command, args: Args<'_>) -> Result<(), R
 
 /// Whether there is memory for the command, made if need be; while a transaction
 /// is queued, for anything that would make the queue longer.
-fn has_room(cx: &Context<'_>, command: &Command) -> Result<(), Error> {
-    if cx.server.make_room(cx.store) != Room::None {
+fn has_room(asked: &Asked<'_>, command: &Command) -> Result<(), Error> {
+    if asked.server.make_room(asked.store) != Room::None {
         return Ok(());
     }
-    let needs_room = match (&cx.client.multi, command.name) {
+    let needs_room = match (&asked.client.multi, command.name) {
         (Some(multi), "exec") => multi.queue.iter().any(|(c, _)| c.has(flags::DENYOOM)),
         (Some(_), "discard" | "quit" | "reset") => false,
         (Some(_), _) => true,
@@ -220,11 +271,11 @@ fn passes_pubsub(command: &Command) -> bool {
         )
 }
 
-fn queue(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &mut Out) {
-    let doomed = cx.client.watch.is_broken();
-    cx.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
-    let limit = cx.server.config.number(Param::ClientQueryBufferLimit) as usize;
-    let Some(multi) = &mut cx.client.multi else { return };
+fn queue(asked: &mut Asked<'_>, command: &'static Command, args: Args<'_>, out: &mut Out) {
+    let doomed = asked.client.watch.is_broken();
+    asked.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
+    let limit = asked.server.config.number(Param::ClientQueryBufferLimit) as usize;
+    let Some(multi) = &mut asked.client.multi else { return };
     // Whatever `EXEC` will not execute need not be kept.
     if !multi.failed && !doomed {
         let owned = OwnedArgs::new(args);
@@ -232,9 +283,9 @@ fn queue(cx: &mut Context<'_>, command: &'static Command, args: Args<'_>, out: &
         multi.queue.push((command, owned));
     }
     if multi.bytes > limit {
-        cx.server.stats.add(Stat::client_query_buffer_limit_disconnections, 1);
-        tracing::warn!(client = cx.client.id(), "closing client whose transaction is too large");
-        cx.client.close = true;
+        asked.server.stats.add(Stat::client_query_buffer_limit_disconnections, 1);
+        tracing::warn!(client = asked.client.id(), "closing client whose transaction is too large");
+        asked.client.close = true;
         return;
     }
     out.w().simple("QUEUED");

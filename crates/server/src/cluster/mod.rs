@@ -1,32 +1,20 @@
-//! Cluster mode, for a node that knows only itself: which slots it serves, and
-//! whether it may execute a command on its keys.
-//!
-//! The slots are the store's own, so nothing is kept per key. What a command
-//! costs more than without a cluster: while all slots are served, one load for
-//! a command of one key, and a comparison of slots for one of several; else a
-//! bit of the map as well.
+//! Cluster mode, for a node that knows only itself: which slots it serves. The slots
+//! are the store's own, so nothing is kept per key. Whether a command may be executed
+//! on its keys is judged in `dispatch/route.rs`.
 //!
 //! What must outlive the process (the node's name, its epochs, its slots) is
 //! in `cluster-config-file`, in Redis's format, written anew at each change.
 
 use crate::config::{Config, Param};
-use crate::engine::command::{Command, flags};
-use crate::engine::context::Context;
 use crate::outside::chance::random_hex;
-use crate::request::args::Args;
-use crate::request::error::Error;
 use parking_lot::{Mutex, MutexGuard};
 use snug_store::SLOTS;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-const NOT_SERVED_TEXT: &str = "CLUSTERDOWN Hash slot not served";
-const DOWN_TEXT: &str = "CLUSTERDOWN The cluster is down";
-const NOT_SERVED: Error = Error::new(NOT_SERVED_TEXT);
-const DOWN: Error = Error::new(DOWN_TEXT);
-const DOWN_FOR_WRITES: Error =
-    Error::new("CLUSTERDOWN The cluster is down and only accepts read commands");
+pub(crate) const NOT_SERVED_TEXT: &str = "CLUSTERDOWN Hash slot not served";
+pub(crate) const DOWN_TEXT: &str = "CLUSTERDOWN The cluster is down";
 
 /// From a node's port to that of its bus, as in Redis.
 pub(crate) const BUS_PORT_OFFSET: i64 = 10_000;
@@ -142,6 +130,12 @@ impl Cluster {
         ranges
     }
 
+    /// Whether this node serves all slots.
+    #[inline]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete.load(Relaxed)
+    }
+
     /// Whether commands on keys are executed at all.
     pub(crate) fn is_up(&self, config: &Config) -> bool {
         self.complete.load(Relaxed)
@@ -202,86 +196,6 @@ impl Cluster {
             file.sync_all()?;
         }
         std::fs::rename(&name, &self.file)
-    }
-
-    /// Whether this node may execute a command on its keys.
-    #[inline]
-    pub(crate) fn route(
-        &self,
-        cx: &Context<'_>,
-        command: &Command,
-        args: Args<'_>,
-    ) -> Result<(), Error> {
-        if !command.names_keys() {
-            return if command.name == "exec" { self.route_transaction(cx) } else { Ok(()) };
-        }
-        let one_key = command.keys.first == command.keys.last && command.find_keys.is_none();
-        if one_key && self.complete.load(Relaxed) {
-            return Ok(());
-        }
-        let mut slot = None;
-        self.follow(&mut slot, cx, command, args)?;
-        match slot {
-            Some(_) => self.admit(cx, command.has(flags::WRITE), command.has(flags::PUBSUB)),
-            None => Ok(()),
-        }
-    }
-
-    fn route_transaction(&self, cx: &Context<'_>) -> Result<(), Error> {
-        let Some(multi) = &cx.client.multi else { return Ok(()) };
-        let mut slot = None;
-        for (command, args) in &multi.queue {
-            self.follow(&mut slot, cx, command, args.args())?;
-        }
-        let writes = multi.queue.iter().any(|(command, _)| command.has(flags::WRITE));
-        if slot.is_some() { self.admit(cx, writes, false) } else { Ok(()) }
-    }
-
-    /// Checks that all keys are of one slot, which is served.
-    fn follow(
-        &self,
-        slot: &mut Option<usize>,
-        cx: &Context<'_>,
-        command: &Command,
-        args: Args<'_>,
-    ) -> Result<(), Error> {
-        let mut see = |index: usize| {
-            let here = cx.key(args.bytes(index)).slot();
-            match *slot {
-                None if !self.serves(here) => return Err(NOT_SERVED),
-                Some(first) if first != here => return Err(Error::CROSS_SLOT),
-                _ => *slot = Some(here),
-            }
-            Ok(())
-        };
-        if command.find_keys.is_some() {
-            // Arguments that name no keys are an error the handler will tell.
-            return command.key_indices(args).unwrap_or_default().into_iter().try_for_each(see);
-        }
-        let keys = command.keys;
-        let last = if keys.last < 0 { args.len() as i32 + keys.last } else { keys.last };
-        let mut index = keys.first;
-        while keys.first > 0 && index <= last.min(args.len() as i32 - 1) {
-            see(index as usize)?;
-            index += keys.step.max(1);
-        }
-        Ok(())
-    }
-
-    /// Whether the state of the cluster allows a command on keys.
-    fn admit(&self, cx: &Context<'_>, writes: bool, shard_pubsub: bool) -> Result<(), Error> {
-        let config = &cx.server.config;
-        if self.is_up(config) {
-            return Ok(());
-        }
-        let (allowed, unless) = if shard_pubsub {
-            (config.is_on(Param::ClusterAllowPubsubshardWhenDown), DOWN)
-        } else if config.is_on(Param::ClusterAllowReadsWhenDown) {
-            (!writes, DOWN_FOR_WRITES)
-        } else {
-            (false, DOWN)
-        };
-        if allowed { Ok(()) } else { Err(unless) }
     }
 }
 

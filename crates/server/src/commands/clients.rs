@@ -94,12 +94,12 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("client", -2, container)
     ])];
 
 fn id(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    out.w().integer(cx.client.id() as i64);
+    out.w().integer(cx.client()?.id() as i64);
     Ok(())
 }
 
 fn getname(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    let names = cx.client.shared.names.lock();
+    let names = cx.client()?.shared.names.lock();
     if names.name.is_empty() {
         out.w().null();
     } else {
@@ -110,7 +110,7 @@ fn getname(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
 
 fn setname(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let name = valid_name(args.bytes(2))?;
-    cx.client.shared.names.lock().name = name.to_vec();
+    cx.client()?.shared.names.lock().name = name.to_vec();
     out.w().ok();
     Ok(())
 }
@@ -125,7 +125,7 @@ fn setinfo(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let value = valid_name(value).map_err(|_| {
         Error::from(format!("ERR {lower} cannot contain spaces, newlines or special characters."))
     })?;
-    let mut names = cx.client.shared.names.lock();
+    let mut names = cx.client()?.shared.names.lock();
     let place = if lower == "lib-name" { &mut names.lib_name } else { &mut names.lib_version };
     *place = value.to_vec();
     out.w().ok();
@@ -232,25 +232,32 @@ fn last_command(client: &Shared) -> String {
 
 /// The lines of these clients; the caller's own with the command it is in.
 fn lines(cx: &Context<'_>, args: Args<'_>, clients: &[Arc<Shared>]) -> Vec<u8> {
-    cx.client.publish_figures();
-    // The caller's own request has been executed in part only.
-    cx.client.shared.figures.query_bytes.store(args.buf.len(), Relaxed);
+    let me = cx.client.as_deref();
+    if let Some(me) = me {
+        me.publish_figures(cx.caller);
+        // The caller's own request has been executed in part only.
+        me.shared.figures.query_bytes.store(args.buf.len(), Relaxed);
+    }
     let argument_bytes = args.iter_from(0).map(<[u8]>::len).sum();
     let now = unix_ms();
-    let one = |client: &Arc<Shared>| {
-        let me = client.id == cx.client.id();
-        match me {
-            true => describe(client, &cx.command.full_name(), argument_bytes, now),
-            false => describe(client, &last_command(client), 0, now),
-        }
+    let one = |client: &Arc<Shared>| match me.is_some_and(|me| me.id() == client.id) {
+        true => describe(client, &cx.command.full_name(), argument_bytes, now),
+        false => describe(client, &last_command(client), 0, now),
     };
     clients.iter().flat_map(one).collect()
 }
 
 fn info(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let mine = [Arc::clone(&cx.client.shared)];
+    let mine = [Arc::clone(&cx.client()?.shared)];
     out.w().verbatim("txt", &lines(cx, args, &mine));
     Ok(())
+}
+
+/// Brings up to date what others see of the caller.
+fn publish_figures(cx: &Context<'_>) {
+    if let Some(client) = &cx.client {
+        client.publish_figures(cx.caller);
+    }
 }
 
 /// Connected clients that have not been killed, in the order they came.
@@ -260,7 +267,7 @@ fn connected(cx: &Context<'_>, wanted: impl Fn(&Shared) -> bool) -> Vec<Arc<Shar
 }
 
 fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    cx.client.publish_figures();
+    publish_figures(cx);
     let clients = if args.len() == 4 && args.is(2, "type") {
         let kind = Kind::named(args.bytes(3))?;
         connected(cx, |client| Kind::of(client) == kind)
@@ -313,13 +320,13 @@ fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     } else {
         victims(args)?
     };
-    cx.client.publish_figures();
-    let (me, now) = (cx.client.id(), unix_ms());
+    publish_figures(cx);
+    let (me, now) = (cx.client()?.id(), unix_ms());
     let killed = connected(cx, |client| victims.fits(client, me, now));
     for client in &killed {
         if client.id == me {
             // It is still told how many were ended.
-            cx.client.close = true;
+            cx.client()?.close = true;
         } else {
             client.kill();
         }
@@ -382,27 +389,28 @@ fn on_off(word: &[u8]) -> Result<bool, Error> {
 }
 
 fn no_evict(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    cx.client.shared.figures.no_evict.store(on_off(args.bytes(2))?, Relaxed);
+    cx.client()?.shared.figures.no_evict.store(on_off(args.bytes(2))?, Relaxed);
     out.w().ok();
     Ok(())
 }
 
 fn no_touch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    cx.client.no_touch = on_off(args.bytes(2))?;
+    cx.caller.no_touch = on_off(args.bytes(2))?;
     out.w().ok();
     Ok(())
 }
 
 /// Writes a reply only for `ON`: the others leave even this command unanswered.
 fn reply(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    let client = cx.client()?;
     if args.is(2, "on") {
-        cx.client.reply = ReplyMode::On;
+        client.reply = ReplyMode::On;
         out.w().ok();
     } else if args.is(2, "off") {
-        cx.client.reply = ReplyMode::Off;
+        client.reply = ReplyMode::Off;
     } else if args.is(2, "skip") {
-        if cx.client.reply != ReplyMode::Off {
-            cx.client.reply = ReplyMode::SkipNext;
+        if client.reply != ReplyMode::Off {
+            client.reply = ReplyMode::SkipNext;
         }
     } else {
         return Err(Error::SYNTAX.into());

@@ -196,14 +196,14 @@ fn cluster<'c>(cx: &Context<'c>) -> Result<&'c Cluster, Error> {
 
 fn readonly(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
-    cx.client.readonly = true;
+    cx.client()?.readonly = true;
     out.w().ok();
     Ok(())
 }
 
 fn readwrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     cluster(cx)?;
-    cx.client.readonly = false;
+    cx.client()?.readonly = false;
     out.w().ok();
     Ok(())
 }

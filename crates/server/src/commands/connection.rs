@@ -3,7 +3,7 @@
 
 use crate::commands::transactions;
 use crate::config::Param;
-use crate::engine::client::ReplyMode;
+use crate::engine::client::{Caller, ReplyMode};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
@@ -66,7 +66,7 @@ fn ping(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() > 2 {
         return Err(Error::wrong_arity("ping").into());
     }
-    if cx.client.in_pubsub_mode() {
+    if cx.client.as_deref().is_some_and(|client| client.in_pubsub_mode(cx.caller)) {
         out.w().array(2);
         out.w().bulk(b"pong");
         out.w().bulk(args.get(1).unwrap_or_default());
@@ -95,7 +95,7 @@ fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if cx.server.cluster.enabled && db != 0 {
         return Err(Error::new("ERR SELECT is not allowed in cluster mode").into());
     }
-    cx.client.db = database(cx, db)?;
+    cx.caller.db = database(cx, db)?;
     out.w().ok();
     Ok(())
 }
@@ -111,25 +111,24 @@ pub(crate) fn database(cx: &Context<'_>, number: i64) -> Result<usize, Error> {
 }
 
 fn quit(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    cx.client.close = true;
+    cx.client()?.close = true;
     out.w().ok();
     Ok(())
 }
 
 fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    let client = &mut *cx.client;
+    let (server, store) = (cx.server, cx.store);
+    let client = cx.client()?;
     client.multi = None;
-    transactions::unwatch_all(cx.server, cx.store, client);
-    cx.server.pubsub.leave(client);
-    cx.server.monitor.unfollow(&client.shared);
+    transactions::unwatch_all(server, store, client);
+    server.pubsub.leave(client);
+    server.monitor.unfollow(&client.shared);
     client.shared.figures.monitoring.store(false, std::sync::atomic::Ordering::Relaxed);
-    client.db = 0;
-    client.protocol = Protocol::Resp2;
     client.reply = ReplyMode::On;
-    client.no_touch = false;
     client.readonly = false;
-    client.authenticated = cx.server.config.is_empty(Param::RequirePass);
+    client.authenticated = server.config.is_empty(Param::RequirePass);
     client.shared.names.lock().name.clear();
+    *cx.caller = Caller::default();
     out.protocol = Protocol::Resp2;
     out.w().simple("RESET");
     Ok(())
@@ -161,12 +160,12 @@ fn authenticate(cx: &mut Context<'_>, user: &[u8], password: &[u8]) -> Result<()
         cx.server.stats.add(crate::measure::stats::Stat::acl_access_denied_auth, 1);
         return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
     }
-    cx.client.authenticated = true;
+    cx.client()?.authenticated = true;
     Ok(())
 }
 
 fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let mut protocol = cx.client.protocol;
+    let mut protocol = cx.caller.protocol;
     if let Some(version) = args.get(1) {
         protocol = match parse_integer(version) {
             Some(2) => Protocol::Resp2,
@@ -197,15 +196,17 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if let Some((user, password)) = credentials {
         authenticate(cx, user, password)?;
     }
-    if !cx.client.authenticated {
+    let client = cx.client()?;
+    if !client.authenticated {
         return Err(Error::new(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         ).into());
     }
     if let Some(name) = name {
-        cx.client.shared.names.lock().name = name.to_vec();
+        client.shared.names.lock().name = name.to_vec();
     }
-    cx.client.protocol = protocol;
+    let id = client.id();
+    cx.caller.protocol = protocol;
     out.protocol = protocol;
     let mode = if cx.server.cluster.enabled { "cluster" } else { "standalone" };
     let mut w = out.w();
@@ -217,7 +218,7 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     w.bulk(b"proto");
     w.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
     w.bulk(b"id");
-    w.integer(cx.client.id() as i64);
+    w.integer(id as i64);
     w.bulk(b"mode");
     w.bulk(mode.as_bytes());
     w.bulk(b"role");

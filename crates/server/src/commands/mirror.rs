@@ -13,17 +13,14 @@
 //! every write is kept in memory.
 
 use crate::commands::{self, digest};
-use crate::engine::client::Client;
+use crate::engine::client::Caller;
 use crate::engine::command::Unanswered;
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
-use crate::follow::clients::Shared;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
 use snug_store::types::stream::{Group, Stream, StreamId};
 use snug_store::{Batch, DATABASES, Expired, Store, StoreConfig, Unobserved};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 /// Begins to mirror a store that has no keys yet.
 pub(crate) fn start(cx: &Context<'_>) -> Result<(), Error> {
@@ -54,7 +51,7 @@ pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
     let mut waiting = std::mem::take(&mut *cx.server.mirror.waiting.lock());
     waiting.sort_unstable_by_key(|commit| commit.number);
     let mut session = store.session();
-    let mut client = nobody();
+    let mut caller = Caller::default();
     let failed = |what: String| Err(Error::from(format!("ERR the mirror differs: {what}")));
     for pair in waiting.windows(2) {
         if pair[0].number + 1 != pair[1].number {
@@ -69,8 +66,8 @@ pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
         batch.expired_keys(Expired::Seen);
         for (db, args) in &commit.ops {
             let Some(args) = args else { return failed("a command is too long".into()) };
-            client.db = *db;
-            if let Err(why) = replay(cx, &mut client, &batch, args) {
+            caller.db = *db;
+            if let Err(why) = replay(cx, &mut caller, &batch, args) {
                 let args = args.args();
                 let command: Vec<String> = (0..args.len())
                     .map(|n| String::from_utf8_lossy(args.bytes(n)).chars().take(60).collect())
@@ -84,7 +81,7 @@ pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
     batch.expired_keys(Expired::Seen);
     let usual = cx.store.session_expired();
     cx.store.expired_keys(Expired::Seen);
-    let differs = (0..DATABASES).find_map(|db| difference(cx, &mut client, &batch, db));
+    let differs = (0..DATABASES).find_map(|db| difference(cx, &mut caller, &batch, db));
     cx.store.expired_keys(usual);
     match differs {
         Some(what) => failed(what),
@@ -92,15 +89,10 @@ pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
     }
 }
 
-/// Nobody in particular.
-fn nobody() -> Client {
-    let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    Client::new(Arc::new(Shared::new(0, nowhere, nowhere, -1, 0)), true)
-}
-
-fn context<'c>(cx: &Context<'c>, client: &'c mut Client, store: &'c Batch<'c>) -> Context<'c> {
+fn context<'c>(cx: &Context<'c>, caller: &'c mut Caller, store: &'c Batch<'c>) -> Context<'c> {
     Context {
-        client,
+        caller,
+        client: None,
         store,
         server: cx.server,
         command: commands::none(),
@@ -115,7 +107,7 @@ fn context<'c>(cx: &Context<'c>, client: &'c mut Client, store: &'c Batch<'c>) -
 /// Executes one command of a commit; what is wrong with it.
 fn replay(
     cx: &Context<'_>,
-    client: &mut Client,
+    caller: &mut Caller,
     store: &Batch<'_>,
     args: &OwnedArgs,
 ) -> Result<(), String> {
@@ -123,7 +115,7 @@ fn replay(
     let told = |error: Error| String::from_utf8_lossy(error.text()).into_owned();
     let command = commands::find(args).map_err(told)?;
     let mut out = Out::default();
-    let mut cx = Context { command, ..context(cx, client, store) };
+    let mut cx = Context { command, ..context(cx, caller, store) };
     match (command.handler)(&mut cx, args, &mut out) {
         Ok(()) => {}
         Err(Unanswered::Error(error)) => return Err(told(error)),
@@ -138,7 +130,7 @@ fn replay(
 /// What a key of a database holds that the mirror does not, or the other way round.
 fn difference(
     cx: &Context<'_>,
-    client: &mut Client,
+    caller: &mut Caller,
     store: &Batch<'_>,
     db: usize,
 ) -> Option<String> {
@@ -148,7 +140,7 @@ fn difference(
     }
     let mut keys = Vec::new();
     cx.store.scan(db, 0, usize::MAX, |key, _| keys.push(key.to_vec()));
-    let mirrored = context(cx, client, store);
+    let mirrored = context(cx, caller, store);
     keys.into_iter().find_map(|key| {
         let (ours, theirs) = (facts(cx, db, &key), facts(&mirrored, db, &key));
         let name = String::from_utf8_lossy(&key).into_owned();
@@ -208,13 +200,17 @@ mod tests {
     use super::*;
     use crate::cluster::Cluster;
     use crate::config::Config;
-    use crate::dispatch;
+    use crate::dispatch::{self, Asked};
     use crate::engine::blocked;
+    use crate::engine::client::Client;
     use crate::engine::server::Server;
+    use crate::follow::clients::Shared;
     use crate::journal::mirror::Waiting;
     use rand::rngs::StdRng;
     use rand::{RngExt as _, SeedableRng};
     use std::collections::BTreeSet;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     const START: u64 = 1_700_000_000_000;
@@ -229,18 +225,22 @@ mod tests {
     struct Driver<'s> {
         server: &'s Server,
         session: snug_store::Session,
+        caller: Caller,
         client: Client,
     }
 
     impl<'s> Driver<'s> {
         fn new(server: &'s Server) -> Self {
-            Self { server, session: server.store.session(), client: nobody() }
+            let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+            let client = Client::new(Arc::new(Shared::new(0, nowhere, nowhere, -1, 0)), true);
+            Self { server, session: server.store.session(), caller: Caller::default(), client }
         }
 
         fn with<R>(&mut self, now: u64, work: impl FnOnce(&mut Context<'_>) -> R) -> R {
             let batch = self.session.enter(now);
             let mut cx = Context {
-                client: &mut self.client,
+                caller: &mut self.caller,
+                client: Some(&mut self.client),
                 store: &batch,
                 server: self.server,
                 command: commands::none(),
@@ -260,12 +260,24 @@ mod tests {
         /// The reply to a command.
         fn call(&mut self, now: u64, command: &[Vec<u8>]) -> Vec<u8> {
             let args = OwnedArgs::of(command);
-            self.with(now, |cx| {
-                let mut out = Out::default();
-                let halted = dispatch::execute(cx, args.args(), &mut out).err();
-                assert!(halted.is_none(), "nothing is put off");
-                out.bytes
-            })
+            let batch = self.session.enter(now);
+            let mut out = Out::default();
+            let asked = Asked {
+                caller: &mut self.caller,
+                client: &mut self.client,
+                store: &batch,
+                server: self.server,
+                worker: 0,
+                hashed: None,
+                pool: None,
+                finished: None,
+            };
+            let halted = dispatch::execute(asked, args.args(), &mut out).err();
+            assert!(halted.is_none(), "nothing is put off");
+            if blocked::any_ready() {
+                self.server.serve(&batch, 0);
+            }
+            out.bytes
         }
     }
 

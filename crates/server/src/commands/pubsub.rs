@@ -1,5 +1,6 @@
 //! Publish and subscribe: SUBSCRIBE, PUBLISH, PUBSUB, ...
 
+use crate::engine::client::Client;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
@@ -109,75 +110,75 @@ const PUBSUB_SUBCOMMANDS: &[Command] = &[
 ];
 
 fn subscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    begin(cx, args, out, Subject::Channel);
-    Ok(())
+    begin(cx, args, out, Subject::Channel)
 }
 
 fn psubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    begin(cx, args, out, Subject::Pattern);
-    Ok(())
+    begin(cx, args, out, Subject::Pattern)
 }
 
 fn ssubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if matches!(cx.origin, Origin::Exec) {
         return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client").into());
     }
-    begin(cx, args, out, Subject::ShardChannel);
-    Ok(())
+    begin(cx, args, out, Subject::ShardChannel)
 }
 
 fn unsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    end(cx, args, out, Subject::Channel);
-    Ok(())
+    end(cx, args, out, Subject::Channel)
 }
 
 fn punsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    end(cx, args, out, Subject::Pattern);
-    Ok(())
+    end(cx, args, out, Subject::Pattern)
 }
 
 fn sunsubscribe(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    end(cx, args, out, Subject::ShardChannel);
-    Ok(())
+    end(cx, args, out, Subject::ShardChannel)
 }
 
 /// Subscribes to what the arguments name, with one reply for each.
-fn begin(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) {
+fn begin(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) -> Answer {
     let word = match subject {
         Subject::Channel => "subscribe",
         Subject::Pattern => "psubscribe",
         Subject::ShardChannel => "ssubscribe",
     };
+    let server = cx.server;
+    let client = cx.client()?;
     for name in args.iter_from(1) {
-        cx.server.pubsub.subscribe(cx.client, subject, name);
-        tell(&mut out.w(), word, Some(name), count(cx, subject));
+        server.pubsub.subscribe(client, subject, name);
+        tell(&mut out.w(), word, Some(name), count(client, subject));
     }
+    Ok(())
 }
 
 /// Ends subscriptions to what the arguments name, or to all, with one reply
 /// for each.
-fn end(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) {
+fn end(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) -> Answer {
     let word = match subject {
         Subject::Channel => "unsubscribe",
         Subject::Pattern => "punsubscribe",
         Subject::ShardChannel => "sunsubscribe",
     };
-    let all = if args.len() == 1 { names_of(cx.client, subject) } else { Vec::new() };
+    let server = cx.server;
+    let client = cx.client()?;
+    let all = if args.len() == 1 { names_of(client, subject) } else { Vec::new() };
     for name in all.iter().map(Vec::as_slice).chain(args.iter_from(1)) {
-        cx.server.pubsub.unsubscribe(cx.client, subject, name);
-        tell(&mut out.w(), word, Some(name), count(cx, subject));
+        server.pubsub.unsubscribe(client, subject, name);
+        tell(&mut out.w(), word, Some(name), count(client, subject));
     }
     if all.is_empty() && args.len() == 1 {
-        tell(&mut out.w(), word, None, count(cx, subject));
+        tell(&mut out.w(), word, None, count(client, subject));
     }
+    Ok(())
 }
 
 /// The subscriptions that count with this one: channels and patterns together,
 /// shard channels by themselves.
-fn count(cx: &Context<'_>, subject: Subject) -> usize {
+fn count(client: &Client, subject: Subject) -> usize {
     match subject {
-        Subject::Channel | Subject::Pattern => cx.client.channels.len() + cx.client.patterns.len(),
-        Subject::ShardChannel => cx.client.shard_channels.len(),
+        Subject::Channel | Subject::Pattern => client.channels.len() + client.patterns.len(),
+        Subject::ShardChannel => client.shard_channels.len(),
     }
 }
 

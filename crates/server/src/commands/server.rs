@@ -215,8 +215,9 @@ fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Answer {
         tracing::error!("SHUTDOWN SAVE: snapshots are not supported, not ending");
         return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs.").into());
     }
-    tracing::info!(client = cx.client.id(), "SHUTDOWN by a client");
-    cx.client.close = true;
+    let client = cx.client()?;
+    tracing::info!(client = client.id(), "SHUTDOWN by a client");
+    client.close = true;
     cx.server.end();
     Ok(())
 }
@@ -262,10 +263,12 @@ fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         return Err(Error::new("ERR MONITOR isn't allowed for DENY BLOCKING client").into());
     }
     // Who is one already is not even answered.
-    if cx.client.shared.figures.monitoring.swap(true, Relaxed) {
+    let server = cx.server;
+    let client = &cx.client()?.shared;
+    if client.figures.monitoring.swap(true, Relaxed) {
         return Ok(());
     }
-    cx.server.monitor.follow(&cx.client.shared);
+    server.monitor.follow(client);
     out.w().ok();
     Ok(())
 }

@@ -56,42 +56,46 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 fn multi(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    if cx.client.multi.is_some() {
+    let client = cx.client()?;
+    if client.multi.is_some() {
         return Err(Error::new("ERR MULTI calls can not be nested").into());
     }
-    cx.client.multi = Some(Multi::default());
+    client.multi = Some(Multi::default());
     out.w().ok();
     Ok(())
 }
 
 fn discard(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    if cx.client.multi.is_none() {
+    let (server, store) = (cx.server, cx.store);
+    let client = cx.client()?;
+    if client.multi.is_none() {
         return Err(Error::new("ERR DISCARD without MULTI").into());
     }
-    forget(cx);
+    forget(server, store, client);
     out.w().ok();
     Ok(())
 }
 
 /// Ends a transaction without executing it, and all watches.
-pub(crate) fn forget(cx: &mut Context<'_>) {
-    cx.client.multi = None;
-    unwatch_all(cx.server, cx.store, cx.client);
+pub(crate) fn forget(server: &Server, store: &Batch<'_>, client: &mut Client) {
+    client.multi = None;
+    unwatch_all(server, store, client);
 }
 
 fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    if cx.client.multi.is_some() {
+    let (server, store, db) = (cx.server, cx.store, cx.db());
+    let client = cx.client()?;
+    if client.multi.is_some() {
         return Err(Error::new("ERR WATCH inside MULTI is not allowed").into());
     }
-    let db = cx.db();
+    let watching = &mut client.watch;
     for key in args.iter_from(1) {
-        let watching = &mut cx.client.watch;
         // Broken for good: one more key cannot change what EXEC will do.
         if watching.is_broken() {
             break;
         }
         if !watching.keys.iter().any(|(other_db, other)| *other_db == db && other == key) {
-            cx.server.watches.add(cx.store, db, key, &watching.broken);
+            server.watches.add(store, db, key, &watching.broken);
             watching.keys.push((db, key.to_vec()));
         }
     }
@@ -100,76 +104,86 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn unwatch(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    unwatch_all(cx.server, cx.store, cx.client);
+    let (server, store) = (cx.server, cx.store);
+    unwatch_all(server, store, cx.client()?);
     out.w().ok();
     Ok(())
 }
 
 /// Ends all watches of a client.
 pub(crate) fn unwatch_all(server: &Server, store: &Batch<'_>, client: &mut Client) {
-    if client.watch.keys.is_empty() {
-        return;
+    if !client.watch.keys.is_empty() {
+        unwatch_these(server, store, std::mem::take(&mut client.watch));
     }
-    let Watching { keys, broken } = std::mem::take(&mut client.watch);
+}
+
+fn unwatch_these(server: &Server, store: &Batch<'_>, Watching { keys, broken }: Watching) {
     for (db, key) in keys {
         server.watches.remove(store, db, &key, &broken);
     }
 }
 
 fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    let Some(mut multi) = cx.client.multi.take() else {
+    let (server, store) = (cx.server, cx.store);
+    let client = cx.client()?;
+    let Some(mut multi) = client.multi.take() else {
         return Err(Error::new("ERR EXEC without MULTI").into());
     };
     if multi.failed {
-        forget(cx);
+        forget(server, store, client);
         return Err(
             Error::new("EXECABORT Transaction discarded because of previous errors.").into()
         );
     }
-    if !cx.client.watch.is_broken()
+    if !client.watch.is_broken()
         && let Err(later) = make_raw(cx, &mut multi)
     {
-        cx.client.multi = Some(multi);
+        cx.client()?.multi = Some(multi);
         return Err(later);
     }
+    let watch = std::mem::take(&mut cx.client()?.watch);
     let this = cx.command;
     // Locked first and looked at then: whether a watch is broken must not
     // change between the two.
     let wide = multi.queue.iter().any(|(command, _)| command.has(WIDE));
-    let alone = wide.then(|| cx.store.exclusive());
-    let watched = cx.client.watch.keys.iter().map(|(db, key)| (*db, cx.store.key(key)));
-    let held = cx.store.hold(keys(cx, &multi, |_| true).into_iter().chain(watched));
+    let alone = wide.then(|| store.exclusive());
+    let watched = watch.keys.iter().map(|(db, key)| (*db, store.key(key)));
+    let held = store.hold(keys(cx, &multi, |_| true).into_iter().chain(watched));
     let mut broken = false;
-    for (db, key) in &cx.client.watch.keys {
-        let key = cx.store.key(key);
-        let mut slot = cx.store.lock(*db, &key);
+    for (db, key) in &watch.keys {
+        let key = store.key(key);
+        let mut slot = store.lock(*db, &key);
         slot.find_untouched(&key);
         // Its time has come, though nothing removes it while writes are paused.
         broken |= slot.hides(&key);
     }
-    let broken = broken || cx.client.watch.is_broken();
+    let broken = broken || watch.is_broken();
     if !broken {
         out.w().array(multi.queue.len());
         let origin = std::mem::replace(&mut cx.origin, Origin::Exec);
         for (command, args) in &multi.queue {
-            let (mark, reply) = (out.mark(), cx.client.reply);
+            let (mark, reply) = (out.mark(), reply_mode(cx));
             let called = call(cx, command, args.args(), out);
             debug_assert!(called.is_ok(), "nothing waits within a transaction");
-            if turned_off(reply, cx.client.reply) && !command.only_pushes() {
+            if turned_off(reply, reply_mode(cx)) && !command.only_pushes() {
                 out.truncate(mark);
             }
-            out.protocol = cx.client.protocol;
+            out.protocol = cx.caller.protocol;
         }
         cx.origin = origin;
     }
     drop(held);
     drop(alone);
     cx.command = this;
-    unwatch_all(cx.server, cx.store, cx.client);
+    unwatch_these(server, store, watch);
     if broken {
         out.w().null_array();
     }
     Ok(())
+}
+
+fn reply_mode(cx: &Context<'_>) -> ReplyMode {
+    cx.client.as_deref().map_or(ReplyMode::On, |client| client.reply)
 }
 
 /// Whether a command within `EXEC` is not answered, by the modes before and

@@ -33,19 +33,20 @@
 //! last and for moments.
 
 use crate::engine::call::call;
-use crate::engine::client::Client;
+use crate::engine::client::Caller;
 use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::{Chunk, Out};
 use crate::engine::server::Server;
 use crate::follow::clients::Shared;
-use crate::follow::pubsub::{self, Caller};
+use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
 use crate::request::args::OwnedArgs;
+use crate::request::error::Error;
 use bytes::Bytes;
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use snug_resp::{Protocol, Writer};
+use snug_resp::Writer;
 use snug_store::{Batch, Interest, Type};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -73,16 +74,14 @@ pub(crate) struct Wait<'w> {
 /// A client that waits, and for what.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    client: Arc<Shared>,
+    pub client: Arc<Shared>,
+    caller: Caller,
     command: &'static Command,
     args: OwnedArgs,
-    db: usize,
     keys: Vec<Key>,
     awaits: Type,
     without_key: bool,
     rivals: Option<Vec<u8>>,
-    protocol: Protocol,
-    no_touch: bool,
     /// Replies are off: it is served all the same.
     silent: bool,
     pub deadline: Option<Instant>,
@@ -163,7 +162,7 @@ impl Blocked {
         let registry = self.registry.lock();
         let mut keys: HashMap<(usize, &[u8]), bool> = HashMap::default();
         for (key, waiter) in registry.slots.values().flatten() {
-            *keys.entry((waiter.db, key)).or_default() |= waiter.without_key;
+            *keys.entry((waiter.caller.db, key)).or_default() |= waiter.without_key;
         }
         (keys.len(), keys.values().filter(|&&without_key| without_key).count())
     }
@@ -195,9 +194,9 @@ impl Blocked {
     fn add(&self, store: &Batch<'_>, waiter: &Arc<Waiter>) {
         for name in &waiter.keys {
             let key = store.key(name);
-            store.lock(waiter.db, &key).observe(Interest::Wait, true);
+            store.lock(waiter.caller.db, &key).observe(Interest::Wait, true);
             let mut registry = self.registry.lock();
-            let waiters = registry.slots.entry((waiter.db, key.slot())).or_default();
+            let waiters = registry.slots.entry((waiter.caller.db, key.slot())).or_default();
             waiters.push((name.clone(), Arc::clone(waiter)));
         }
         self.registry.lock().clients.insert(waiter.client.id, Arc::clone(waiter));
@@ -209,14 +208,14 @@ impl Blocked {
     pub(crate) fn remove(&self, store: &Batch<'_>, waiter: &Arc<Waiter>) {
         for name in &waiter.keys {
             let key = store.key(name);
-            let slot = store.lock(waiter.db, &key);
+            let slot = store.lock(waiter.caller.db, &key);
             let mut registry = self.registry.lock();
-            let place = (waiter.db, key.slot());
+            let place = (waiter.caller.db, key.slot());
             let Some(waiters) = registry.slots.get_mut(&place) else { continue };
             waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
             if waiters.is_empty() {
                 registry.slots.remove(&place);
-                let awaited = |slot| registry.slots.contains_key(&(waiter.db, slot));
+                let awaited = |slot| registry.slots.contains_key(&(waiter.caller.db, slot));
                 if !slot.covered(&key).any(awaited) {
                     slot.observe(Interest::Wait, false);
                 }
@@ -264,7 +263,7 @@ impl Waiter {
     /// Ends the waiting, for nothing came; false if it had ended.
     pub(crate) fn end(&self, server: &Server, worker: usize, reason: Reason) -> bool {
         let mut reply = Vec::new();
-        let mut writer = Writer::new(&mut reply, self.protocol);
+        let mut writer = Writer::new(&mut reply, self.caller.protocol);
         match reason {
             Reason::Timeout => writer.null_array(),
             Reason::Unblocked => {
@@ -307,15 +306,13 @@ impl Waiter {
         if matches!(*state, State::Ended(_)) || self.client.is_killed() {
             return false;
         }
-        let mut client = Client::new(Arc::clone(&self.client), true);
-        client.db = self.db;
-        client.protocol = self.protocol;
-        client.no_touch = self.no_touch;
+        let mut caller = self.caller;
         let mut out = Out::default();
-        out.protocol = self.protocol;
+        out.protocol = caller.protocol;
         let command = self.command;
         let mut cx = Context {
-            client: &mut client,
+            caller: &mut caller,
+            client: None,
             store,
             server,
             command,
@@ -325,9 +322,9 @@ impl Waiter {
             pool: None,
             finished: None,
         };
-        let caller = Caller::enter(cx.client);
+        let on_behalf = OnBehalf::of(&self.client);
         let called = call(&mut cx, command, self.args.args(), &mut out);
-        drop(caller);
+        drop(on_behalf);
         let own = pubsub::take_own();
         if called.is_err() {
             if !own.is_empty() {
@@ -412,29 +409,28 @@ impl Context<'_> {
         if let Origin::Waiter(waiter) = self.origin {
             return Unanswered::Wait(Arc::clone(waiter));
         }
+        let Some(client) = self.client.as_deref() else { return Error::NO_CLIENT.into() };
         let args = (wait.args)();
         let mut keys: Vec<Key> = wait.keys.map(|at| args.args().bytes(at).to_vec()).collect();
         keys.sort_unstable();
         keys.dedup();
         let timeout = (wait.timeout_ms > 0).then(|| Duration::from_millis(wait.timeout_ms));
         let waiter = Arc::new(Waiter {
-            client: Arc::clone(&self.client.shared),
+            client: Arc::clone(&client.shared),
+            caller: *self.caller,
             command: self.command,
             args,
-            db: self.db(),
             keys,
             awaits: wait.awaits,
             without_key: wait.without_key,
             rivals: wait.rivals.map(<[u8]>::to_vec),
-            protocol: self.client.protocol,
-            no_touch: self.client.no_touch,
-            silent: self.client.is_silent(),
+            silent: client.is_silent(),
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             state: Mutex::new(State::Waiting),
         });
         self.server.blocked.add(self.store, &waiter);
         let index = u32::from(self.command.index) + 1;
-        self.client.shared.figures.last_command.store(index, Relaxed);
+        client.shared.figures.last_command.store(index, Relaxed);
         Unanswered::Wait(waiter)
     }
 }

@@ -5,6 +5,7 @@ use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::large::Work;
 use crate::engine::out::Out;
+use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -33,13 +34,14 @@ pub(crate) fn call(
 ) -> Result<(), Halt> {
     cx.command = command;
     let mark = out.mark();
-    let began = cx.client.clock.take().unwrap_or_else(Instant::now);
+    let clock = cx.client.as_deref_mut().and_then(|client| client.clock.take());
+    let began = clock.unwrap_or_else(Instant::now);
     let answer = (command.handler)(cx, args, out);
     let failed = answer.is_err();
     if let Err(unanswered) = answer {
         out.truncate(mark);
         match unanswered {
-            Unanswered::Error(error) => fail(cx, &error, out),
+            Unanswered::Error(error) => fail(cx.server, &error, out),
             Unanswered::Wait(waiter) => {
                 // It is counted when it has been served.
                 if cx.origin.may_wait() {
@@ -52,17 +54,19 @@ pub(crate) fn call(
     }
     cx.server.stats.add(Stat::total_commands_processed, 1);
     let ended = Instant::now();
-    cx.client.clock = Some(ended);
+    if let Some(client) = &mut cx.client {
+        client.clock = Some(ended);
+    }
     cx.server.monitor.called(cx, args, ended - began, failed);
     Ok(())
 }
 
 /// Sends an error and counts it.
-pub(crate) fn fail(cx: &mut Context<'_>, error: &Error, out: &mut Out) {
-    cx.server.stats.add(Stat::total_error_replies, 1);
-    cx.server.monitor.error(&error.code());
+pub(crate) fn fail(server: &Server, error: &Error, out: &mut Out) {
+    server.stats.add(Stat::total_error_replies, 1);
+    server.monitor.error(&error.code());
     if *error == Error::DAMAGED_BLOCK {
-        cx.server.damaged(error);
+        server.damaged(error);
     }
     out.w().error_bytes(error.text());
 }

@@ -1,11 +1,16 @@
 //! A client: what its connection's worker keeps of it, and the part of it that
-//! other workers may reach.
+//! other workers may reach; and the caller of a command, which need not be one.
 //!
 //! ```text
 //!  worker of the connection            anybody
+//!  Caller (owned, plain):
+//!    db, protocol, NO-TOUCH
 //!  Client (owned, plain)   --Arc-->    Shared: figures for CLIENT LIST,
-//!    db, MULTI queue, WATCH ...        mailbox (pushes, kill), waker
+//!    MULTI queue, WATCH ...            mailbox (pushes, kill), waker
 //! ```
+//!
+//! Every command has a caller. That of a client that waits is a copy, kept with what
+//! it waits for; a replay has one and no client at all.
 
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
@@ -40,15 +45,29 @@ pub(crate) struct Multi {
     pub looked_at: usize,
 }
 
-/// One client, as its own worker has it.
+/// What a command asks of who has it executed, whoever that is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// The database selected.
+    pub db: usize,
+    /// The protocol of the reply.
+    pub protocol: Protocol,
+    /// `CLIENT NO-TOUCH`: its reads do not count as accesses.
+    pub no_touch: bool,
+}
+
+impl Default for Caller {
+    /// That of a new client.
+    fn default() -> Self {
+        Self { db: 0, protocol: Protocol::Resp2, no_touch: false }
+    }
+}
+
+/// One client, as its own worker has it, beside its [`Caller`].
 #[derive(Debug)]
 pub(crate) struct Client {
     pub shared: Arc<Shared>,
-    pub db: usize,
-    pub protocol: Protocol,
     pub authenticated: bool,
-    /// `CLIENT NO-TOUCH`: its reads do not count as accesses.
-    pub no_touch: bool,
     /// `READONLY` in cluster mode.
     pub readonly: bool,
     pub reply: ReplyMode,
@@ -83,10 +102,7 @@ impl Client {
     pub(crate) fn new(shared: Arc<Shared>, authenticated: bool) -> Self {
         Self {
             shared,
-            db: 0,
-            protocol: Protocol::Resp2,
             authenticated,
-            no_touch: false,
             readonly: false,
             reply: ReplyMode::On,
             multi: None,
@@ -114,21 +130,21 @@ impl Client {
     }
 
     /// In RESP2 a subscribed client may do little else.
-    pub(crate) fn in_pubsub_mode(&self) -> bool {
-        self.protocol == Protocol::Resp2 && self.subscriptions() > 0
+    pub(crate) fn in_pubsub_mode(&self, caller: &Caller) -> bool {
+        caller.protocol == Protocol::Resp2 && self.subscriptions() > 0
     }
 
     /// Brings the figures that others see up to date. A few plain stores.
-    pub(crate) fn publish_figures(&self) {
+    pub(crate) fn publish_figures(&self, caller: &Caller) {
         let figures = &self.shared.figures;
-        figures.db.store(self.db as u8, Relaxed);
-        figures.resp.store(if self.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
+        figures.db.store(caller.db as u8, Relaxed);
+        figures.resp.store(if caller.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
         figures.multi.store(self.multi.as_ref().map_or(-1, |m| m.queue.len() as i64), Relaxed);
         figures.watching.store(self.watch.keys.len(), Relaxed);
         figures.channels.store(self.channels.len(), Relaxed);
         figures.patterns.store(self.patterns.len(), Relaxed);
         figures.shard_channels.store(self.shard_channels.len(), Relaxed);
-        figures.no_touch.store(self.no_touch, Relaxed);
+        figures.no_touch.store(caller.no_touch, Relaxed);
         figures.readonly.store(self.readonly, Relaxed);
     }
 }

@@ -18,10 +18,11 @@
 
 use crate::config::{self, Param};
 use crate::engine::blocked::Waiter;
-use crate::engine::client::Client;
+use crate::engine::client::{Caller, Client};
 use crate::engine::command::Command;
 use crate::engine::large::Finished;
 use crate::engine::server::Server;
+use crate::follow::clients::Shared;
 use crate::request::error::Error;
 use snug_codec::pool::Pool;
 use snug_store::{Batch, Found, Hold, Key, SlotGuard, Type};
@@ -67,8 +68,11 @@ impl Origin<'_> {
 
 /// Everything a handler may reach.
 pub(crate) struct Context<'c> {
-    /// The caller.
-    pub client: &'c mut Client,
+    /// Who calls.
+    pub caller: &'c mut Caller,
+    /// The connection's client, where a connection calls: see
+    /// [`client`](Self::client).
+    pub client: Option<&'c mut Client>,
     /// The keyspace, for the length of this batch.
     pub store: &'c Batch<'c>,
     /// The server that all workers share.
@@ -89,6 +93,23 @@ pub(crate) struct Context<'c> {
 }
 
 impl<'c> Context<'c> {
+    /// The client whose connection calls: for commands that ask or change what only a
+    /// connection has, as subscriptions, a transaction, a name. A client that has
+    /// waited is served without it, and a replay has none.
+    pub(crate) fn client(&mut self) -> Result<&mut Client, Error> {
+        self.client.as_deref_mut().ok_or(Error::NO_CLIENT)
+    }
+
+    /// What others know of the client on whose behalf the command is executed.
+    #[inline]
+    pub(crate) fn known(&self) -> Option<&Arc<Shared>> {
+        match (&self.client, &self.origin) {
+            (Some(client), _) => Some(&client.shared),
+            (None, Origin::Waiter(waiter)) => Some(&waiter.client),
+            (None, _) => None,
+        }
+    }
+
     /// A key's hash and slot.
     #[inline]
     pub(crate) fn key<'k>(&self, bytes: &'k [u8]) -> Key<'k> {
@@ -103,7 +124,10 @@ impl<'c> Context<'c> {
     pub(crate) fn permits(&self, access: Param) -> bool {
         match self.server.config.number(access) {
             config::ACCESS_NO => false,
-            config::ACCESS_LOCAL => self.client.shared.peer.ip().to_canonical().is_loopback(),
+            config::ACCESS_LOCAL => {
+                let peer = self.known().map(|client| client.peer.ip().to_canonical());
+                peer.is_some_and(|ip| ip.is_loopback())
+            }
             _ => true,
         }
     }
@@ -111,20 +135,20 @@ impl<'c> Context<'c> {
     /// The caller's database.
     #[inline]
     pub(crate) fn db(&self) -> usize {
-        self.client.db
+        self.caller.db
     }
 
     /// The locked slot of a key in the caller's database. One guard at a time,
     /// unless the keys are held.
     #[inline]
     pub(crate) fn lock(&self, key: &Key<'_>) -> SlotGuard<'c> {
-        self.store.lock(self.client.db, key)
+        self.store.lock(self.caller.db, key)
     }
 
     /// Locks the slots of several keys of the caller's database, so that what
     /// follows is one atomic step; then lock each as needed.
     pub(crate) fn hold<'k>(&self, keys: impl IntoIterator<Item = Key<'k>>) -> Hold<'c> {
-        let db = self.client.db;
+        let db = self.caller.db;
         self.store.hold(keys.into_iter().map(|key| (db, key)))
     }
 
@@ -157,7 +181,7 @@ impl<'c> Context<'c> {
     /// read, as `INFO` reports them.
     #[inline]
     pub(crate) fn find(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
-        let found = if self.client.no_touch { slot.find_untouched(key) } else { slot.find(key) };
+        let found = if self.caller.no_touch { slot.find_untouched(key) } else { slot.find(key) };
         if self.command.has(crate::engine::command::flags::READONLY) {
             self.read(key, found);
         }
@@ -166,13 +190,13 @@ impl<'c> Context<'c> {
 
     /// Looks up a key whose value is about to be replaced unread.
     pub(crate) fn find_replaced(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
-        if self.client.no_touch { slot.find_untouched(key) } else { slot.find_replaced(key) }
+        if self.caller.no_touch { slot.find_untouched(key) } else { slot.find_replaced(key) }
     }
 
     /// Looks up a key that a writing command only reads: a hit or miss of a
     /// read all the same.
     pub(crate) fn find_to_read(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
-        let found = if self.client.no_touch { slot.find_untouched(key) } else { slot.find(key) };
+        let found = if self.caller.no_touch { slot.find_untouched(key) } else { slot.find(key) };
         self.read(key, found);
         found
     }
@@ -204,6 +228,6 @@ impl<'c> Context<'c> {
     /// like), or the second of a change that has two.
     #[inline]
     pub(crate) fn notify(&self, event: Event, key: &[u8]) {
-        self.store.store().tell_event(self.client.db, key, event);
+        self.store.store().tell_event(self.caller.db, key, event);
     }
 }

@@ -21,7 +21,7 @@
 
 use crate::config::{Kind, Param};
 use crate::engine::server::Server;
-use crate::follow::pubsub::Caller;
+use crate::follow::pubsub::OnBehalf;
 use crate::measure::stats::Stat;
 use crate::outside::clock::unix_ms;
 use crate::work::reclaim::reclaim;
@@ -200,7 +200,7 @@ impl Server {
     fn evict_by(&self, how: &Eviction, store: &Batch<'_>, limit: usize) -> Room {
         // Whose command this is does not matter: what is published on the way
         // must not wait for its reply, for there may be none.
-        let _nobody = Caller::nobody();
+        let _nobody = OnBehalf::nobody();
         let budget = budget(self.config.number(Param::MaxmemoryEvictionTenacity));
         let lazy = self.config.is_on(Param::LazyfreeLazyEviction);
         let began = Instant::now();

@@ -115,9 +115,9 @@ impl Monitor {
         let mut followers = self.followers.lock();
         followers.retain(|follower| {
             let Some(client) = follower.upgrade() else { return false };
-            if client.id == cx.client.id() {
-                let is_told = !cx.client.close
-                    && matches!(cx.client.reply, ReplyMode::On | ReplyMode::SkipNext);
+            if let Some(own) = cx.client.as_deref().filter(|own| own.id() == client.id) {
+                let is_told =
+                    !own.close && matches!(own.reply, ReplyMode::On | ReplyMode::SkipNext);
                 if is_told {
                     pubsub::tell_own(client.id, &line);
                 }
@@ -150,7 +150,9 @@ impl Monitor {
             let name = if cx.command.has(flags::FAST) { "fast-command" } else { "command" };
             self.events.record(name, unix_ms() / 1000, took.as_millis() as u64);
         }
-        cx.client.shared.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
+        if let Some(client) = cx.known() {
+            client.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
+        }
         // One that had to wait was shown when it came.
         if !matches!(cx.origin, Origin::Waiter(_)) {
             self.seen(cx, args);
@@ -216,8 +218,8 @@ impl Monitor {
             unix_seconds: cx.store.now() / 1000,
             microseconds: took.as_micros() as u64,
             args: kept,
-            peer: cx.client.shared.peer.to_string(),
-            name: cx.client.shared.names.lock().name.clone(),
+            peer: cx.known().map(|client| client.peer.to_string()).unwrap_or_default(),
+            name: cx.known().map(|client| client.names.lock().name.clone()).unwrap_or_default(),
         });
         log.entries.truncate(keep);
     }
@@ -311,7 +313,7 @@ fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
 fn shown(cx: &Context<'_>, args: Args<'_>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
-    let peer = cx.client.shared.peer;
+    let peer = cx.known().map(|client| client.peer.to_string()).unwrap_or_default();
     let mut line = format!("+{seconds}.{micros:06} [{} {peer}]", cx.db()).into_bytes();
     for (index, arg) in args.iter_from(0).enumerate() {
         line.extend_from_slice(b" \"");

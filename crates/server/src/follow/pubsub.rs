@@ -69,15 +69,15 @@ thread_local! {
 
 /// Says whose command this thread executes, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct OnBehalf {
     /// Whose it was before.
     before: u64,
 }
 
-impl Caller {
+impl OnBehalf {
     #[inline]
-    pub(crate) fn enter(client: &Client) -> Self {
-        Self { before: CALLER.replace(client.id()) }
+    pub(crate) fn of(client: &Shared) -> Self {
+        Self { before: CALLER.replace(client.id) }
     }
 
     /// It is nobody's command: what is published goes to mailboxes alone.
@@ -86,7 +86,7 @@ impl Caller {
     }
 }
 
-impl Drop for Caller {
+impl Drop for OnBehalf {
     #[inline]
     fn drop(&mut self) {
         CALLER.set(self.before);

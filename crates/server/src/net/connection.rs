@@ -15,11 +15,10 @@
 //! then others on the worker get theirs.
 
 use crate::config::Param;
-use crate::dispatch;
+use crate::dispatch::{self, Asked};
 use crate::engine::blocked::{self, Reason};
 use crate::engine::call::Halt;
-use crate::engine::client::Client;
-use crate::engine::context::{Context, Origin};
+use crate::engine::client::{Caller, Client};
 use crate::engine::large::Finished;
 use crate::engine::out::{Chunk, Out, Unpacking};
 use crate::engine::server::Server;
@@ -31,9 +30,7 @@ use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
-use snug_codec::pool::Pool;
 use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
-use snug_store::{Batch, Key};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -69,6 +66,7 @@ const OWN_BUFFER_FROM: usize = 16 * 1024;
 pub(crate) struct Connection {
     server: Arc<Server>,
     stream: TcpStream,
+    caller: Caller,
     client: Client,
     parser: Parser,
     /// Bytes of a command that is not complete yet.
@@ -111,31 +109,13 @@ impl Drop for Connection {
     }
 }
 
-/// Where a command is executed: the batch, the worker and its workspaces.
-#[derive(Clone, Copy)]
-struct Place<'b>(&'b Batch<'b>, usize, &'b Pool);
-
-/// What is known of a command before it is executed: its key's hash, and what came
-/// of work that it was put off for.
-type Prepared<'c> = (Option<Key<'c>>, Option<Box<Finished>>);
-
-/// Executes one command of a client, or tells why it has no reply yet.
-fn dispatch_one(
-    server: &Server,
-    client: &mut Client,
-    Place(batch, worker, pool): Place<'_>,
-    args: Args<'_>,
-    (hashed, finished): Prepared<'_>,
-    out: &mut Out,
-) -> Result<(), Halt> {
-    out.protocol = client.protocol;
-    let command = crate::commands::none();
-    let origin = Origin::Client;
-    let (store, pool) = (batch, Some(pool));
-    let mut cx = Context { client, store, server, command, worker, origin, hashed, pool, finished };
-    let executed = dispatch::execute(&mut cx, args, out);
+/// Executes one command of a client, or tells why it has no reply yet; then serves
+/// whom that has made ready.
+fn dispatch_one(asked: Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
+    let (server, store, worker) = (asked.server, asked.store, asked.worker);
+    let executed = dispatch::execute(asked, args, out);
     if blocked::any_ready() {
-        server.serve(batch, worker);
+        server.serve(store, worker);
     }
     executed
 }
@@ -177,6 +157,7 @@ impl Connection {
     pub(crate) fn new(server: Arc<Server>, stream: TcpStream, shared: Arc<Shared>) -> Self {
         let authenticated = server.config.is_empty(Param::RequirePass);
         Self {
+            caller: Caller::default(),
             client: Client::new(shared, authenticated),
             server,
             stream,
@@ -244,7 +225,7 @@ impl Connection {
             // It may have left by itself meanwhile.
             if self.client.shard_channels.remove(&name) {
                 let left = self.client.shard_channels.len();
-                let mut writer = Writer::new(&mut mail, self.client.protocol);
+                let mut writer = Writer::new(&mut mail, self.caller.protocol);
                 crate::follow::pubsub::tell(&mut writer, "sunsubscribe", Some(&name), left);
             }
         }
@@ -316,7 +297,7 @@ impl Connection {
             }
             let mut reply = Vec::new();
             let error = Error::from(damaged);
-            Writer::new(&mut reply, self.client.protocol).error_bytes(error.text());
+            Writer::new(&mut reply, self.caller.protocol).error_bytes(error.text());
             self.server.stats.add(Stat::total_error_replies, 1);
             self.server.monitor.error(&error.code());
             self.unsent.push_front(Bytes::from(reply).into());
@@ -482,12 +463,18 @@ impl Connection {
         self.resume = false;
         if let Some(owned) = self.stalled.take() {
             let batch = self.server.enter(&mut scratch.session, crate::outside::clock::unix_ms());
-            let (out, worker) = (&mut scratch.out, scratch.worker);
-            let (client, args) = (&mut self.client, owned.args());
-            client.clock = None;
-            let place = Place(&batch, worker, &scratch.pool);
-            let prepared = (None, finished.map(Box::new));
-            if let Err(halt) = dispatch_one(&self.server, client, place, args, prepared, out) {
+            self.client.clock = None;
+            let asked = Asked {
+                caller: &mut self.caller,
+                client: &mut self.client,
+                store: &batch,
+                server: &self.server,
+                worker: scratch.worker,
+                pool: Some(&scratch.pool),
+                hashed: None,
+                finished: finished.map(Box::new),
+            };
+            if let Err(halt) = dispatch_one(asked, owned.args(), &mut scratch.out) {
                 self.stop_at(halt, owned);
                 if self.stalled.is_some() {
                     return Poll::Ready(Ok(0));
@@ -617,15 +604,23 @@ impl Connection {
         {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
             let mut keys = Keys::default();
-            ahead.warm(&batch, self.client.db, &buffer[used..], &mut keys);
+            ahead.warm(&batch, self.caller.db, &buffer[used..], &mut keys);
             for ((len, spans), &key) in ahead.commands().zip(&keys) {
                 let buf = &buffer[used..used + len];
                 used += len;
                 let args = Args { buf, spans, large: &self.large };
-                let client = &mut self.client;
-                let place = Place(&batch, *worker, pool);
+                let asked = Asked {
+                    caller: &mut self.caller,
+                    client: &mut self.client,
+                    store: &batch,
+                    server: &server,
+                    worker: *worker,
+                    pool: Some(pool),
+                    hashed: key,
+                    finished: None,
+                };
                 if !spans.is_empty()
-                    && let Err(halt) = dispatch_one(&server, client, place, args, (key, None), out)
+                    && let Err(halt) = dispatch_one(asked, args, out)
                 {
                     let owned = OwnedArgs::new(args);
                     self.stop_at(halt, owned);
@@ -660,7 +655,7 @@ impl Connection {
                     self.large.push(Large::from(filler.finish()));
                 }
                 Err(error) => {
-                    out.protocol = self.client.protocol;
+                    out.protocol = self.caller.protocol;
                     out.w().protocol_error(error);
                     self.server.monitor.error("ERR");
                     self.client.close = true;
@@ -669,7 +664,7 @@ impl Connection {
                 }
             }
         }
-        self.client.publish_figures();
+        self.client.publish_figures(&self.caller);
         shared.figures.query_bytes.store(buffer.len() - used, Relaxed);
         used
     }

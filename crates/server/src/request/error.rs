@@ -22,6 +22,9 @@ impl Error {
         Self::new("OOM command not allowed when used memory > 'maxmemory'.");
     pub(crate) const CROSS_SLOT: Self =
         Self::new("CROSSSLOT Keys in request don't hash to the same slot");
+    /// A command about a connection comes from somebody without one.
+    pub(crate) const NO_CLIENT: Self =
+        Self::new("ERR this command is for clients with a connection");
     pub(crate) const NO_AUTH: Self = Self::new("NOAUTH Authentication required.");
 
     pub(crate) const fn new(text: &'static str) -> Self {
