@@ -77,6 +77,7 @@ pub use packing::{Candidate, PackedStr, Packer, Ready, StringParams};
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
+pub use types::pages::paged::Item;
 pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};
 pub use types::{Sink, Type, Unreadable};

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 mod bitfield;
 mod bits;
+mod blocking_pops;
 mod clients;
 mod cluster;
 mod command;
@@ -24,6 +25,7 @@ pub(crate) mod digest;
 pub(crate) mod info;
 mod keys;
 mod latency;
+mod lists;
 mod memory;
 mod mirror;
 mod object;
@@ -51,6 +53,7 @@ const GROUPS: &[&[Command]] = &[
     info::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,
+    lists::COMMANDS,
     memory::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::{Protocol, Writer};
-use snug_store::{Damaged, PackedChain, PackedStr, Session, Str};
+use snug_store::{Damaged, Item, PackedChain, PackedStr, Session, Str};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 
@@ -198,6 +198,15 @@ impl Out {
             Str::PackedLarge(packed) => self.packed_range(packed.checked()?, 0..packed.len()),
         }
         Ok(())
+    }
+
+    /// An item of a collection as a bulk; a large one by reference.
+    #[inline]
+    pub(crate) fn item(&mut self, item: &Item<'_>) {
+        match item {
+            Item::Bytes(bytes) => self.w().bulk(bytes),
+            Item::Large(string) => self.chain(string),
+        }
     }
 
     /// Bytes of a packed large string, which was checked and has them, as a bulk;

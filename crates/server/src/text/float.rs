@@ -11,7 +11,8 @@
 //! at worst, and a text is shorter than [`TEXT_LIMIT`].
 
 use rustc_apfloat::Float as _;
-use rustc_apfloat::ieee::X87DoubleExtended;
+use rustc_apfloat::FloatConvert;
+use rustc_apfloat::ieee::{Double, X87DoubleExtended};
 
 /// Texts of this many bytes or more are no numbers, as in Redis.
 const TEXT_LIMIT: usize = 5 * 1024;
@@ -56,6 +57,12 @@ impl Extended {
     pub(crate) fn add(self, other: Self) -> Option<Self> {
         let sum = (self.0 + other.0).value;
         sum.is_finite().then_some(Self(sum))
+    }
+
+    /// The nearest double.
+    pub(crate) fn to_f64(self) -> f64 {
+        let double: Double = self.0.convert(&mut false).value;
+        f64::from_bits(double.to_bits() as u64)
     }
 
     /// `%.17Lf` without zeros at the end. The number must be finite.

@@ -13,7 +13,7 @@
 pub(crate) mod edit;
 pub(crate) mod element;
 pub(crate) mod page;
-pub(crate) mod paged;
+pub mod paged;
 pub(crate) mod run;
 pub(crate) mod tree;
 
