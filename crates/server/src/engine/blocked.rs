@@ -2,7 +2,8 @@
 //! whatever else is to wait for what others write.
 //!
 //! ```text
-//!  (database, slot) -> [ key, waiter | key, waiter | ... ]     in order of arrival
+//!  (database, slot) -> key -> type that it is to hold -> [ waiter | waiter | ... ]
+//!                                                        in order of arrival
 //!
 //!  waiting client's worker              writer's worker
 //!  handler finds nothing,
@@ -19,13 +20,22 @@
 //! ```
 //!
 //! Nothing is lost between looking and waiting, for both happen under the
-//! slots' locks. Clients are served in the order in which they began to wait,
-//! each with what its command finds then; one that finds nothing keeps its
-//! place. A waiter ends once: [`State`] decides between its being served, its
-//! time, `CLIENT UNBLOCK` and the end of its connection.
+//! slots' locks. Keys are served in the order in which they became ready; of each key
+//! the clients in the order in which they began to wait, for as long as the key holds
+//! what they wait for, each with what its command finds then. One that finds nothing
+//! keeps its place, and one that waits for several keys is given what its command comes
+//! upon first, whichever of them was ready. A command that is served may write, as one that moves an item from
+//! list to list: what this makes ready comes last in the line of keys, and all ends when
+//! no key is ready. A key that holds another type than a client waits for leaves it
+//! waiting. A waiter ends once: [`State`] decides between its being served, its time,
+//! `CLIENT UNBLOCK` and the end of its connection.
 //!
-//! A slot in which nobody waits costs a writer nothing but the branch it takes
-//! for `WATCH` anyway.
+//! | operation | cost |
+//! | --- | --- |
+//! | a write to a slot in which nobody waits | the branch it takes for `WATCH` anyway |
+//! | to a slot in which somebody does | a search for the key by its name |
+//! | to wait, to wait no longer | O(log n) for each key, n the clients that wait for it |
+//! | to serve a key | O(log n) for each client served; those behind them cost nothing |
 //!
 //! Locks: a waiter's state is locked by whoever serves it while that takes the
 //! slots of its keys, so nobody asks for a state while holding a slot (a waiter
@@ -44,14 +54,16 @@ use crate::measure::stats::Stat;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
 use bytes::Bytes;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use snug_resp::Writer;
 use snug_store::{Batch, Interest, Type};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What a handler that finds nothing yet asks for.
@@ -66,7 +78,7 @@ pub(crate) struct Wait<'w> {
     pub awaits: Type,
     /// Whether a key that is gone, or holds something else, is worth one too.
     pub without_key: bool,
-    /// Of clients with the same rivals, waiting for one key alone, none finds
+    /// Of clients with the same rivals, which wait for one key alone, none finds
     /// anything if the first did not: they need not be asked.
     pub rivals: Option<&'w [u8]>,
 }
@@ -75,6 +87,8 @@ pub(crate) struct Wait<'w> {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub client: Arc<Shared>,
+    /// How many had begun to wait before it, with itself.
+    arrival: u64,
     caller: Caller,
     command: &'static Command,
     args: OwnedArgs,
@@ -109,12 +123,65 @@ pub(crate) enum Reason {
 type Place = (usize, usize);
 type Key = Vec<u8>;
 
+/// Those who wait for a key to hold a type.
+#[derive(Debug)]
+struct Queue {
+    awaits: Type,
+    /// By arrival.
+    waiters: BTreeMap<u64, Arc<Waiter>>,
+    /// How many of them wait for the key to go, too.
+    without_key: usize,
+}
+
+/// The queues of a key: seldom more than one.
+type Queues = SmallVec<[Queue; 1]>;
+
 #[derive(Debug, Default)]
 struct Registry {
-    slots: HashMap<Place, Vec<(Key, Arc<Waiter>)>>,
+    slots: HashMap<Place, HashMap<Key, Queues>>,
     clients: HashMap<u64, Arc<Waiter>>,
     /// Keys found ready by a thread that serves nobody.
     left: Vec<(usize, Key)>,
+}
+
+impl Registry {
+    fn put_in(&mut self, place: Place, key: &[u8], waiter: &Arc<Waiter>) {
+        let queues = self.slots.entry(place).or_default().entry(key.to_vec()).or_default();
+        let awaits = waiter.awaits;
+        let at = queues.iter().position(|queue| queue.awaits == awaits).unwrap_or_else(|| {
+            queues.push(Queue { awaits, waiters: BTreeMap::new(), without_key: 0 });
+            queues.len() - 1
+        });
+        let queue = &mut queues[at];
+        queue.waiters.insert(waiter.arrival, Arc::clone(waiter));
+        queue.without_key += usize::from(waiter.without_key);
+    }
+
+    /// Takes a waiter out of a key's queue, if it is still in it.
+    fn take_out(&mut self, place: Place, key: &[u8], waiter: &Waiter) {
+        let Some(keys) = self.slots.get_mut(&place) else { return };
+        let Some(queues) = keys.get_mut(key) else { return };
+        let Some(at) = queues.iter().position(|queue| queue.awaits == waiter.awaits) else {
+            return;
+        };
+        let queue = &mut queues[at];
+        if queue.waiters.remove(&waiter.arrival).is_some() {
+            queue.without_key -= usize::from(waiter.without_key);
+        }
+        if queue.waiters.is_empty() {
+            queues.swap_remove(at);
+        }
+        if queues.is_empty() {
+            keys.remove(key);
+        }
+        if keys.is_empty() {
+            self.slots.remove(&place);
+        }
+    }
+
+    fn queues(&self, place: Place, key: &[u8]) -> &[Queue] {
+        self.slots.get(&place).and_then(|keys| keys.get(key)).map_or(&[], |queues| queues)
+    }
 }
 
 /// All clients that wait.
@@ -122,21 +189,45 @@ struct Registry {
 pub(crate) struct Blocked {
     registry: Mutex<Registry>,
     count: AtomicUsize,
+    /// How many have ever begun to wait.
+    arrivals: AtomicU64,
+}
+
+/// Keys that are ready, each once, in the order in which they became so.
+#[derive(Debug, Default)]
+struct ReadyKeys {
+    line: VecDeque<(usize, Key)>,
+    /// By database.
+    names: HashMap<usize, HashSet<Key>>,
+}
+
+impl ReadyKeys {
+    fn push(&mut self, db: usize, key: &[u8]) {
+        let names = self.names.entry(db).or_default();
+        if !names.contains(key) {
+            names.insert(key.to_vec());
+            self.line.push_back((db, key.to_vec()));
+        }
+    }
+
+    fn pop(&mut self) -> Option<(usize, Key)> {
+        let (db, key) = self.line.pop_front()?;
+        if let Some(names) = self.names.get_mut(&db) {
+            names.remove(&key);
+        }
+        Some((db, key))
+    }
 }
 
 thread_local! {
     /// Keys that what this thread executes has made ready.
-    static READY: RefCell<VecDeque<(usize, Key)>> = const { RefCell::new(VecDeque::new()) };
+    static READY: RefCell<ReadyKeys> = RefCell::default();
     static ANY_READY: Cell<bool> = const { Cell::new(false) };
 }
 
 fn make_ready(db: usize, key: &[u8]) {
     ANY_READY.set(true);
-    READY.with_borrow_mut(|ready| {
-        if !ready.iter().any(|(other_db, other)| *other_db == db && other == key) {
-            ready.push_back((db, key.to_vec()));
-        }
-    });
+    READY.with_borrow_mut(|ready| ready.push(db, key));
 }
 
 /// Whether this thread has made keys ready and is to [`serve`](Server::serve).
@@ -160,22 +251,20 @@ impl Blocked {
     /// Keys that are waited for, and those of them whose going is too.
     pub(crate) fn keys(&self) -> (usize, usize) {
         let registry = self.registry.lock();
-        let mut keys: HashMap<(usize, &[u8]), bool> = HashMap::default();
-        for (key, waiter) in registry.slots.values().flatten() {
-            *keys.entry((waiter.caller.db, key)).or_default() |= waiter.without_key;
-        }
-        (keys.len(), keys.values().filter(|&&without_key| without_key).count())
+        let keys = || registry.slots.values().flat_map(HashMap::values);
+        let going = |queues: &&Queues| queues.iter().any(|queue| queue.without_key > 0);
+        (keys().count(), keys().filter(going).count())
     }
 
     /// A key in a slot changed; whether anybody waits there. Under the slot's lock.
     #[cold]
     pub(crate) fn changed(&self, db: usize, slot: usize, key: &[u8]) -> bool {
         let registry = self.registry.lock();
-        let waiters = registry.slots.get(&(db, slot));
-        if waiters.is_some_and(|waiters| waiters.iter().any(|(awaited, _)| awaited == key)) {
+        let keys = registry.slots.get(&(db, slot));
+        if keys.is_some_and(|keys| keys.contains_key(key)) {
             make_ready(db, key);
         }
-        waiters.is_some()
+        keys.is_some()
     }
 
     /// Databases were emptied or swapped: marks the slots of awaited keys
@@ -183,9 +272,10 @@ impl Blocked {
     /// keys to go, or all. Needs the store to itself.
     pub(crate) fn replaced(&self, store: &Batch<'_>, dbs: &[usize], all: bool) {
         let registry = self.registry.lock();
-        for ((db, slot), waiters) in registry.slots.iter().filter(|((db, _), _)| dbs.contains(db)) {
+        for ((db, slot), keys) in registry.slots.iter().filter(|((db, _), _)| dbs.contains(db)) {
             store.lock_slot(*db, *slot).observe(Interest::Wait, true);
-            let woken = waiters.iter().filter(|(_, waiter)| all || waiter.without_key);
+            let going = |queues: &Queues| queues.iter().any(|queue| queue.without_key > 0);
+            let woken = keys.iter().filter(|(_, queues)| all || going(queues));
             woken.for_each(|(key, _)| make_ready(*db, key));
         }
     }
@@ -195,9 +285,7 @@ impl Blocked {
         for name in &waiter.keys {
             let key = store.key(name);
             store.lock(waiter.caller.db, &key).observe(Interest::Wait, true);
-            let mut registry = self.registry.lock();
-            let waiters = registry.slots.entry((waiter.caller.db, key.slot())).or_default();
-            waiters.push((name.clone(), Arc::clone(waiter)));
+            self.registry.lock().put_in((waiter.caller.db, key.slot()), name, waiter);
         }
         self.registry.lock().clients.insert(waiter.client.id, Arc::clone(waiter));
         self.count.fetch_add(1, Relaxed);
@@ -210,18 +298,30 @@ impl Blocked {
             let key = store.key(name);
             let slot = store.lock(waiter.caller.db, &key);
             let mut registry = self.registry.lock();
-            let place = (waiter.caller.db, key.slot());
-            let Some(waiters) = registry.slots.get_mut(&place) else { continue };
-            waiters.retain(|(_, other)| !Arc::ptr_eq(other, waiter));
-            if waiters.is_empty() {
-                registry.slots.remove(&place);
-                let awaited = |slot| registry.slots.contains_key(&(waiter.caller.db, slot));
-                if !slot.covered(&key).any(awaited) {
-                    slot.observe(Interest::Wait, false);
-                }
+            registry.take_out((waiter.caller.db, key.slot()), name, waiter);
+            let awaited = |slot| registry.slots.contains_key(&(waiter.caller.db, slot));
+            if !slot.covered(&key).any(awaited) {
+                slot.observe(Interest::Wait, false);
             }
         }
         self.registry.lock().clients.remove(&waiter.client.id);
+    }
+
+    /// A few of those who wait for a key to hold a type, by arrival: all, if it holds
+    /// that, else such as wait for it to go, too, with others between them.
+    fn next(
+        &self,
+        place: Place,
+        key: &[u8],
+        (awaits, held): (Type, Option<Type>),
+        arrivals: RangeInclusive<u64>,
+    ) -> SmallVec<[Arc<Waiter>; 8]> {
+        let registry = self.registry.lock();
+        let queue = registry.queues(place, key).iter().find(|queue| queue.awaits == awaits);
+        let queue = queue.filter(|queue| held == Some(awaits) || queue.without_key > 0);
+        let waiters =
+            queue.filter(|_| !arrivals.is_empty()).map(|queue| queue.waiters.range(arrivals));
+        waiters.into_iter().flatten().take(8).map(|(_, waiter)| Arc::clone(waiter)).collect()
     }
 
     /// What a client waits with, if it does.
@@ -234,7 +334,7 @@ impl Blocked {
     pub(crate) fn leave_to_others(&self) {
         if any_ready() {
             ANY_READY.set(false);
-            self.registry.lock().left.extend(READY.take());
+            self.registry.lock().left.extend(READY.take().line);
         }
     }
 
@@ -366,36 +466,52 @@ impl Server {
     /// called between commands, with no slot held.
     #[cold]
     pub(crate) fn serve(&self, store: &Batch<'_>, worker: usize) {
-        while let Some((db, key)) = READY.with_borrow_mut(VecDeque::pop_front) {
+        while let Some((db, key)) = READY.with_borrow_mut(ReadyKeys::pop) {
             self.serve_key(store, worker, db, &key);
         }
         ANY_READY.set(false);
     }
 
-    /// Each client is asked once, so what serving one makes ready anew comes to
-    /// an end with the clients that wait.
+    /// Serves those who wait for a key. Each client is asked once and who comes
+    /// meanwhile is not, so what serving one makes ready anew comes to an end with the
+    /// clients that wait.
     fn serve_key(&self, store: &Batch<'_>, worker: usize, db: usize, name: &[u8]) {
         let key = store.key(name);
-        let waiters: Vec<Arc<Waiter>> = {
-            let registry = self.blocked.registry.lock();
-            let Some(waiters) = registry.slots.get(&(db, key.slot())) else { return };
-            let of_key = waiters.iter().filter(|(awaited, _)| awaited == name);
-            of_key.map(|(_, waiter)| Arc::clone(waiter)).collect()
+        let place = (db, key.slot());
+        let holds = || {
+            let mut slot = store.lock(db, &key);
+            let found = slot.find_untouched(&key);
+            found.map(|found| slot.type_of(found))
         };
-        let mut in_vain: Vec<&[u8]> = Vec::new();
-        for waiter in &waiters {
-            let rivals = waiter.rivals.as_deref();
-            if rivals.is_some_and(|rivals| in_vain.contains(&rivals)) {
-                continue;
-            }
-            let holds = {
-                let mut slot = store.lock(db, &key);
-                let found = slot.find_untouched(&key);
-                found.map(|found| slot.type_of(found))
-            };
-            let worth_a_look = waiter.without_key || holds == Some(waiter.awaits);
-            if worth_a_look && waiter.serve(self, store, worker) {
-                in_vain.extend(rivals);
+        let mut held = holds();
+        let last = self.blocked.arrivals.load(Relaxed);
+        let awaited: SmallVec<[Type; 1]> = {
+            let registry = self.blocked.registry.lock();
+            registry.queues(place, name).iter().map(|queue| queue.awaits).collect()
+        };
+        for awaits in awaited {
+            let mut in_vain: Vec<Arc<Waiter>> = Vec::new();
+            let mut asked = 0;
+            loop {
+                let next = self.blocked.next(place, name, (awaits, held), asked + 1..=last);
+                if next.is_empty() {
+                    break;
+                }
+                for waiter in next {
+                    asked = waiter.arrival;
+                    let is_worth_a_look = waiter.without_key || held == Some(awaits);
+                    let rivals = waiter.rivals.is_some()
+                        && in_vain.iter().any(|other| other.rivals == waiter.rivals);
+                    if !is_worth_a_look || rivals {
+                        continue;
+                    }
+                    if !waiter.serve(self, store, worker) {
+                        self.blocked.registry.lock().take_out(place, name, &waiter);
+                    } else if waiter.rivals.is_some() {
+                        in_vain.push(waiter);
+                    }
+                    held = holds();
+                }
             }
         }
     }
@@ -417,6 +533,7 @@ impl Context<'_> {
         let timeout = (wait.timeout_ms > 0).then(|| Duration::from_millis(wait.timeout_ms));
         let waiter = Arc::new(Waiter {
             client: Arc::clone(&client.shared),
+            arrival: self.server.blocked.arrivals.fetch_add(1, Relaxed) + 1,
             caller: *self.caller,
             command: self.command,
             args,
@@ -432,5 +549,385 @@ impl Context<'_> {
         let index = u32::from(self.command.index) + 1;
         client.shared.figures.last_command.store(index, Relaxed);
         Unanswered::Wait(waiter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::commands;
+    use crate::config::Config;
+    use crate::dispatch::{self, Asked};
+    use crate::engine::call::Halt;
+    use crate::engine::client::Client;
+    use crate::engine::command::{Answer, flags};
+    use crate::request::args::Args;
+    use proptest::prelude::*;
+    use snug_store::{Append, Class, Delete, Event, NewStr, Session, Set};
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    const NOW: u64 = 1_700_000_000_000;
+
+    /// A command that waits and then writes, as `BLMOVE` and `BLPOP` do, of strings
+    /// that stand for lists of bytes: `TAKE TO KEY ...` takes the first byte of the
+    /// first of the keys that there is, and appends it to `TO`, unless that is `-`.
+    static TAKE: Command = Command::new("take", -3, take).flags(flags::WRITE);
+
+    fn take(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+        let keys = 2..args.len();
+        let to = (args.bytes(1) != b"-").then(|| cx.key(args.bytes(1)));
+        let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))).chain(to));
+        for at in keys.clone() {
+            let key = cx.key(args.bytes(at));
+            let mut slot = cx.lock(&key);
+            let Some(found) = cx.find_string(&mut slot, &key)? else { continue };
+            let mut value = Out::default();
+            value.string(slot.string(found).unwrap())?;
+            let text = value.bytes.split(|&byte| byte == b'\n').nth(1).unwrap();
+            let (first, rest) = text.strip_suffix(b"\r").unwrap().split_first().unwrap();
+            let event = Event::new(Class::STRING, "take");
+            if rest.is_empty() {
+                slot.apply(&key, Some(found), Delete, event);
+            } else {
+                slot.apply(&key, Some(found), Set::to(NewStr::Bytes(rest)), event);
+            }
+            drop(slot);
+            if let Some(to) = to {
+                let mut slot = cx.lock(&to);
+                let found = cx.find_string(&mut slot, &to)?;
+                slot.apply(&to, found, Append(NewStr::Bytes(&[*first])), event);
+            }
+            out.w().bulk(&[*first]);
+            return Ok(());
+        }
+        if !cx.origin.may_block() {
+            out.w().null();
+            return Ok(());
+        }
+        Err(cx.wait(Wait {
+            args: &|| OwnedArgs::new(args),
+            keys,
+            timeout_ms: 0,
+            awaits: Type::String,
+            without_key: false,
+            rivals: None,
+        }))
+    }
+
+    /// A server without workers; every client's commands are executed here.
+    struct House {
+        server: Arc<Server>,
+        session: Session,
+        /// Who writes.
+        caller: Caller,
+        client: Client,
+        waiters: Vec<Arc<Waiter>>,
+    }
+
+    fn client(id: u64) -> Client {
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Client::new(Arc::new(Shared::new(id, nowhere, nowhere, -1, 0)), true)
+    }
+
+    impl House {
+        fn new() -> Self {
+            let config = Config::default();
+            let cluster = Cluster::load(&config).unwrap();
+            let server = Server::new(config, cluster, 1, commands::all().len());
+            let session = server.store.session();
+            let (caller, client) = (Caller::default(), client(1));
+            Self { server, session, caller, client, waiters: Vec::new() }
+        }
+
+        /// The reply to a command of the client that writes.
+        fn write(&mut self, command: &str) -> String {
+            let batch = self.session.enter(NOW);
+            let words: Vec<Vec<u8>> = command.split(' ').map(Into::into).collect();
+            let asked = Asked {
+                caller: &mut self.caller,
+                client: &mut self.client,
+                store: &batch,
+                server: &self.server,
+                worker: 0,
+                pool: None,
+                hashed: None,
+                finished: None,
+            };
+            let mut out = Out::default();
+            dispatch::execute(asked, OwnedArgs::of(&words).args(), &mut out).unwrap();
+            if any_ready() {
+                self.server.serve(&batch, 0);
+            }
+            String::from_utf8(out.bytes).unwrap()
+        }
+
+        /// A client of its own calls `TAKE`, and has to wait; its number.
+        fn take(&mut self, words: &str) -> usize {
+            let number = self.waiters.len();
+            let batch = self.session.enter(NOW);
+            let words = format!("TAKE {words}");
+            let words: Vec<Vec<u8>> = words.split(' ').map(Into::into).collect();
+            let (mut caller, mut client) = (Caller::default(), client(number as u64 + 2));
+            let mut cx = Context {
+                caller: &mut caller,
+                client: Some(&mut client),
+                store: &batch,
+                server: &self.server,
+                command: &TAKE,
+                worker: 0,
+                origin: Origin::Client,
+                hashed: None,
+                pool: None,
+                finished: None,
+            };
+            let args = OwnedArgs::of(&words);
+            match call(&mut cx, &TAKE, args.args(), &mut Out::default()) {
+                Err(Halt::Wait(waiter)) => self.waiters.push(waiter),
+                other => panic!("it does not wait: {other:?}"),
+            }
+            number
+        }
+
+        /// What a client that waits was told, once.
+        fn told(&self, waiter: usize) -> Option<String> {
+            let bytes = |chunk: &Chunk| match chunk {
+                Chunk::Bytes(bytes) => bytes.to_vec(),
+                Chunk::Packed(_) => unreachable!("nothing is packed"),
+            };
+            let reply = self.waiters[waiter].take_reply()?;
+            Some(String::from_utf8(reply.iter().flat_map(bytes).collect()).unwrap())
+        }
+
+        /// Every client that has ended leaves, as its connection would have it do.
+        fn leave(&mut self) {
+            let batch = self.session.enter(NOW);
+            let is_over = |waiter: &&Arc<Waiter>| !matches!(*waiter.state.lock(), State::Waiting);
+            for waiter in self.waiters.iter().filter(is_over) {
+                self.server.blocked.remove(&batch, waiter);
+            }
+        }
+    }
+
+    fn is(letter: &str) -> Option<String> {
+        Some(format!("$1\r\n{letter}\r\n"))
+    }
+
+    #[test]
+    fn what_a_served_command_writes_is_served_too() {
+        let mut house = House::new();
+        let last = house.take("- c");
+        let (second, first) = (house.take("c b"), house.take("b a"));
+        house.write("SET a xy");
+        for waiter in [first, second, last] {
+            assert_eq!(house.told(waiter), is("x"));
+        }
+        assert_eq!(house.write("GET a"), "$1\r\ny\r\n");
+        // In a circle, each takes one.
+        let circle = [house.take("d d"), house.take("d d")];
+        house.write("SET d 123");
+        assert_eq!(circle.map(|waiter| house.told(waiter)), [is("1"), is("2")]);
+        assert_eq!(house.write("GET d"), "$3\r\n312\r\n");
+    }
+
+    #[test]
+    fn keys_come_as_they_were_ready_and_clients_as_they_came() {
+        let mut house = House::new();
+        let (first, second) = (house.take("- x y"), house.take("- y x"));
+        let third = house.take("- x");
+        for command in ["MULTI", "APPEND y y", "APPEND x x", "EXEC"] {
+            house.write(command);
+        }
+        // Each is given the first of its keys that there is, whichever was ready.
+        assert_eq!((house.told(first), house.told(second)), (is("x"), is("y")));
+        assert_eq!(house.told(third), None);
+        house.write("SET x 12");
+        assert_eq!(house.told(third), is("1"));
+        assert_eq!(house.write("GET x"), "$1\r\n2\r\n");
+    }
+
+    #[test]
+    fn what_a_transaction_takes_back_nobody_is_given() {
+        let mut house = House::new();
+        let waiter = house.take("- x");
+        for command in ["MULTI", "SET x 1", "DEL x", "EXEC"] {
+            house.write(command);
+        }
+        assert_eq!(house.told(waiter), None);
+        house.write("SET x 2");
+        assert_eq!(house.told(waiter), is("2"));
+    }
+
+    #[test]
+    fn another_type_leaves_them_waiting() {
+        let mut house = House::new();
+        let waiter = house.take("- x");
+        house.write("XADD x 1-1 f v");
+        house.write("XADD x 1-2 f v");
+        assert_eq!(house.told(waiter), None);
+        house.write("SET other 1");
+        house.write("RENAME other x");
+        assert_eq!(house.told(waiter), is("1"));
+        // An error is an answer.
+        let (to_stream, behind) = (house.take("s y"), house.take("- y"));
+        house.write("XADD s 1-1 f v");
+        house.write("SET y z");
+        assert!(house.told(to_stream).unwrap().starts_with("-WRONGTYPE"));
+        assert_eq!(house.told(behind), None, "the first took it before it failed");
+    }
+
+    #[test]
+    fn whatever_way_a_key_comes_it_is_ready() {
+        let ways: [&[&str]; 7] = [
+            &["SET x 1"],
+            &["SET o 1", "RENAME o x"],
+            &["SET o 1", "RENAMENX o x"],
+            &["SET o 1", "COPY o x"],
+            &["SELECT 1", "SET x 1", "MOVE x 0"],
+            &["SELECT 1", "SET x 1", "SWAPDB 0 1"],
+            &["SELECT 1", "SET x 1", "SELECT 0", "MULTI", "SWAPDB 1 0", "EXEC"],
+        ];
+        for way in ways {
+            let mut house = House::new();
+            let waiter = house.take("- other x");
+            house.write("FLUSHDB");
+            way.iter().for_each(|command| drop(house.write(command)));
+            assert_eq!(house.told(waiter), is("1"), "{way:?}");
+            house.leave();
+            assert_eq!((house.server.blocked.keys(), house.server.blocked.clients()), ((0, 0), 0));
+        }
+    }
+
+    #[test]
+    fn who_has_gone_takes_nothing() {
+        let mut house = House::new();
+        let [late, told, gone, last] = [0; 4].map(|_| house.take("- x"));
+        assert!(house.waiters[late].end(&house.server, 0, Reason::Timeout));
+        assert!(house.waiters[told].end(&house.server, 0, Reason::Unblocked));
+        house.waiters[gone].leave(&house.server.blocked);
+        assert_eq!(house.server.blocked.clients(), 1);
+        house.write("SET x 12");
+        assert_eq!(house.told(late).as_deref(), Some("*-1\r\n"));
+        assert!(house.told(told).unwrap().starts_with("-UNBLOCKED"));
+        assert_eq!(house.told(last), is("1"));
+        assert!(!house.waiters[last].end(&house.server, 0, Reason::Timeout), "it was served");
+        assert_eq!(house.write("GET x"), "$1\r\n2\r\n");
+        house.leave();
+        assert_eq!(house.server.blocked.keys(), (0, 0));
+    }
+
+    /// Redis's way of serving, of clients that each wait for some of a few keys: a key
+    /// is ready when it comes to be, not with each change.
+    #[derive(Default)]
+    struct Model {
+        keys: BTreeMap<usize, Vec<u8>>,
+        waiting: Vec<(usize, Option<usize>, Vec<usize>)>,
+        ready: VecDeque<usize>,
+        told: BTreeMap<usize, u8>,
+    }
+
+    impl Model {
+        fn append(&mut self, key: usize, bytes: &[u8]) {
+            if !self.keys.contains_key(&key) && !self.ready.contains(&key) {
+                self.ready.push_back(key);
+            }
+            self.keys.entry(key).or_default().extend(bytes);
+        }
+
+        fn take(&mut self, key: usize, to: Option<usize>) -> Option<u8> {
+            let value = self.keys.get_mut(&key)?;
+            let first = value.remove(0);
+            if value.is_empty() {
+                self.keys.remove(&key);
+            }
+            to.into_iter().for_each(|to| self.append(to, &[first]));
+            Some(first)
+        }
+
+        fn serve(&mut self) {
+            while let Some(key) = self.ready.pop_front() {
+                let waits = |(_, _, keys): &(_, _, Vec<usize>)| keys.contains(&key);
+                let of_key: Vec<_> = self.waiting.iter().filter(|w| waits(w)).cloned().collect();
+                for (number, to, keys) in of_key {
+                    if !self.keys.contains_key(&key) {
+                        break;
+                    }
+                    let first = keys.into_iter().find_map(|key| self.take(key, to));
+                    self.told.insert(number, first.unwrap());
+                    self.waiting.retain(|(other, ..)| *other != number);
+                }
+            }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Take(Option<usize>, Vec<usize>),
+        Append(Vec<(usize, u8)>),
+        Delete(usize),
+        Leave,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let key = || 0..5usize;
+        let letters = prop::collection::vec((key(), b'a'..=b'z'), 1..6);
+        prop::collection::vec(
+            prop_oneof![
+                4 => (prop::option::of(key()), prop::collection::vec(key(), 1..4))
+                    .prop_map(|(to, keys)| Step::Take(to, keys)),
+                4 => letters.prop_map(Step::Append),
+                1 => key().prop_map(Step::Delete),
+                1 => Just(Step::Leave),
+            ],
+            0..40,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn clients_are_served_as_in_the_model(steps in steps()) {
+            let mut house = House::new();
+            let mut model = Model::default();
+            for step in steps {
+                match step {
+                    Step::Take(to, keys) => {
+                        // Else it would not wait.
+                        if keys.iter().any(|key| model.keys.contains_key(key)) {
+                            continue;
+                        }
+                        let to_name = to.map_or("-".into(), |to| format!("k{to}"));
+                        let names: Vec<_> = keys.iter().map(|key| format!("k{key}")).collect();
+                        let number = house.take(&format!("{to_name} {}", names.join(" ")));
+                        model.waiting.push((number, to, keys));
+                    }
+                    Step::Append(letters) => {
+                        house.write("MULTI");
+                        for (key, letter) in letters {
+                            house.write(&format!("APPEND k{key} {}", letter as char));
+                            model.append(key, &[letter]);
+                        }
+                        house.write("EXEC");
+                        model.serve();
+                    }
+                    Step::Delete(key) => {
+                        house.write(&format!("DEL k{key}"));
+                        model.keys.remove(&key);
+                    }
+                    Step::Leave => house.leave(),
+                }
+                prop_assert_eq!(house.server.blocked.clients(), model.waiting.len());
+                for key in 0..5 {
+                    let value = model.keys.get(&key).map(|value| String::from_utf8_lossy(value));
+                    let expected = value.map_or("$-1\r\n".into(), |value| format!("${}\r\n{value}\r\n", value.len()));
+                    prop_assert_eq!(house.write(&format!("GET k{key}")), expected);
+                }
+            }
+            for number in 0..house.waiters.len() {
+                let expected = model.told.get(&number).map(|&letter| is(&(letter as char).to_string()).unwrap());
+                prop_assert_eq!(house.told(number), expected);
+            }
+        }
     }
 }
