@@ -35,7 +35,7 @@ pub(crate) struct Asked<'c> {
     pub worker: usize,
     pub pool: Option<&'c Pool>,
     /// The key that is most likely the command's, if it was hashed already.
-    pub hashed: Option<Key<'c>>,
+    pub hashed: Option<&'c Key<'c>>,
     /// Work that the command was put off for, done.
     pub finished: Option<Box<Finished>>,
 }
@@ -50,8 +50,7 @@ impl Asked<'_> {
 
 /// Executes one command of a client and writes its reply, or tells why there is none
 /// yet.
-pub(crate) fn execute(mut asked: Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
-    let asked = &mut asked;
+pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
     let mark = out.mark();
     out.protocol = asked.caller.protocol;
     let _on_behalf = OnBehalf::of(&asked.client.shared);

@@ -262,7 +262,7 @@ mod tests {
             let args = OwnedArgs::of(command);
             let batch = self.session.enter(now);
             let mut out = Out::default();
-            let asked = Asked {
+            let mut asked = Asked {
                 caller: &mut self.caller,
                 client: &mut self.client,
                 store: &batch,
@@ -272,7 +272,7 @@ mod tests {
                 pool: None,
                 finished: None,
             };
-            let halted = dispatch::execute(asked, args.args(), &mut out).err();
+            let halted = dispatch::execute(&mut asked, args.args(), &mut out).err();
             assert!(halted.is_none(), "nothing is put off");
             if blocked::any_ready() {
                 self.server.serve(&batch, 0);

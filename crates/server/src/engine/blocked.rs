@@ -644,7 +644,7 @@ mod tests {
         fn write(&mut self, command: &str) -> String {
             let batch = self.session.enter(NOW);
             let words: Vec<Vec<u8>> = command.split(' ').map(Into::into).collect();
-            let asked = Asked {
+            let mut asked = Asked {
                 caller: &mut self.caller,
                 client: &mut self.client,
                 store: &batch,
@@ -655,7 +655,7 @@ mod tests {
                 finished: None,
             };
             let mut out = Out::default();
-            dispatch::execute(asked, OwnedArgs::of(&words).args(), &mut out).unwrap();
+            dispatch::execute(&mut asked, OwnedArgs::of(&words).args(), &mut out).unwrap();
             if any_ready() {
                 self.server.serve(&batch, 0);
             }

@@ -18,8 +18,9 @@ use std::time::Instant;
 pub(crate) enum Halt {
     /// The client waits for a key: the command is executed on its behalf.
     Wait(Arc<Waiter>),
-    /// The command is executed again when this is done.
-    Work(Work),
+    /// The command is executed again when this is done. In a box, so that none of
+    /// this takes more than two registers.
+    Work(Box<Work>),
     /// The command is executed again when `CLIENT PAUSE` is over.
     Pause,
 }
@@ -49,7 +50,7 @@ pub(crate) fn call(
                 }
                 return Err(Halt::Wait(waiter));
             }
-            Unanswered::Later(work) => return Err(Halt::Work(work)),
+            Unanswered::Later(work) => return Err(Halt::Work(Box::new(work))),
         }
     }
     cx.server.stats.add(Stat::total_commands_processed, 1);

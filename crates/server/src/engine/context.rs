@@ -84,7 +84,7 @@ pub(crate) struct Context<'c> {
     /// Who asks.
     pub origin: Origin<'c>,
     /// A key that was hashed before the command was executed, if one was.
-    pub hashed: Option<Key<'c>>,
+    pub hashed: Option<&'c Key<'c>>,
     /// The worker's workspaces for large values, where a command may wait for
     /// work with them.
     pub pool: Option<&'c Pool>,

@@ -111,11 +111,11 @@ impl Drop for Connection {
 
 /// Executes one command of a client, or tells why it has no reply yet; then serves
 /// whom that has made ready.
-fn dispatch_one(asked: Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
-    let (server, store, worker) = (asked.server, asked.store, asked.worker);
-    let executed = dispatch::execute(asked, args, out);
+#[inline]
+fn dispatch_one(mut asked: Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
+    let executed = dispatch::execute(&mut asked, args, out);
     if blocked::any_ready() {
-        server.serve(store, worker);
+        asked.server.serve(asked.store, asked.worker);
     }
     executed
 }
@@ -605,7 +605,7 @@ impl Connection {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
             let mut keys = Keys::default();
             ahead.warm(&batch, self.caller.db, &buffer[used..], &mut keys);
-            for ((len, spans), &key) in ahead.commands().zip(&keys) {
+            for ((len, spans), key) in ahead.commands().zip(&keys) {
                 let buf = &buffer[used..used + len];
                 used += len;
                 let args = Args { buf, spans, large: &self.large };
@@ -616,7 +616,7 @@ impl Connection {
                     server: &server,
                     worker: *worker,
                     pool: Some(pool),
-                    hashed: key,
+                    hashed: key.as_ref(),
                     finished: None,
                 };
                 if !spans.is_empty()
