@@ -19,10 +19,8 @@ pub(crate) fn timeout(text: &[u8]) -> Result<u64, Error> {
         .filter(|seconds| !seconds.is_nan())
         .ok_or(Error::new("ERR timeout is not a float or out of range"))?;
     let ms = (seconds * 1000.0).ceil();
-    if ms > i64::MAX as f64 {
-        return Err(OUT_OF_RANGE);
-    }
-    if seconds < 0.0 {
+    // What is too large for an integer overflows in Redis.
+    if seconds < 0.0 || ms >= i64::MAX as f64 {
         return Err(Error::new("ERR timeout is negative"));
     }
     match ms as u64 {

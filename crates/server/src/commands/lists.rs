@@ -605,7 +605,7 @@ fn first_list<'c, 'a>(
     args: Args<'a>,
     keys: Range<usize>,
 ) -> Result<Option<(Key<'a>, SlotGuard<'c>, Found)>, Error> {
-    for at in keys {
+    for at in cx.keys_to_try(args, keys) {
         let key = cx.key(args.bytes(at));
         let mut slot = cx.lock(&key);
         if let Some(found) = cx.find_typed(&mut slot, &key, Type::List)? {
@@ -690,8 +690,8 @@ fn lmpop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn blmpop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let timeout_ms = timeout(args.bytes(1))?;
     let wanted = parse_mpop(args, 2)?;
+    let timeout_ms = timeout(args.bytes(1))?;
     let keys = wanted.0.clone();
     let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))));
     if take_some(cx, args, wanted, out)? {

@@ -23,10 +23,10 @@
 //! slots' locks. Keys are served in the order in which they became ready; of each key
 //! the clients in the order in which they began to wait, for as long as the key holds
 //! what they wait for, each with what its command finds then. One that finds nothing
-//! keeps its place, and one that waits for several keys is given what its command comes
-//! upon first, whichever of them was ready. A command that is served may write, as one that moves an item from
-//! list to list: what this makes ready comes last in the line of keys, and all ends when
-//! no key is ready. A key that holds another type than a client waits for leaves it
+//! keeps its place. One that waits for several keys is served from the one that is ready
+//! ([`Context::keys_to_try`]). A command that is served may write, as one that moves an
+//! item from list to list: what this makes ready comes last in the line of keys, and all
+//! ends when no key is ready. A key that holds another type than a client waits for leaves it
 //! waiting. A waiter ends once: [`State`] decides between its being served, its time,
 //! `CLIENT UNBLOCK` and the end of its connection.
 //!
@@ -51,7 +51,7 @@ use crate::engine::server::Server;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
-use crate::request::args::OwnedArgs;
+use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
@@ -61,6 +61,7 @@ use snug_resp::Writer;
 use snug_store::{Batch, Interest, Type};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -401,7 +402,13 @@ impl Waiter {
     }
 
     /// Executes the command for the client; whether it still waits.
-    fn serve(self: &Arc<Self>, server: &Server, store: &Batch<'_>, worker: usize) -> bool {
+    fn serve(
+        self: &Arc<Self>,
+        server: &Server,
+        store: &Batch<'_>,
+        worker: usize,
+        ready: &[u8],
+    ) -> bool {
         let mut state = self.state.lock();
         if matches!(*state, State::Ended(_)) || self.client.is_killed() {
             return false;
@@ -417,7 +424,7 @@ impl Waiter {
             server,
             command,
             worker,
-            origin: Origin::Waiter(self),
+            origin: Origin::Waiter(self, ready),
             hashed: None,
             pool: None,
             finished: None,
@@ -505,7 +512,7 @@ impl Server {
                     if !is_worth_a_look || rivals {
                         continue;
                     }
-                    if !waiter.serve(self, store, worker) {
+                    if !waiter.serve(self, store, worker, name) {
                         self.blocked.registry.lock().take_out(place, name, &waiter);
                     } else if waiter.rivals.is_some() {
                         in_vain.push(waiter);
@@ -518,11 +525,21 @@ impl Server {
 }
 
 impl Context<'_> {
+    /// Which of these arguments a command that takes from the first of several keys is to
+    /// look at: all of them, or for a client that has waited, the one that is ready.
+    pub(crate) fn keys_to_try(&self, args: Args<'_>, keys: Range<usize>) -> Range<usize> {
+        let Origin::Waiter(_, ready) = self.origin else { return keys };
+        match keys.clone().find(|&at| args.bytes(at) == ready) {
+            Some(at) => at..at + 1,
+            None => keys,
+        }
+    }
+
     /// Has the client wait, for its command found nothing: what the handler is to
     /// return. To be called under a scope that holds the slots of all its keys, and
     /// only if it [may block](Origin::may_block).
     pub(crate) fn wait(&self, wait: Wait<'_>) -> Unanswered {
-        if let Origin::Waiter(waiter) = self.origin {
+        if let Origin::Waiter(waiter, _) = self.origin {
             return Unanswered::Wait(Arc::clone(waiter));
         }
         let Some(client) = self.client.as_deref() else { return Error::NO_CLIENT.into() };
@@ -562,7 +579,6 @@ mod tests {
     use crate::engine::call::Halt;
     use crate::engine::client::Client;
     use crate::engine::command::{Answer, flags};
-    use crate::request::args::Args;
     use proptest::prelude::*;
     use snug_store::{Append, Class, Delete, Event, NewStr, Session, Set};
     use std::net::{Ipv4Addr, SocketAddr};
@@ -578,7 +594,7 @@ mod tests {
         let keys = 2..args.len();
         let to = (args.bytes(1) != b"-").then(|| cx.key(args.bytes(1)));
         let _held = cx.hold(keys.clone().map(|at| cx.key(args.bytes(at))).chain(to));
-        for at in keys.clone() {
+        for at in cx.keys_to_try(args, keys.clone()) {
             let key = cx.key(args.bytes(at));
             let mut slot = cx.lock(&key);
             let Some(found) = cx.find_string(&mut slot, &key)? else { continue };
@@ -738,8 +754,8 @@ mod tests {
         for command in ["MULTI", "APPEND y y", "APPEND x x", "EXEC"] {
             house.write(command);
         }
-        // Each is given the first of its keys that there is, whichever was ready.
-        assert_eq!((house.told(first), house.told(second)), (is("x"), is("y")));
+        // Of the key that was ready first, who came first.
+        assert_eq!((house.told(first), house.told(second)), (is("y"), is("x")));
         assert_eq!(house.told(third), None);
         house.write("SET x 12");
         assert_eq!(house.told(third), is("1"));

@@ -41,8 +41,9 @@ pub(crate) enum Origin<'c> {
     Client,
     /// A client's transaction: nothing in it may wait, and it sees one moment.
     Exec,
-    /// A client that has waited for the command's outcome, and still may.
-    Waiter(&'c Arc<Waiter>),
+    /// A client that has waited for the command's outcome, and still may; and which of
+    /// its keys is ready.
+    Waiter(&'c Arc<Waiter>, &'c [u8]),
     /// A commit that took effect elsewhere: it is not judged again. Whether a key is
     /// there is told by commits and not by the clock.
     Replay,
@@ -57,7 +58,7 @@ impl Origin<'_> {
 
     /// Whether it may wait for what others write.
     pub(crate) fn may_block(self) -> bool {
-        matches!(self, Self::Client | Self::Waiter(_))
+        matches!(self, Self::Client | Self::Waiter(..))
     }
 
     /// Whether the time of a key that it names can have come.
@@ -105,7 +106,7 @@ impl<'c> Context<'c> {
     pub(crate) fn known(&self) -> Option<&Arc<Shared>> {
         match (&self.client, &self.origin) {
             (Some(client), _) => Some(&client.shared),
-            (None, Origin::Waiter(waiter)) => Some(&waiter.client),
+            (None, Origin::Waiter(waiter, _)) => Some(&waiter.client),
             (None, _) => None,
         }
     }

@@ -154,7 +154,7 @@ impl Monitor {
             client.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
         }
         // One that had to wait was shown when it came.
-        if !matches!(cx.origin, Origin::Waiter(_)) {
+        if !matches!(cx.origin, Origin::Waiter(..)) {
             self.seen(cx, args);
         }
         let limit = config.number(Param::SlowlogLogSlowerThan);

@@ -416,8 +416,9 @@ impl Change for Trim {
         };
     }
 
+    /// Redis tells of it even where nothing was removed.
     fn told(&self, outcome: &Changed) -> Told {
-        told(outcome)
+        if outcome.is_ok() { Told::Everybody } else { Told::Nobody }
     }
 }
 
