@@ -121,7 +121,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let client = cx.client()?;
     client.multi = None;
     transactions::unwatch_all(server, store, client);
-    server.pubsub.leave(client);
+    server.pubsub.leave(&client.shared, &mut client.subscriptions);
     server.monitor.unfollow(&client.shared);
     client.shared.figures.monitoring.store(false, std::sync::atomic::Ordering::Relaxed);
     client.reply = ReplyMode::On;

@@ -5,7 +5,7 @@ use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
-use crate::follow::pubsub::{Subject, names_of, tell};
+use crate::follow::pubsub::{Subject, tell};
 use crate::request::args::Args;
 use crate::request::error::Error;
 
@@ -144,10 +144,10 @@ fn begin(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) 
         Subject::ShardChannel => "ssubscribe",
     };
     let server = cx.server;
-    let client = cx.client()?;
+    let Client { shared, subscriptions: own, .. } = cx.client()?;
     for name in args.iter_from(1) {
-        server.pubsub.subscribe(client, subject, name);
-        tell(&mut out.w(), word, Some(name), count(client, subject));
+        server.pubsub.subscribe(shared, own, subject, name);
+        tell(&mut out.w(), word, Some(name), own.counted_with(subject));
     }
     Ok(())
 }
@@ -161,35 +161,27 @@ fn end(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) ->
         Subject::ShardChannel => "sunsubscribe",
     };
     let server = cx.server;
-    let client = cx.client()?;
-    let all = if args.len() == 1 { names_of(client, subject) } else { Vec::new() };
+    let Client { shared, subscriptions: own, .. } = cx.client()?;
+    let all = if args.len() == 1 { own.names(subject) } else { Vec::new() };
     for name in all.iter().map(Vec::as_slice).chain(args.iter_from(1)) {
-        server.pubsub.unsubscribe(client, subject, name);
-        tell(&mut out.w(), word, Some(name), count(client, subject));
+        server.pubsub.unsubscribe(shared, own, subject, name);
+        tell(&mut out.w(), word, Some(name), own.counted_with(subject));
     }
     if all.is_empty() && args.len() == 1 {
-        tell(&mut out.w(), word, None, count(client, subject));
+        tell(&mut out.w(), word, None, own.counted_with(subject));
     }
     Ok(())
 }
 
-/// The subscriptions that count with this one: channels and patterns together,
-/// shard channels by themselves.
-fn count(client: &Client, subject: Subject) -> usize {
-    match subject {
-        Subject::Channel | Subject::Pattern => client.channels.len() + client.patterns.len(),
-        Subject::ShardChannel => client.shard_channels.len(),
-    }
-}
-
 fn publish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let received = cx.server.pubsub.publish(cx.server, args.bytes(1), args.bytes(2));
+    let received = cx.server.pubsub.publish(cx.server.publishing(), args.bytes(1), args.bytes(2));
     out.w().integer(received as i64);
     Ok(())
 }
 
 fn spublish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let received = cx.server.pubsub.publish_shard(cx.server, args.bytes(1), args.bytes(2));
+    let received =
+        cx.server.pubsub.publish_shard(cx.server.publishing(), args.bytes(1), args.bytes(2));
     out.w().integer(received as i64);
     Ok(())
 }

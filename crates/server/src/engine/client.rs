@@ -14,9 +14,9 @@
 
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
+use crate::follow::pubsub::Subscriptions;
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -73,9 +73,7 @@ pub(crate) struct Client {
     pub reply: ReplyMode,
     pub multi: Option<Multi>,
     pub watch: Watching,
-    pub channels: HashSet<Vec<u8>>,
-    pub patterns: HashSet<Vec<u8>>,
-    pub shard_channels: HashSet<Vec<u8>>,
+    pub subscriptions: Subscriptions,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
     /// When the last command of this batch ended, which is when the next
@@ -107,9 +105,7 @@ impl Client {
             reply: ReplyMode::On,
             multi: None,
             watch: Watching::default(),
-            channels: HashSet::new(),
-            patterns: HashSet::new(),
-            shard_channels: HashSet::new(),
+            subscriptions: Subscriptions::default(),
             close: false,
             clock: None,
         }
@@ -119,11 +115,6 @@ impl Client {
         self.shared.id
     }
 
-    /// Channels, patterns and shard channels it is subscribed to.
-    pub(crate) fn subscriptions(&self) -> usize {
-        self.channels.len() + self.patterns.len() + self.shard_channels.len()
-    }
-
     /// Whether the command that it executes is not answered.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.reply, ReplyMode::Off | ReplyMode::Skip)
@@ -131,7 +122,7 @@ impl Client {
 
     /// In RESP2 a subscribed client may do little else.
     pub(crate) fn in_pubsub_mode(&self, caller: &Caller) -> bool {
-        caller.protocol == Protocol::Resp2 && self.subscriptions() > 0
+        caller.protocol == Protocol::Resp2 && self.subscriptions.len() > 0
     }
 
     /// Brings the figures that others see up to date. A few plain stores.
@@ -141,9 +132,9 @@ impl Client {
         figures.resp.store(if caller.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
         figures.multi.store(self.multi.as_ref().map_or(-1, |m| m.queue.len() as i64), Relaxed);
         figures.watching.store(self.watch.keys.len(), Relaxed);
-        figures.channels.store(self.channels.len(), Relaxed);
-        figures.patterns.store(self.patterns.len(), Relaxed);
-        figures.shard_channels.store(self.shard_channels.len(), Relaxed);
+        figures.channels.store(self.subscriptions.channels.len(), Relaxed);
+        figures.patterns.store(self.subscriptions.patterns.len(), Relaxed);
+        figures.shard_channels.store(self.subscriptions.shard_channels.len(), Relaxed);
         figures.no_touch.store(caller.no_touch, Relaxed);
         figures.readonly.store(self.readonly, Relaxed);
     }

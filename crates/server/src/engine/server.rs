@@ -9,7 +9,7 @@ use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
-use crate::follow::pubsub::PubSub;
+use crate::follow::pubsub::{Means, PubSub};
 use crate::follow::watch::Watches;
 use crate::journal::mirror::Mirror;
 use crate::measure::families::FamilySums;
@@ -294,12 +294,17 @@ impl Server {
         if wanted.any(Class::KEYSPACE) {
             let mut channel = format!("__keyspace@{db}__:").into_bytes();
             channel.extend_from_slice(key);
-            self.pubsub.publish(self, &channel, name.as_bytes());
+            self.pubsub.publish(self.publishing(), &channel, name.as_bytes());
         }
         if wanted.any(Class::KEYEVENT) {
             let channel = format!("__keyevent@{db}__:{name}");
-            self.pubsub.publish(self, channel.as_bytes(), key);
+            self.pubsub.publish(self.publishing(), channel.as_bytes(), key);
         }
+    }
+
+    /// What publishing needs.
+    pub(crate) fn publishing(&self) -> Means<'_> {
+        (&self.config, &self.stats)
     }
 
     /// Begins a batch of work for clients. While writes are paused nothing changes,

@@ -17,14 +17,14 @@
 //! | subscribe | O(1), and everybody else's publishing waits for it |
 //! | unsubscribe | a search among the channel's subscribers |
 
-use crate::engine::client::Client;
-use crate::engine::server::Server;
+use crate::config::Config;
 use crate::follow::clients::Shared;
-use crate::measure::stats::Stat;
+use crate::measure::stats::{Stat, Stats};
 use foldhash::HashMap;
 use parking_lot::RwLock;
 use snug_resp::{Protocol, Writer};
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,6 +34,48 @@ pub(crate) enum Subject {
     Channel,
     Pattern,
     ShardChannel,
+}
+
+/// What one client is subscribed to.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    pub channels: HashSet<Vec<u8>>,
+    pub patterns: HashSet<Vec<u8>>,
+    pub shard_channels: HashSet<Vec<u8>>,
+}
+
+impl Subscriptions {
+    /// Channels, patterns and shard channels.
+    pub(crate) fn len(&self) -> usize {
+        self.channels.len() + self.patterns.len() + self.shard_channels.len()
+    }
+
+    /// The subscriptions that count with this one: channels and patterns together,
+    /// shard channels by themselves.
+    pub(crate) fn counted_with(&self, subject: Subject) -> usize {
+        match subject {
+            Subject::Channel | Subject::Pattern => self.channels.len() + self.patterns.len(),
+            Subject::ShardChannel => self.shard_channels.len(),
+        }
+    }
+
+    /// What it is subscribed to, in no order.
+    pub(crate) fn names(&self, subject: Subject) -> Vec<Vec<u8>> {
+        let names = match subject {
+            Subject::Channel => &self.channels,
+            Subject::Pattern => &self.patterns,
+            Subject::ShardChannel => &self.shard_channels,
+        };
+        names.iter().cloned().collect()
+    }
+
+    fn of(&mut self, subject: Subject) -> &mut HashSet<Vec<u8>> {
+        match subject {
+            Subject::Channel => &mut self.channels,
+            Subject::Pattern => &mut self.patterns,
+            Subject::ShardChannel => &mut self.shard_channels,
+        }
+    }
 }
 
 type Subscribers = HashMap<Vec<u8>, Vec<Arc<Shared>>>;
@@ -116,26 +158,42 @@ pub(crate) fn take_own() -> Vec<u8> {
     OWN.take()
 }
 
+/// What publishing needs: how much may wait for a subscriber, and where it is counted
+/// who was cut off.
+pub(crate) type Means<'s> = (&'s Config, &'s Stats);
+
 impl PubSub {
     /// Subscribes a client; false if it was subscribed.
-    pub(crate) fn subscribe(&self, client: &mut Client, subject: Subject, name: &[u8]) -> bool {
-        if !client_set(client, subject).insert(name.to_vec()) {
+    pub(crate) fn subscribe(
+        &self,
+        client: &Arc<Shared>,
+        own: &mut Subscriptions,
+        subject: Subject,
+        name: &[u8],
+    ) -> bool {
+        if !own.of(subject).insert(name.to_vec()) {
             return false;
         }
         let mut registry = self.0.write();
-        registry.of(subject).entry(name.to_vec()).or_default().push(Arc::clone(&client.shared));
+        registry.of(subject).entry(name.to_vec()).or_default().push(Arc::clone(client));
         true
     }
 
     /// Unsubscribes a client; false if it was not subscribed.
-    pub(crate) fn unsubscribe(&self, client: &mut Client, subject: Subject, name: &[u8]) -> bool {
-        if !client_set(client, subject).remove(name) {
+    pub(crate) fn unsubscribe(
+        &self,
+        client: &Arc<Shared>,
+        own: &mut Subscriptions,
+        subject: Subject,
+        name: &[u8],
+    ) -> bool {
+        if !own.of(subject).remove(name) {
             return false;
         }
         let mut registry = self.0.write();
         let subscribers = registry.of(subject);
         if let Some(list) = subscribers.get_mut(name) {
-            if let Some(at) = list.iter().position(|other| Arc::ptr_eq(other, &client.shared)) {
+            if let Some(at) = list.iter().position(|other| Arc::ptr_eq(other, client)) {
                 list.remove(at);
             }
             if list.is_empty() {
@@ -146,37 +204,37 @@ impl PubSub {
     }
 
     /// Unsubscribes a client from everything.
-    pub(crate) fn leave(&self, client: &mut Client) {
+    pub(crate) fn leave(&self, client: &Arc<Shared>, own: &mut Subscriptions) {
         for subject in [Subject::Channel, Subject::Pattern, Subject::ShardChannel] {
-            for name in names_of(client, subject) {
-                self.unsubscribe(client, subject, &name);
+            for name in own.names(subject) {
+                self.unsubscribe(client, own, subject, &name);
             }
         }
     }
 
     /// Publishes to a channel and the patterns that match it; receivers.
-    pub(crate) fn publish(&self, server: &Server, channel: &[u8], message: &[u8]) -> usize {
+    pub(crate) fn publish(&self, means: Means<'_>, channel: &[u8], message: &[u8]) -> usize {
         let registry = self.0.read();
         let mut received = 0;
         if let Some(subscribers) = registry.channels.get(channel) {
-            received += deliver(server, subscribers, &[b"message", channel, message]);
+            received += deliver(means, subscribers, &[b"message", channel, message]);
         }
         for (pattern, subscribers) in &registry.patterns {
             if crate::text::glob::matches(pattern, channel, false) {
                 let parts: [&[u8]; 4] = [b"pmessage", pattern, channel, message];
-                received += deliver(server, subscribers, &parts);
+                received += deliver(means, subscribers, &parts);
             }
         }
         received
     }
 
     /// Publishes to a shard channel; receivers.
-    pub(crate) fn publish_shard(&self, server: &Server, channel: &[u8], message: &[u8]) -> usize {
+    pub(crate) fn publish_shard(&self, means: Means<'_>, channel: &[u8], message: &[u8]) -> usize {
         let registry = self.0.read();
         registry
             .shard_channels
             .get(channel)
-            .map_or(0, |subscribers| deliver(server, subscribers, &[b"smessage", channel, message]))
+            .map_or(0, |subscribers| deliver(means, subscribers, &[b"smessage", channel, message]))
     }
 
     /// Ends all subscriptions to shard channels of slots that `is_gone`: this
@@ -212,24 +270,6 @@ impl PubSub {
     }
 }
 
-fn client_set(client: &mut Client, subject: Subject) -> &mut std::collections::HashSet<Vec<u8>> {
-    match subject {
-        Subject::Channel => &mut client.channels,
-        Subject::Pattern => &mut client.patterns,
-        Subject::ShardChannel => &mut client.shard_channels,
-    }
-}
-
-/// What a client is subscribed to, in no order.
-pub(crate) fn names_of(client: &Client, subject: Subject) -> Vec<Vec<u8>> {
-    let names = match subject {
-        Subject::Channel => &client.channels,
-        Subject::Pattern => &client.patterns,
-        Subject::ShardChannel => &client.shard_channels,
-    };
-    names.iter().cloned().collect()
-}
-
 /// What a client is told when its subscriptions change: `word`, the name if
 /// there is one, and the subscriptions of this kind that it has now.
 pub(crate) fn tell(writer: &mut Writer<'_>, word: &str, name: Option<&[u8]>, subscriptions: usize) {
@@ -242,7 +282,7 @@ pub(crate) fn tell(writer: &mut Writer<'_>, word: &str, name: Option<&[u8]>, sub
     writer.integer(subscriptions as i64);
 }
 
-fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usize {
+fn deliver((config, stats): Means<'_>, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usize {
     let encode = |protocol| {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, protocol);
@@ -251,7 +291,7 @@ fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usi
         bytes
     };
     let (mut resp2, mut resp3) = (None, None);
-    let hard = server.config.output_limits().pubsub.hard;
+    let hard = config.output_limits().pubsub.hard;
     for subscriber in subscribers {
         let encoded = match subscriber.figures.resp.load(Relaxed) {
             3 => resp3.get_or_insert_with(|| encode(Protocol::Resp3)),
@@ -262,7 +302,7 @@ fn deliver(server: &Server, subscribers: &[Arc<Shared>], parts: &[&[u8]]) -> usi
         }
         let waiting = subscriber.push(encoded) + subscriber.figures.output_bytes.load(Relaxed);
         if hard > 0 && waiting as u64 > hard && subscriber.kill() {
-            server.stats.add(Stat::client_output_buffer_limit_disconnections, 1);
+            stats.add(Stat::client_output_buffer_limit_disconnections, 1);
             tracing::warn!(
                 client = subscriber.id,
                 waiting,

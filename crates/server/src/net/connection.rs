@@ -105,7 +105,7 @@ impl Drop for Connection {
             }
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
         });
-        self.server.pubsub.leave(&mut self.client);
+        self.server.pubsub.leave(&self.client.shared, &mut self.client.subscriptions);
     }
 }
 
@@ -223,8 +223,8 @@ impl Connection {
         let (mut mail, closed) = self.client.shared.take_mail();
         for name in closed {
             // It may have left by itself meanwhile.
-            if self.client.shard_channels.remove(&name) {
-                let left = self.client.shard_channels.len();
+            if self.client.subscriptions.shard_channels.remove(&name) {
+                let left = self.client.subscriptions.shard_channels.len();
                 let mut writer = Writer::new(&mut mail, self.caller.protocol);
                 crate::follow::pubsub::tell(&mut writer, "sunsubscribe", Some(&name), left);
             }
@@ -328,7 +328,7 @@ impl Connection {
     /// is made, with its whole length.
     fn exceeds_output_limit(&mut self, unqueued: usize) -> bool {
         let limits = self.server.config.output_limits();
-        let subscriber = self.client.subscriptions() > 0;
+        let subscriber = self.client.subscriptions.len() > 0;
         let limit = if subscriber { limits.pubsub } else { limits.normal };
         let waiting = (self.unsent_bytes + unqueued).saturating_sub(REPLY_BUFFER);
         let waiting = waiting.next_multiple_of(REPLY_BUFFER) as u64;
