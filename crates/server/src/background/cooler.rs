@@ -15,39 +15,23 @@ use crate::background::allowance::Allowance;
 use crate::config::Param;
 use crate::engine::large::{self, Work};
 use crate::engine::server::Server;
+use crate::measure::passes::PASSES;
 use crate::measure::stats::Stat;
 use crate::measure::timings::mime_group;
 use crate::outside::clock::unix_ms;
 use crate::work::slices;
 use snug_codec::pool::Pool;
 use snug_store::{
-    Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, MinSaving, Packer, Ready, Session,
-    StringParams, Type,
+    Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, Packer, Ready, Session, StringParams,
+    Type,
 };
 use std::time::{Duration, Instant};
-
-/// Passes after which a value that was written and not read is cold.
-pub(crate) const PASSES: u32 = 2;
 
 /// Families are tidied no more often than this, and when every worker's passes have met
 /// each string since ...
 const TIDY_EVERY: Duration = Duration::from_mins(2);
 /// ... and one without values is let go of after so many times.
 const TIDY_TURNS: u32 = 2;
-
-/// What packing must save.
-pub(crate) fn min_saving(server: &Server) -> MinSaving {
-    MinSaving(server.config.number(Param::PackMinSaving) as i32)
-}
-
-/// What strings are packed by, from the configuration.
-pub(crate) fn params(server: &Server) -> StringParams {
-    StringParams {
-        min_size: server.config.number(Param::PackMinSize) as usize,
-        min_saving: min_saving(server),
-        level: server.config.number(Param::PackLevel) as i32,
-    }
-}
 
 /// Whether values are cold as soon as they are written.
 fn packs_at_once(server: &Server) -> bool {
@@ -131,7 +115,7 @@ impl Cooler {
             // Whether the pass took longer than it should have, for want of time.
             self.cooling.leave_mixed(self.began.elapsed() > period + period / 4 + since);
             (self.began, self.walked) = (Instant::now(), Duration::ZERO);
-            self.cooling.begin(session, &params(server));
+            self.cooling.begin(session, &server.config.string_params());
             self.awaiting = 0;
             server.timings.of(self.worker).passes.begin(server.uptime_ms());
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {
@@ -155,7 +139,7 @@ impl Cooler {
     /// Works for `limit`, a slice; whether there is more to do right now.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session, limit: Duration) -> bool {
         let began = Instant::now();
-        let (params, period) = (params(server), self.period(server));
+        let (params, period) = (server.config.string_params(), self.period(server));
         let at_once = packs_at_once(server);
         let mut packed_for = Duration::ZERO;
         // When packing began, by the clock and by this thread's CPU time.
@@ -277,7 +261,7 @@ impl Cooler {
         let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
         server.stats.add(stat, 1);
         if let Some(family) = self.packer.family() {
-            server.trainer.ask_family(server, family);
+            server.trainer.ask_family(&server.config, family);
         }
     }
 

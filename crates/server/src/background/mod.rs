@@ -3,5 +3,6 @@
 
 pub(crate) mod allowance;
 pub(crate) mod cooler;
+pub(crate) mod room;
 pub(crate) mod sweeper;
 pub(crate) mod trainer;

@@ -12,7 +12,7 @@
 //! (`trainer`).
 
 use crate::background::allowance::Allowance;
-use crate::background::cooler::{self, Cooler};
+use crate::background::cooler::Cooler;
 use crate::commands::streams;
 use crate::config::Param;
 use crate::engine::blocked;
@@ -143,7 +143,8 @@ impl Sweeper {
         let began = Instant::now();
         self.may_expire = self.may_expire && self.expire(server, session, began);
         let packing = Instant::now();
-        let slice = Duration::from_nanos(slices::slice_ns(server)).min(self.allowance.grant());
+        let slice =
+            Duration::from_nanos(slices::slice_ns(&server.config)).min(self.allowance.grant());
         if !server.config.is_on(Param::Pack) || !server.has_room_to_pack() {
             // Nobody is to wait for a workspace that work never to be done holds.
             (self.packing, self.tools) = (None, None);
@@ -249,7 +250,7 @@ impl Sweeper {
         name: Vec<u8>,
     ) -> Option<Packing> {
         let mut params = PackParams {
-            min_saving: cooler::min_saving(server),
+            min_saving: server.config.min_saving(),
             codec: Codec::Zstd,
             level: server.config.number(Param::PackLevel) as i32,
             dictionary_bytes: server.config.number(Param::PackDictionarySize) as usize,
@@ -273,7 +274,7 @@ impl Sweeper {
             let families = server.store.families();
             job.share(families, &families.of(Type::Stream, &name), choice);
         }
-        let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
+        let (pace, slice_ns) = (InSlices::new(&server.slices), slices::slice_ns(&server.config));
         let mut tools = self.tools.take().unwrap_or_default();
         let work = Box::pin(async move {
             let Tools { workspace, room } = &mut tools;
@@ -287,7 +288,7 @@ impl Sweeper {
 /// Puts a packed block into its stream, if that is still there and has it.
 fn install(server: &Server, session: &mut Session, packing: &Packing, mut outcome: PackOutcome) {
     if let Some(family) = outcome.teach(server.store.families()) {
-        server.trainer.ask_family(server, &family);
+        server.trainer.ask_family(&server.config, &family);
     }
     if outcome.is_damaged() {
         server.damaged(&Error::DAMAGED_BLOCK);

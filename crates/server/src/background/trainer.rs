@@ -2,96 +2,27 @@
 //! Training takes tens of milliseconds for each megabyte of samples.
 //!
 //! It takes memory too, a few MiB at a time, and waits until `maxmemory` has room for
-//! that ([`crate::work::learning`]).
+//! that ([`crate::background::room`]).
 
-use crate::config::Param;
+use crate::background::room::WayToRoom;
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::outside::clock::unix_ms;
-use crate::work::learning::WayToRoom;
-use foldhash::HashSet;
-use parking_lot::Mutex;
-use snug_codec::family::TRAINING_TIMES;
+use crate::work::training::Request;
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
-use snug_store::types::stream::{DictionarySamples, PackParams, Stream};
+use snug_store::types::stream::{DictionarySamples, PackParams};
 use snug_store::{KeyFamily, memory};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use thread_priority::ThreadPriority;
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy,
     thread_native_id,
 };
 
-/// Requests that may wait; beyond it, a stream asks again later.
-const WAITING_MAX: usize = 4;
-
-#[derive(Debug)]
-enum Request {
-    Stream { samples: DictionarySamples, params: PackParams, db: usize, key: Vec<u8> },
-    Family { family: Arc<KeyFamily>, bytes_max: usize, level: i32 },
-    Relevel { family: Arc<KeyFamily>, dictionary: Arc<Dictionary>, level: i32 },
-}
-
-/// Where training is asked for.
-#[derive(Debug)]
-pub(crate) struct Trainer {
-    requests: SyncSender<Request>,
-    waiting: Mutex<Option<Receiver<Request>>>,
-    /// Streams whose dictionary is being trained or waits to be.
-    asked: Mutex<HashSet<(usize, Vec<u8>)>>,
-}
-
-impl Default for Trainer {
-    fn default() -> Self {
-        let (requests, waiting) = sync_channel(WAITING_MAX);
-        Self { requests, waiting: Mutex::new(Some(waiting)), asked: Mutex::default() }
-    }
-}
-
-impl Trainer {
-    /// Asks for a dictionary for this stream, unless it was asked for already
-    /// or too many wait. Unpacks nothing: the stream's slot is locked.
-    pub(crate) fn ask(&self, stream: &Stream, params: PackParams, db: usize, key: &[u8]) {
-        let mut asked = self.asked.lock();
-        let id = (db, key.to_vec());
-        if asked.len() >= WAITING_MAX || asked.contains(&id) {
-            return;
-        }
-        let Some(samples) = stream.dictionary_samples() else { return };
-        let request = Request::Stream { samples, params, db, key: key.to_vec() };
-        if self.requests.try_send(request).is_ok() {
-            asked.insert(id);
-        }
-    }
-
-    /// Has a dictionary trained for a family of strings, or the one that it has
-    /// made ready for another level, if that is due.
-    pub(crate) fn ask_family(&self, server: &Server, family: &Arc<KeyFamily>) {
-        if let Some((dictionary, level)) = family.relevel_due() {
-            let request = Request::Relevel { family: Arc::clone(family), dictionary, level };
-            if self.requests.try_send(request).is_err() {
-                family.training_refused();
-            }
-            return;
-        }
-        let bytes_max = server.config.number(Param::PackDictionarySize) as usize;
-        if !family.is_training_due(bytes_max) {
-            return;
-        }
-        let level = server.config.number(Param::PackLevel) as i32;
-        let level = family.level().unwrap_or(level);
-        let request = Request::Family { family: Arc::clone(family), bytes_max, level };
-        if self.requests.try_send(request).is_err() {
-            family.training_refused();
-        }
-    }
-}
-
 /// Starts the trainer's thread. It ends with the server.
 pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
-    let Some(waiting) = server.trainer.waiting.lock().take() else { return Ok(()) };
+    let Some(waiting) = server.trainer.requests() else { return Ok(()) };
     let server = Arc::downgrade(server);
     let run = move || {
         // Clients come first: where there is no core to spare, a slice of
@@ -116,20 +47,6 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
 }
 
 impl Request {
-    /// Bytes of memory that it takes at most.
-    fn bytes_max(&self) -> usize {
-        match self {
-            Self::Stream { samples, params, .. } => samples.training_bytes_max(params),
-            Self::Family { family, .. } => family.training_bytes_max(),
-            Self::Relevel { dictionary, .. } => TRAINING_TIMES * dictionary.memory_bytes(),
-        }
-    }
-
-    /// Whether what it brings can be done without.
-    fn may_fail(&self) -> bool {
-        matches!(self, Self::Family { family, .. } if family.is_growing())
-    }
-
     fn run(self, server: &Arc<Server>) {
         match self {
             Self::Stream { samples, params, db, key } => {
@@ -149,7 +66,7 @@ impl Request {
     fn give_up(self, server: &Server) {
         match self {
             Self::Stream { db, key, .. } => {
-                server.trainer.asked.lock().remove(&(db, key));
+                server.trainer.is_done(db, &key);
             }
             Self::Family { family, .. } | Self::Relevel { family, .. } => {
                 server.store.families().stop_growing(&family);
@@ -210,5 +127,5 @@ fn train_stream(
     drop(slot);
     // Looking it up may have removed an expired key that somebody waits for.
     server.blocked.leave_to_others();
-    server.trainer.asked.lock().remove(&(db, name.to_vec()));
+    server.trainer.is_done(db, name);
 }

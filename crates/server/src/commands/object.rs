@@ -1,11 +1,11 @@
 //! The OBJECT command: what Redis would say of how a value is held.
 
-use crate::background::cooler::PASSES;
 use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::measure::passes::PASSES;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_store::{Anatomy, NEW_READS, Str, WRITTEN};

@@ -1,6 +1,5 @@
 //! The `SNUG` command: what packing does.
 
-use crate::background::cooler;
 use crate::commands::{container, streams};
 use crate::config::Param;
 use crate::engine::command::flags::*;
@@ -222,7 +221,7 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     drop(slot);
     let done = candidate.is_some_and(|candidate| {
         let mut packer = Packer::default();
-        let ready = packer.pack(cx.store.store(), &candidate, &cooler::params(cx.server));
+        let ready = packer.pack(cx.store.store(), &candidate, &cx.server.config.string_params());
         let ready = ready.filter(|ready| cx.store.install(&candidate, ready));
         if let Some(ready) = &ready {
             cx.server.timings.packed_string(packer.raw(&candidate), ready);

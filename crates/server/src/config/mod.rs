@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `table.rs` | the declarations |
 //! | `values.rs`, `output_limits.rs`, `policy.rs` | types of values: what they take, how they are shown |
-//! | `live.rs` | the values in force |
+//! | `live.rs`, `packing.rs` | the values in force; those that go together |
 //! | `flags.rs`, `file.rs` | where they come from: command line, configuration file |
 //! | `rewrite.rs` | and where they go: `CONFIG REWRITE` |
 //!
@@ -20,6 +20,7 @@ mod file;
 mod flags;
 mod live;
 mod output_limits;
+mod packing;
 mod policy;
 mod rewrite;
 mod table;

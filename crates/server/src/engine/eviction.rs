@@ -38,6 +38,10 @@ const KEYS_AT_ONCE: usize = 16;
 const PACK_AHEAD_FROM: f64 = 0.75;
 const PACK_HARDEST_FROM: f64 = 0.95;
 
+/// What the limit may be exceeded by while a dictionary is trained: one in so many of
+/// its bytes. Where the limit is large, training need not wait.
+const BEYOND_ONE_IN: usize = 128;
+
 /// What a worker reserves to pack strings and blocks: a workspace of some 1 MB for
 /// either, made for the first of them.
 const PACKING_BYTES: usize = 2 << 20;
@@ -119,6 +123,11 @@ fn budget(tenacity: i64) -> Duration {
 }
 
 impl Server {
+    /// Whether there is room for so many bytes to learn with.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let limit = self.config.number(Param::MaxMemory) as usize;
+        limit == 0 || memory::used() + bytes <= limit + limit / BEYOND_ONE_IN
+    }
     /// Whether `maxmemory` leaves room for the workspaces of all workers beside what is
     /// to be packed: not if they would take more than half of it.
     pub(crate) fn has_room_to_pack(&self) -> bool {

@@ -9,7 +9,6 @@
 //! more memory is taken than they need raw and packed. Work that is dropped, finished
 //! or not, leaves nothing behind.
 
-use crate::background::cooler;
 use crate::engine::command::{Answer, Command, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
@@ -84,8 +83,8 @@ impl std::fmt::Debug for Work {
 /// Begins a job, as soon as a workspace is free.
 pub(crate) fn begin(server: &Server, pool: &Pool, job: LargeJob) -> Work {
     let lease = server.workspaces.clock().lease(pool.long());
-    let params = cooler::params(server);
-    let (pace, slice_ns) = (InSlices::new(server), slices::slice_ns(server));
+    let params = server.config.string_params();
+    let (pace, slice_ns) = (InSlices::new(&server.slices), slices::slice_ns(&server.config));
     Work(Box::pin(async move {
         let mut workspace = lease.await;
         let outcome = job.run(&mut workspace, &params, &pace, slice_ns).await;
@@ -95,7 +94,7 @@ pub(crate) fn begin(server: &Server, pool: &Pool, job: LargeJob) -> Work {
 
 /// Does a job at once, whoever waits meanwhile.
 fn at_once(server: &Server, pool: Option<&Pool>, job: LargeJob) -> Finished {
-    let params = cooler::params(server);
+    let params = server.config.string_params();
     let began = Instant::now();
     let run =
         |workspace: &mut Workspace| AtOnce::run(job.run(workspace, &params, &AtOnce, u64::MAX));

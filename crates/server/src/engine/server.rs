@@ -1,7 +1,6 @@
 //! What all workers share: configuration, clients, registries, counters; and who
 //! hears of what the store tells.
 
-use crate::background::trainer::Trainer;
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
@@ -25,6 +24,7 @@ use crate::sockets::listening::Listening;
 use crate::work::learning::Learning;
 use crate::work::reclaim::reclaim;
 use crate::work::slices::Slices;
+use crate::work::training::Trainer;
 use crate::work::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
 use snug_store::{

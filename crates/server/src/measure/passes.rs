@@ -6,6 +6,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+/// Passes after which a value that was written and not read is cold.
+pub(crate) const PASSES: u32 = 2;
+
 /// The passes of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {

@@ -16,32 +16,16 @@
 //!
 //! Neither lasts longer than [`RESERVED_FOR`]. A training that has waited as long is
 //! given up, to be asked for again when another value is packed; nothing is reserved
-//! for [`PAUSE`] after that. A training that only betters what there is keeps nobody
-//! waiting: it begins at once, where there is room for two, or not at all.
+//! for a minute after that. A training that only betters what there is keeps nobody
+//! waiting: it begins at once, where there is room for two, or not at all. Who waits is
+//! `background/room.rs`.
 
-use crate::config::Param;
-use crate::engine::server::Server;
-use snug_store::memory;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-
-/// What the limit may be exceeded by while a dictionary is trained: one in so many of
-/// its bytes. Where the limit is large, training need not wait.
-const BEYOND_ONE_IN: usize = 128;
-
-/// What of the limit may be reserved: one in so many of its bytes.
-const RESERVED_ONE_IN: usize = 4;
+use std::time::Duration;
 
 /// For how long a training that waits, and then one that runs, keeps writes from its
 /// memory.
-const RESERVED_FOR: Duration = Duration::from_secs(5);
-
-/// For how long none does after one was given up.
-const PAUSE: Duration = Duration::from_mins(1);
-
-/// How often the trainer looks whether there is room.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(crate) const RESERVED_FOR: Duration = Duration::from_secs(5);
 
 /// What writes know of the training that wants memory; there is one at a time.
 #[derive(Debug, Default)]
@@ -79,83 +63,15 @@ impl Learning {
         }
     }
 
-    fn reserve(&self, bytes: usize, now_us: u64) {
+    /// Reserves so many bytes from now on, in place of what was.
+    pub(crate) fn reserve(&self, bytes: usize, now_us: u64) {
         self.until_us.store(now_us + RESERVED_FOR.as_micros() as u64, Relaxed);
         self.reserved.store(bytes, Relaxed);
     }
-}
 
-impl Server {
-    /// Whether there is room for so many bytes to learn with.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        let limit = self.config.number(Param::MaxMemory) as usize;
-        limit == 0 || memory::used() + bytes <= limit + limit / BEYOND_ONE_IN
-    }
-}
-
-/// The trainer's way to the memory for a training.
-#[derive(Debug)]
-pub(crate) struct WayToRoom {
-    server: Weak<Server>,
-    /// Until when nothing is reserved.
-    pause_until: Option<Instant>,
-}
-
-/// A training runs. Its end gives back what is reserved for it.
-#[derive(Debug)]
-pub(crate) struct Running(pub(crate) Arc<Server>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.learning.reserved.store(0, Relaxed);
-    }
-}
-
-impl WayToRoom {
-    pub(crate) fn new(server: Weak<Server>) -> Self {
-        Self { server, pause_until: None }
-    }
-
-    /// Waits until there is room for as many bytes as `wanted` says at each look, but
-    /// not if it `may_fail`. `Err` if there is none: with the server, or with nothing if
-    /// that ends.
-    pub(crate) fn wait(
-        &mut self,
-        may_fail: bool,
-        wanted: impl Fn() -> usize,
-    ) -> Result<Running, Option<Arc<Server>>> {
-        let began = Instant::now();
-        let reserves = !may_fail && self.pause_until.is_none_or(|until| began >= until);
-        loop {
-            let server = Weak::upgrade(&self.server).ok_or(None)?;
-            if server.ending.load(Relaxed) {
-                return Err(None);
-            }
-            let bytes = wanted();
-            let limit = server.config.number(Param::MaxMemory) as usize;
-            let (now_us, reserved) = (server.uptime_us(), bytes.min(limit / RESERVED_ONE_IN));
-            if may_fail && !server.has_room(2 * bytes) {
-                return Err(Some(server));
-            }
-            if server.has_room(bytes) {
-                // Keys make room for it as it comes to need it.
-                let evicts = server.evicts() && !server.learning.is_refusing();
-                server.learning.reserve(if evicts { 0 } else { reserved }, now_us);
-                return Ok(Running(server));
-            }
-            if began.elapsed() >= RESERVED_FOR || bytes > limit {
-                server.learning.reserve(0, now_us);
-                if reserves {
-                    self.pause_until = Some(Instant::now() + PAUSE);
-                }
-                return Err(Some(server));
-            }
-            if reserves && server.learning.reserved_at(now_us) != reserved {
-                server.learning.reserve(reserved, now_us);
-            }
-            drop(server);
-            std::thread::sleep(LOOK_EVERY);
-        }
+    /// A training is over: nothing is reserved any more.
+    pub(crate) fn give_back(&self) {
+        self.reserved.store(0, Relaxed);
     }
 }
 

@@ -1,8 +1,7 @@
 //! Codec work in slices of `pack-slice-us`, between which a worker's clients have
 //! their turn.
 
-use crate::config::Param;
-use crate::engine::server::Server;
+use crate::config::{Config, Param};
 use snug_codec::stream::Pace;
 use std::future::Future;
 use std::pin::Pin;
@@ -45,8 +44,9 @@ pub(crate) struct InSlices {
 }
 
 impl InSlices {
-    pub(crate) fn new(server: &Server) -> Self {
-        let slices = Arc::clone(&server.slices);
+    /// What its slices take is noted there.
+    pub(crate) fn new(slices: &Arc<Slices>) -> Self {
+        let slices = Arc::clone(slices);
         Self { began: Instant::now(), slices, worked_ns: AtomicU64::new(0) }
     }
 
@@ -79,8 +79,8 @@ pub(crate) fn thread_cpu() -> Duration {
 }
 
 /// How long a slice is to be, in nanoseconds.
-pub(crate) fn slice_ns(server: &Server) -> u64 {
-    server.config.number(Param::PackSliceUs) as u64 * 1000
+pub(crate) fn slice_ns(config: &Config) -> u64 {
+    config.number(Param::PackSliceUs) as u64 * 1000
 }
 
 /// Work that pauses after each slice.
