@@ -130,6 +130,13 @@ def test_words():
     ]
 
 
+def test_ranges_of_words():
+    assert split("rpush k e{1..3} {-1..1}") == [b"rpush", b"k", b"e1", b"e2", b"e3", b"-1", b"0", b"1"]
+    assert split("f{1..2}|v{3..4}x m{1..2}|y") == [b"f1", b"v3x", b"f2", b"v4x", b"m1", b"y", b"m2", b"y"]
+    assert split("{2..0}|m{7..9}") == [b"2", b"m7", b"1", b"m8", b"0", b"m9"]
+    assert split('"{1..3}" {t}a {1..x}') == [b"{1..3}", b"{t}a", b"{1..x}"]
+
+
 def test_a_case_reads_as_written():
     case = parse("== title [resp3] [nodrain]\n2>> get k\nid = 2> client id\n2<\nsnug: ping\n= +PONG\nsleep 5")[0]
     assert isinstance(case, Case) and case.flags == ["resp3", "nodrain"] and not case.runs_in(2)

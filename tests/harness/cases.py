@@ -16,12 +16,15 @@
     # comment
 
 Words are split at spaces; "..." knows \\n \\r \\t \\\\ \\" \\xNN, '...' knows nothing,
-and either may be followed by *N to repeat it: "ab"*1000.
+and either may be followed by *N to repeat it: "ab"*1000. A bare word with a
+range is so many words, and what | joins takes turns: `e{1..3}` is e1 e2 e3,
+`f{1..2}|v{3..4}` is f1 v3 f2 v4, `m{1..2}|x` is m1 x m2 x.
 
 Flags: [resp2] or [resp3] restricts a case to one protocol, [nodrain] leaves out
 the check that nothing unread waits on any connection at the end.
 """
 
+import itertools
 import pathlib
 import re
 from dataclasses import dataclass, field
@@ -83,6 +86,7 @@ class Case:
 
 _WORD = re.compile(rb"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s"']\S*))(?:\*(\d+))?(?=\s|$)""")
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)")
+_RANGE = re.compile(rb"\{(-?\d+)\.\.(-?\d+)\}")
 _PLAIN = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
 
 
@@ -103,9 +107,28 @@ def split(line):
             value, times = bare, None
             if match.group(4):
                 value = bare + b"*" + match.group(4)
+            if _RANGE.search(value):
+                words += ranges(value)
+                at = match.end()
+                continue
         words.append(value * int(times) if times is not None else value)
         at = match.end()
     return words
+
+
+def ranges(word):
+    """The words that a word with `{first..last}` stands for."""
+    columns = []
+    for part in word.split(b"|"):
+        match = _RANGE.search(part)
+        if not match:
+            columns.append(itertools.repeat(part))
+            continue
+        before, after = part[: match.start()], part[match.end() :]
+        first, last = int(match[1]), int(match[2])
+        step = 1 if first <= last else -1
+        columns.append([before + b"%d" % n + after for n in range(first, last + step, step)])
+    return [w for row in zip(*columns) for w in row]
 
 
 def _unescape(match):
