@@ -10,7 +10,7 @@ from harness import exceptions, servers
 from harness.cases import Case, parse, parse_line, split
 from harness.compare import Pair
 from harness.impostor import Impostor
-from harness.resp import word
+from harness.resp import to_bytes, word
 from harness.shrink import shrink
 
 
@@ -49,6 +49,13 @@ def only(command, wrong):
         (["set k v ex 100", "ttl k"], b"ttl", b":-1\r\n"),
         (["set k v ex 100", "ttl k"], b"ttl", b":90\r\n"),
         (["mset a 1 b 2", "keys *"], b"keys", b"*1\r\n$1\r\na\r\n"),
+        (["hset h a 1 b 2", "hgetall h"], b"hgetall", b"*4\r\n$1\r\na\r\n$1\r\n2\r\n$1\r\nb\r\n$1\r\n1\r\n"),
+        (["sadd s a b", "smembers s"], b"smembers", b"*2\r\n$1\r\na\r\n$1\r\na\r\n"),
+        (["sadd s a b", "srandmember s 500"], b"srandmember", b"*2\r\n$1\r\na\r\n$1\r\na\r\n"),
+        (["sadd s a b", "srandmember s 1"], b"srandmember", b"*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+        (["hset h a 1", "hscan h 0"], b"hscan", b"*2\r\n$1\r\n7\r\n*2\r\n$1\r\na\r\n$1\r\n1\r\n"),
+        (["hset h a 1", "hscan h 0"], b"hscan", b"*2\r\n$1\r\n0\r\n*2\r\n$1\r\n1\r\n$1\r\na\r\n"),
+        (["zadd z 1 a 2 b", "zrandmember z 100 withscores"], b"zrandmember", b"*4\r\n$1\r\na\r\n$1\r\n2\r\n$1\r\nb\r\n$1\r\n1\r\n"),
         (["time"], b"time", b"*1\r\n$1\r\n1\r\n"),
         (["time"], b"time", b"-ERR no clock\r\n"),
     ],
@@ -143,6 +150,33 @@ def test_a_case_reads_as_written():
     assert [s.action for s in case.steps] == ["send", "call", "drain", "call", "sleep"]
     assert case.steps[1].keep_as == "id" and case.steps[1].connection == 2
     assert case.steps[3].snug_only and case.steps[3].expected == ["+PONG"]
+
+
+def bulks(*words):
+    return ("*", [("*", bulks(*w)[1]) if isinstance(w, tuple) else ("$", to_bytes(w)) for w in words])
+
+
+@pytest.mark.parametrize(
+    "command, one, other",
+    [
+        ("hgetall h", bulks("a", "1", "b", "2"), bulks("b", "2", "a", "1")),
+        ("sunion s t", bulks("a", "b", "c"), bulks("c", "a", "b")),
+        ("hscan h 0", bulks("0", ("a", "1", "b", "2")), bulks("0", ("b", "2", "a", "1"))),
+        ("sscan s 0", bulks("0", ("a", "b")), bulks("0", ("b", "a"))),
+        ("hrandfield h 100 withvalues", bulks(("a", "1"), ("b", "2")), bulks(("b", "2"), ("a", "1"))),
+        ("zrandmember z -3", bulks("a", "a", "b"), bulks("b", "a", "b")),
+        ("sort s by nosort", bulks("a", "b"), bulks("b", "a")),
+        ("geosearch g fromlonlat 1 1 byradius 1 km", bulks("a", "b"), bulks("b", "a")),
+    ],
+)
+def test_what_promises_no_order_may_come_in_any(command, one, other):
+    assert exceptions.equal(split(command), one, other)
+    assert not exceptions.equal(split(command), one, (one[0], one[1][:-1]))
+
+
+def test_what_is_asked_for_in_order_must_come_in_it():
+    for command in ("geosearch g frommember m byradius 1 km asc", "georadius g 1 1 1 km withdist desc", "sort l alpha", "zrange z 0 -1"):
+        assert not exceptions.equal(split(command), bulks("a", "b"), bulks("b", "a"))
 
 
 def test_every_exception_has_a_reason_and_no_two_say_the_same():
