@@ -7,7 +7,9 @@ from harness import cases
 
 ALL = cases.load()
 #: Groups run again in the other ways of running Snug.
-SUBSET = {"bits", "strings", "keys", "streams", "groups", "blocking", "transactions"}
+SUBSET = {"bits", "strings", "keys", "streams", "groups", "blocking", "transactions"} | {
+    *("lists", "hashes", "sets", "sorted_sets", "sort", "geo", "hyperloglog", "blocking_lists", "blocking_zsets"),
+}
 
 
 def name(case):
