@@ -7,7 +7,7 @@ likely as it is often listed. `WAIT` in a line stands for a pause long enough
 for `PX 1` to be over, so that expiry happens between commands, never within.
 
 Left out here because two servers cannot agree on them: IDs from the clock,
-RANDOMKEY, cursors of SCAN, DBSIZE (it counts keys that have expired and that
+RANDOMKEY, which members SPOP takes, cursors of SCAN, DBSIZE (it counts keys that have expired and that
 nothing has looked at yet, and what looks differs).
 """
 
@@ -21,6 +21,20 @@ CHANNELS = ["ch1", "ch2", "ch3"]
 INTEGERS = [0, 1, -1, 2, 3, 5, 7, 8, 10, 63, 64, 100, 255, 256, 1000, -5, -100, 2**31, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63)]
 ODD = ["", "abc", "1.5", " 1", "1 ", "+1", "-0", "00", "9223372036854775808", "-9223372036854775809", "0x10", "1e3", "nan", "inf", "\x00"]
 TEXTS = ["", "x", "hello", "hello world", "0", "1", "10", "-7", "3.14", "12345678901234567890", "\x00\x01\xff", "y" * 44, "y" * 45, "z" * 63, "z" * 64, "q" * 200]
+#: What collections hold: few enough to meet again, of every shape. No empty
+#: one, and none that equals another up to a zero byte: SORT ALPHA stops there.
+ELEMENTS = [
+    *["0", "1", "2", "-1", "10", "127", "128", "-129", "4096", "32768", "-8388609", "2147483648", "9223372036854775807", "-9223372036854775808"],
+    *["01", "+1", "-0", "1e3", "9223372036854775808", "1.5", "3.14159265358979", "-0.25", "1.50", "inf", " 1"],
+    *["a", "b", "c", "hello", "Hello", "hello world", "x" * 63, "x" * 64, "x" * 65, "long " * 60, "y" * 3000],
+    *["6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b811-9dad-11d1-80b4-00c04fd430c8", "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"],
+    *["deadbeef", "DEADBEEF", "d41d8cd98f00b204e9800998ecf8427e", "00ff"],
+    *[b"bin\x00ary", b"\xff\xfe", b"\r\n", b"\xc3\x28"],
+]
+FIELDS = ["f", "g", "h", "temp", "id", "01", "1", "F", "field-with-a-longer-name", "z" * 65, b"\xff"]
+#: Halves and whole numbers: sums of these are exact in whatever order.
+SCORES = ["0", "1", "2", "3", "1.5", "-1.5", "0.5", "-7", "10", "1e3", "100000", "0.25", "4294967296", "-2147483648"]
+LEX_KEYS = ["lex1", "lex2"]
 FAR = [9999999999, 9999999998, 8888888888]
 
 
@@ -114,6 +128,29 @@ def _expiry(rng):
     ])
 
 
+def _element(rng):
+    return str(rng.randint(-300, 300)) if rng.random() < 0.2 else rng.choice(ELEMENTS)
+
+
+def _score(rng):
+    if rng.random() < 0.04:
+        return rng.choice(["inf", "-inf", "nan", "abc", "", "+inf", "1e400", " 1"])
+    return rng.choice(SCORES)
+
+
+def _score_end(rng):
+    if rng.random() < 0.03:
+        return rng.choice(["abc", "(", "nan", "[1", ""])
+    return rng.choice(["", "", "("]) + rng.choice([*SCORES, "-inf", "+inf", "inf"])
+
+
+def _lex_end(rng):
+    if rng.random() < 0.03:
+        return rng.choice(["a", "", "++", "(("])
+    element = _element(rng)
+    return rng.choice(["-", "+", rng.choice([b"[", b"("]) + to_bytes(element)])
+
+
 def _claim(rng):
     return rng.choice([["force"], ["justid"], ["retrycount", _small(rng)], ["idle", rng.randint(0, 5)], ["lastid", _id(rng)], ["time", _small(rng)]])
 
@@ -133,6 +170,31 @@ DRAW = {
     "FO": _field_offset,
     "FT": _field_type,
     "F": lambda r: r.choice(["0.1", "1", "-1.5", "1e3", "3.0", "0.000001", "1e17", "123456.789", "-0.1", "1e-5", str(_integer(r))]),
+    "E": _element,
+    "HF": lambda r: r.choice(FIELDS) if r.random() < 0.7 else f"n{r.randint(0, 20)}",
+    # What SORT looks up: a field of the hash that an element names.
+    "HP": lambda r: "*->" + r.choice(["f", "g", "temp"]),
+    "HFV": lambda r: [DRAW["HF"](r), _element(r)],
+    "SC": _score,
+    "SM": lambda r: [_score(r), _element(r)],
+    "ZM": lambda r: ["0", _element(r)],
+    "SEND": _score_end,
+    "LEND": _lex_end,
+    # Mostly of the right type, which so many types would else seldom meet.
+    "GK": lambda r: r.choice(["geo1", "geo2"] if r.random() < 0.9 else KEYS),
+    "PK": lambda r: r.choice(["hll1", "hll2"] if r.random() < 0.9 else KEYS),
+    "LK": lambda r: r.choice(LEX_KEYS),
+    "W": lambda r: r.choice(["1", "2", "0.5", "3", "-1", "abc"] if r.random() < 0.2 else ["1", "2", "0.5", "3"]),
+    "PW": lambda r: r.choice(["1", "2", "0.5", "3"]),
+    "AGG": lambda r: r.choice(["sum", "min", "max"]),
+    "SIDE": lambda r: r.choice(["left", "right"]),
+    "UP": lambda r: r.choice(["min", "max"]),
+    "NS": lambda r: r.randint(1, 3),
+    "LON": lambda r: f"{r.uniform(-30, 30):.4f}" if r.random() < 0.97 else r.choice(["181", "abc"]),
+    "LAT": lambda r: f"{r.uniform(-30, 30):.4f}" if r.random() < 0.97 else r.choice(["86", "abc"]),
+    "RAD": lambda r: f"{r.uniform(100, 4000):.2f}",
+    "UNIT": lambda r: r.choice(["m", "km", "km", "km", "mi", "ft"]),
+    "PLACE": lambda r: f"p{r.randint(0, 25)}",
     "ID": _id,
     "NEWID": _new_id,
     "LASTID": _last_id,
@@ -436,6 +498,258 @@ get K
 exists K
 """
 
+COLLECTION_TYPES = """
+rpush K E+
+hset K HFV+
+sadd K E+
+zadd K SM+
+set K V
+del K
+del K
+rename K K
+copy K K replace
+expire K LATER
+pexpire K 1 WAIT
+type K
+exists K+
+ttl K
+object encoding K
+object encoding K
+"""
+
+LISTS = """
+rpush K E+
+rpush K E+
+lpush K E+
+lpush K E E E E E E E E
+rpush K E E E E E E E E
+lpushx K E+
+rpushx K E+
+lpop K
+rpop K
+lpop K S
+rpop K S
+llen K
+lindex K S
+lset K S E
+lset K S E
+linsert K before|after E E
+linsert K before|after E E
+lrange K 0 -1
+lrange K 0 -1
+lrange K S S
+lrem K S E
+lrem K 0 E
+ltrim K S S
+ltrim K 0 N
+lpos K E
+lpos K E rank S
+lpos K E count S
+lpos K E rank S count S maxlen S
+lmove K K SIDE SIDE
+lmove K K SIDE SIDE
+rpoplpush K K
+lmpop 1 K SIDE
+lmpop 2 K K SIDE count S
+lmpop S K SIDE
+blpop K K 0.001
+sort K
+sort K alpha
+sort K alpha desc limit S S
+sort K by nosort get # store K
+""" + COLLECTION_TYPES
+
+HASHES = """
+hset K HFV
+hset K HFV+
+hset K HFV HFV HFV HFV
+hsetnx K HF E
+hmset K HFV+
+hget K HF
+hget K HF
+hmget K HF+
+hgetall K
+hgetall K
+hkeys K
+hvals K
+hlen K
+hexists K HF
+hstrlen K HF
+hdel K HF
+hdel K HF+
+hincrby K HF N
+hincrby K HF S
+hincrbyfloat K HF F
+hrandfield K
+hrandfield K S
+hrandfield K 1000
+hrandfield K 1000 withvalues
+hrandfield K S withvalues
+hscan K 0 count 1000
+hscan K 0 match GLOB count 1000
+sort K
+""" + COLLECTION_TYPES
+
+SETS = """
+sadd K E
+sadd K E+
+sadd K E E E E
+sadd K S S S
+sadd K S
+srem K E+
+srem K S+
+sismember K E
+smismember K E+
+scard K
+smembers K
+smembers K
+spop K 1000
+spop K 0
+srandmember K
+srandmember K S
+srandmember K 1000
+smove K K E
+smove K K S
+sinter K+
+sunion K+
+sdiff K+
+sinterstore K K+
+sunionstore K K+
+sdiffstore K K+
+sintercard 2 K K
+sintercard 2 K K limit S
+sintercard S K K
+sscan K 0 count 1000
+sscan K 0 match GLOB count 1000
+sort K
+sort K alpha
+sort K by nosort store K
+""" + COLLECTION_TYPES
+
+SORTED_SETS = """
+zadd K SM
+zadd K SM+
+zadd K SM SM SM SM
+zadd K SM SM SM SM
+zadd K nx|xx|gt|lt SM+
+zadd K nx|xx|gt|lt? xx|gt|lt? ch? SM+
+zadd K nx|xx|gt|lt? incr SM
+zincrby K SC E
+zincrby K SC E
+zscore K E
+zmscore K E+
+zcard K
+zrank K E
+zrevrank K E
+zrem K E+
+zcount K SEND SEND
+zrange K 0 -1 withscores
+zrange K 0 -1 withscores
+zrange K S S rev? withscores?
+zrange K SEND SEND byscore rev? withscores?
+zrange K SEND SEND byscore limit S S withscores
+zrevrange K S S withscores?
+zrangebyscore K SEND SEND withscores?
+zrangebyscore K SEND SEND withscores? limit S S
+zrevrangebyscore K SEND SEND withscores? limit S S
+zrangestore K K S S rev?
+zrangestore K K SEND SEND byscore
+zremrangebyrank K S S
+zremrangebyscore K SEND SEND
+zpopmin K
+zpopmax K
+zpopmin K S
+zpopmax K S
+zmpop 1 K UP
+zmpop 2 K K UP count S
+bzpopmin K K 0.001
+zunion 2 K K withscores
+zunion 2 K K weights W W withscores
+zunion 2 K K weights PW PW aggregate AGG withscores
+zunion 3 K K K aggregate min|max
+zinter 2 K K withscores
+zinter 2 K K weights PW PW aggregate AGG withscores
+zdiff 2 K K withscores
+zdiff 3 K K K
+zunionstore K 2 K K
+zunionstore K 2 K K weights PW PW aggregate AGG
+zinterstore K 2 K K
+zdiffstore K 2 K K
+zintercard 2 K K
+zintercard 2 K K limit S
+zunion S K K
+zrandmember K
+zrandmember K S
+zrandmember K 1000 withscores
+zscan K 0 count 1000
+zadd LK ZM+
+zadd LK ZM ZM ZM ZM
+zrem LK E+
+zrange LK LEND LEND bylex
+zrange LK LEND LEND bylex rev limit S S
+zrangebylex LK LEND LEND
+zrangebylex LK LEND LEND limit S S
+zrevrangebylex LK LEND LEND
+zlexcount LK LEND LEND
+zremrangebylex LK LEND LEND
+zrangestore K LK LEND LEND bylex
+zrange LK 0 -1
+zrank LK E
+sort K
+sort K alpha
+""" + COLLECTION_TYPES
+
+DERIVED = """
+sort K
+sort K desc
+sort K alpha
+sort K alpha desc
+sort K alpha limit S S
+sort K limit S S
+sort K by w* get #
+sort K by w* get # get w* limit S S
+sort K by HP
+sort K get HP get #
+sort K by nosort store K
+sort K store K
+sort K desc get w* store K
+sort_ro K alpha
+sort_ro K get #
+set w1 S
+set w2 S
+set w-1 E
+set w10 S
+hset K HFV+
+rpush K S S S S
+sadd K S S S
+lrange K 0 -1
+zadd K SM+
+geoadd GK LON LAT PLACE
+geoadd GK LON LAT PLACE LON LAT PLACE LON LAT PLACE
+geoadd GK nx|xx? ch? LON LAT PLACE LON LAT PLACE
+geopos GK PLACE+
+geohash GK PLACE+
+geodist GK PLACE PLACE UNIT?
+geosearch GK fromlonlat LON LAT byradius RAD UNIT asc withdist
+geosearch GK fromlonlat LON LAT bybox RAD RAD UNIT desc withcoord withhash
+geosearch GK frommember PLACE byradius RAD UNIT
+geosearch GK frommember PLACE bybox RAD RAD km asc count NS
+geosearchstore GK GK fromlonlat LON LAT byradius RAD km
+geosearchstore GK GK frommember PLACE bybox RAD RAD km asc storedist
+georadius GK LON LAT RAD km asc count NS withdist
+georadiusbymember GK PLACE RAD km store GK
+georadius_ro GK LON LAT RAD UNIT
+pfadd PK E+
+pfadd PK S+
+pfadd PK S S S S S S S S S S
+pfcount PK
+pfcount PK+
+pfmerge PK PK+
+get PK
+pfdebug encoding PK
+pfdebug todense PK
+""" + COLLECTION_TYPES
+
 GROUPS = {
     "strings": STRINGS,
     "bits": BITS,
@@ -445,14 +759,29 @@ GROUPS = {
     "transactions": TRANSACTIONS,
     "pubsub": PUBSUB,
     "notifications": NOTIFICATIONS,
+    "lists": LISTS,
+    "hashes": HASHES,
+    "sets": SETS,
+    "sorted_sets": SORTED_SETS,
+    "derived": DERIVED,
+    "collections": LISTS + HASHES + SETS + SORTED_SETS + KEYSPACE + TRANSACTIONS,
+    "collection_notifications": LISTS + HASHES + SETS + SORTED_SETS + DERIVED,
     "mixed": STRINGS + BITS + KEYSPACE + STREAMS + CONSUMER_GROUPS + TRANSACTIONS,
 }
 #: Groups in which several connections take part, and how many.
-CONNECTIONS = {"transactions": 3, "pubsub": 3, "mixed": 2}
+CONNECTIONS = {"transactions": 3, "pubsub": 3, "mixed": 2, "collections": 2}
+#: Groups whose keyspace events a second connection hears.
+HEARD = ["notifications", "collection_notifications"]
+#: Low enough that a sequence reaches them.
+THRESHOLDS = [
+    ("config", "set", "hash-max-listpack-entries", "12"),
+    ("config", "set", "set-max-intset-entries", "12"),
+    ("config", "set", "zset-max-listpack-entries", "12"),
+]
 #: What comes first in a sequence of a group.
-FIRST = {
-    "notifications": [Step("call", 1, ("config", "set", "notify-keyspace-events", "KEA")), Step("call", 2, ("psubscribe", "__key*"))],
-}
+_HEARS = [Step("call", 1, ("config", "set", "notify-keyspace-events", "KEA")), Step("call", 2, ("psubscribe", "__key*"))]
+_LOW = [Step("call", 1, words) for words in THRESHOLDS]
+FIRST = {group: _HEARS for group in HEARD} | {group: _LOW for group in ("hashes", "sets", "sorted_sets", "collections")}
 _HOUSEKEEPING = [Step("call", 1, ("debug", "set-active-expire", "0"))]
 
 
@@ -508,6 +837,17 @@ def safe(args):
         return False
     if words[0] in (b"xread", b"xreadgroup") and b"block" in words:
         return False
+    if words[0] == b"spop":
+        # What is popped must not be left to chance: nothing, or everything.
+        return len(words) == 3 and words[2] in (b"1000", b"0")
+    if words[0] == b"zadd" and words[1:2] and words[1].startswith(b"lex"):
+        # Ranges by bytes promise nothing where scores differ.
+        return all(w == b"0" for w in words[2::2])
+    if words[0] in (b"blpop", b"bzpopmin"):
+        return words[-1] == b"0.001"
+    if words[0] in (b"sort", b"sort_ro") and b"by" in words:
+        # Equal weights compared as words leave the order open.
+        return b"alpha" not in words
     if words[0] == b"xclaim" and b"time" in words and b"idle" in words:
         return False
     if words[0] in (b"setrange", b"setbit", b"bitfield"):
@@ -549,6 +889,6 @@ def sequence(group, rng, length):
         if group == "pubsub" and args[0] in ("publish", "spublish"):
             # A message and a reply to another command may overtake one another.
             steps += [Step("drain", c) for c in range(1, connections + 1)]
-        if group == "notifications" and rng.random() < 0.15:
+        if group in HEARD and rng.random() < 0.15:
             steps.append(Step("drain", 2))
     return steps

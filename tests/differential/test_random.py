@@ -19,7 +19,7 @@ COMMANDS = int(os.environ.get("SNUG_RANDOM_COMMANDS", 4000))
 SEED = int(os.environ.get("SNUG_RANDOM_SEED", 1))
 LENGTH = 150
 #: Groups run again in the other ways of running Snug, with fewer commands.
-SUBSET = ["strings", "streams", "groups", "mixed"]
+SUBSET = ["strings", "streams", "groups", "lists", "hashes", "sets", "sorted_sets", "collections", "mixed"]
 
 
 @pytest.mark.parametrize("protocol", [2, 3], ids=["resp2", "resp3"])
@@ -48,7 +48,7 @@ def cluster_pair(pairs):
     assert not found, found
 
 
-@pytest.mark.parametrize("group", ["strings", "keys", "transactions", "streams", "groups"])
+@pytest.mark.parametrize("group", ["strings", "keys", "transactions", "streams", "groups", "lists", "sets", "sorted_sets"])
 def test_random_in_cluster_mode(cluster_pair, group):
     search(cluster_pair, group, 2, COMMANDS // 2, tagged)
 
