@@ -18,11 +18,24 @@ multi exec discard watch unwatch
 subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe publish spublish pubsub
 cluster readonly readwrite asking
 xadd xlen xrange xrevrange xdel xtrim xread xinfo xsetid
+lpush rpush lpushx rpushx lpop rpop llen lindex lset linsert lrange lrem ltrim lpos lmove rpoplpush lmpop
+blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop
+hset hsetnx hmset hget hmget hgetall hkeys hvals hlen hstrlen hexists hdel hincrby hincrbyfloat hrandfield hscan
+sadd srem sismember smismember scard smembers spop srandmember smove sscan
+sinter sintercard sinterstore sunion sunionstore sdiff sdiffstore
+zadd zincrby zscore zmscore zcard zrank zrevrank zrem zcount zlexcount zpopmin zpopmax zmpop zrandmember zscan
+zrange zrangestore zrangebyscore zrangebylex zrevrange zrevrangebyscore zrevrangebylex
+zremrangebyrank zremrangebyscore zremrangebylex
+zunion zunionstore zinter zinterstore zintercard zdiff zdiffstore
+sort sort_ro geoadd geodist geohash geopos geosearch geosearchstore
+georadius georadius_ro georadiusbymember georadiusbymember_ro pfadd pfcount pfmerge pfdebug
 """.split()
 #: (command, field) that differ between 7.0 and the 7.2 that Snug reports, or by nature.
 DIFFERS = {
     ("quit", "flags"): "7.2 deprecates QUIT and changed nothing else",
     ("quit", "arity"): "a command of the table since 7.2",
+    ("zrank", "arity"): "7.2 adds WITHSCORE",
+    ("zrevrank", "arity"): "7.2 adds WITHSCORE",
 }
 FIELDS = ["name", "arity", "flags", "first", "last", "step", "categories"]
 
