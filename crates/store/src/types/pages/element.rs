@@ -159,17 +159,23 @@ impl<'a> Element<'a> {
             Self::Double(value) => return Shown::Made(value.to_string().into_bytes()),
             Self::Decimal(value, scale) => push_decimal(&mut text, value, scale),
             Self::Uuid(bytes, upper) => {
-                let mut digits = bytes.iter();
-                while text.len < UUID_LEN {
-                    if HYPHENS.contains(&text.len) {
+                let digits = digits(upper);
+                for (n, &byte) in bytes.iter().enumerate() {
+                    if matches!(n, 4 | 6 | 8 | 10) {
                         text.push(b"-");
                     }
-                    let Some(&byte) = digits.next() else { break };
-                    text.push(&hex_digits(byte, upper));
+                    text.push(&digits[usize::from(byte)]);
                 }
             }
             Self::Hex(bytes, upper) => {
-                return Shown::Made(bytes.iter().flat_map(|&b| hex_digits(b, upper)).collect());
+                let digits = digits(upper);
+                if bytes.len() > TEXT_MAX / 2 {
+                    let made = bytes.iter().flat_map(|&byte| digits[usize::from(byte)]);
+                    return Shown::Made(made.collect());
+                }
+                let pairs = text.bytes.chunks_exact_mut(2).zip(bytes);
+                pairs.for_each(|(pair, &byte)| pair.copy_from_slice(&digits[usize::from(byte)]));
+                text.len = 2 * bytes.len();
             }
         }
         Shown::Text(text)
@@ -225,9 +231,23 @@ fn push_decimal(text: &mut Text, value: i64, scale: usize) {
     }
 }
 
-fn hex_digits(byte: u8, upper: bool) -> [u8; 2] {
-    let digits = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
-    [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
+/// Both digits of each byte.
+type Digits = [[u8; 2]; 256];
+
+fn digits(upper: bool) -> &'static Digits {
+    static LOWER: Digits = hex_digits(b"0123456789abcdef");
+    static UPPER: Digits = hex_digits(b"0123456789ABCDEF");
+    if upper { &UPPER } else { &LOWER }
+}
+
+const fn hex_digits(digits: &[u8; 16]) -> Digits {
+    let mut all = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < all.len() {
+        all[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    all
 }
 
 /// Reads the element at the front of `bytes`; also the bytes that it takes, at least 1.
