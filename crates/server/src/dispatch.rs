@@ -128,6 +128,7 @@ fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'
 
 /// Appends what the command published to its own caller: after the whole reply,
 /// that of a transaction too.
+#[inline]
 fn push_own(out: &mut Out) {
     if pubsub::has_own() {
         out.bytes.extend_from_slice(&pubsub::take_own());

@@ -11,7 +11,7 @@
 
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Answer, Command, Group};
+use crate::engine::command::{Answer, Command, Group, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -230,7 +230,7 @@ pub(super) fn clamp_range(len: i64, start: i64, end: i64) -> (i64, i64) {
 }
 
 /// Writes the string found, or null.
-fn reply(slot: &SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Result<(), Error> {
+fn reply(slot: &SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Answer {
     match found.and_then(|found| slot.string(found)) {
         Some(string) => out.string(string)?,
         None => out.w().null(),
@@ -239,7 +239,7 @@ fn reply(slot: &SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Result<()
 }
 
 /// The same of a string that stays: what is read often is unpacked for good.
-fn reply_whole(slot: &mut SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Result<(), Error> {
+fn reply_whole(slot: &mut SlotGuard<'_>, found: Option<Found>, out: &mut Out) -> Answer {
     if let Some(found) = found {
         slot.unpack_hot(found);
     }
@@ -250,7 +250,7 @@ fn get(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = read_string(cx, &mut slot, &key)?;
-    Ok(reply_whole(&mut slot, found, out)?)
+    reply_whole(&mut slot, found, out)
 }
 
 /// How a time of expiry is given.
@@ -415,7 +415,7 @@ fn set_with(
     value: usize,
     options: Options<'_>,
     out: &mut Out,
-) -> Result<bool, Error> {
+) -> Result<bool, Unanswered> {
     let expiry = match options.ttl {
         Ttl::Time(unit, text) => SetExpiry::At(unit.time(cx, text)?),
         Ttl::Keep => SetExpiry::Keep,

@@ -112,8 +112,8 @@ impl Drop for Connection {
 /// Executes one command of a client, or tells why it has no reply yet; then serves
 /// whom that has made ready.
 #[inline]
-fn dispatch_one(mut asked: Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
-    let executed = dispatch::execute(&mut asked, args, out);
+fn dispatch_one(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
+    let executed = dispatch::execute(asked, args, out);
     if blocked::any_ready() {
         asked.server.serve(asked.store, asked.worker);
     }
@@ -464,7 +464,7 @@ impl Connection {
         if let Some(owned) = self.stalled.take() {
             let batch = self.server.enter(&mut scratch.session, crate::outside::clock::unix_ms());
             self.client.clock = None;
-            let asked = Asked {
+            let mut asked = Asked {
                 caller: &mut self.caller,
                 client: &mut self.client,
                 store: &batch,
@@ -474,7 +474,7 @@ impl Connection {
                 hashed: None,
                 finished: finished.map(Box::new),
             };
-            if let Err(halt) = dispatch_one(asked, owned.args(), &mut scratch.out) {
+            if let Err(halt) = dispatch_one(&mut asked, owned.args(), &mut scratch.out) {
                 self.stop_at(halt, owned);
                 if self.stalled.is_some() {
                     return Poll::Ready(Ok(0));
@@ -609,7 +609,7 @@ impl Connection {
                 let buf = &buffer[used..used + len];
                 used += len;
                 let args = Args { buf, spans, large: &self.large };
-                let asked = Asked {
+                let mut asked = Asked {
                     caller: &mut self.caller,
                     client: &mut self.client,
                     store: &batch,
@@ -620,7 +620,7 @@ impl Connection {
                     finished: None,
                 };
                 if !spans.is_empty()
-                    && let Err(halt) = dispatch_one(asked, args, out)
+                    && let Err(halt) = dispatch_one(&mut asked, args, out)
                 {
                     let owned = OwnedArgs::new(args);
                     self.stop_at(halt, owned);
