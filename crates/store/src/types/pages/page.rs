@@ -50,6 +50,8 @@ pub(crate) struct Page {
 const PACKED: u8 = 1;
 /// It was tried and not worth packing.
 const SETTLED: u8 = 2;
+/// It waits to be packed, or unpacked.
+const WANTED: u8 = 16;
 /// Two access bits.
 const ACCESS_SHIFT: u8 = 2;
 const ACCESS: u8 = 3 << ACCESS_SHIFT;
@@ -148,6 +150,15 @@ impl Page {
 
     pub(crate) fn set_access(&self, access: u8) {
         self.notes.set(self.notes.get() & !ACCESS | access << ACCESS_SHIFT);
+    }
+
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.notes.get() & WANTED != 0
+    }
+
+    pub(crate) fn want(&self, wanted: bool) {
+        let notes = self.notes.get();
+        self.notes.set(if wanted { notes | WANTED } else { notes & !WANTED });
     }
 
     pub(crate) fn is_settled(&self) -> bool {

@@ -6,9 +6,11 @@ use super::element::{self, EXPIRY_LEN, Element, Large};
 use super::page::{Page, each};
 use super::run::Run;
 use super::tree::Tree;
+use crate::cell::entry::ACCESS_MAX;
 use crate::memory::usable;
 use crate::pack::form::Damaged;
 use crate::packing::PackedStr;
+use crate::slot::WRITTEN;
 use crate::store::Session;
 use crate::types::Reader;
 use crate::types::forms::Measure;
@@ -18,9 +20,6 @@ use std::borrow::Cow;
 
 /// Strings of more bytes lie beside the pages.
 pub(crate) const LARGE_MIN: usize = 8 * 1024;
-
-/// The access bits of a page that was just used.
-const USED: u8 = 3;
 
 /// Strings that are too large for a page, by number.
 #[derive(Clone, Debug, Default)]
@@ -262,10 +261,16 @@ pub(crate) fn raw<'p, O: Order>(
     page: &'p Page,
     session: &Session,
 ) -> Result<Cow<'p, Page>, Damaged> {
-    page.set_access(USED);
     match page.packed() {
-        None => Ok(Cow::Borrowed(page)),
-        Some(form) => Ok(Cow::Owned(page.unpacked::<O>(&unpack(form, session)?))),
+        None => {
+            page.set_access(ACCESS_MAX);
+            Ok(Cow::Borrowed(page))
+        }
+        // One read does not make it hot.
+        Some(form) => {
+            page.set_access(ACCESS_MAX.min(page.access() + 1));
+            Ok(Cow::Owned(page.unpacked::<O>(&unpack(form, session)?)))
+        }
     }
 }
 
@@ -283,7 +288,7 @@ pub(crate) fn raw_for<'p, O: Order>(
 /// Makes a page ready to be changed.
 #[inline]
 pub(crate) fn ready<O: Order>(page: &mut Page, session: &Session) -> Result<(), Damaged> {
-    page.set_access(USED);
+    page.set_access(page.access().max(WRITTEN));
     if let Some(form) = page.packed() {
         *page = page.unpacked::<O>(&unpack(form, session)?);
     }

@@ -25,6 +25,9 @@
 use super::Order;
 use super::page::{Page, Weight};
 use crate::memory::usable;
+use crate::pack::dictionaries::HeldDictionary;
+use snug_codec::Dictionary;
+use std::sync::Arc;
 
 /// The most children of a node.
 const FAN: usize = if cfg!(test) { 6 } else { 128 };
@@ -33,7 +36,7 @@ const FAN: usize = if cfg!(test) { 6 } else { 128 };
 pub(crate) struct Tree<O: Order> {
     root: Node<O>,
     len: usize,
-    weight: Weight,
+    totals: Totals,
     /// Bytes allocated for nodes.
     nodes: usize,
     /// Pages, and those of them that are to be packed.
@@ -88,6 +91,39 @@ impl<B> Seek<B> for ByRank {
     }
 }
 
+/// What all pages are together.
+#[derive(Clone, Debug, Default)]
+struct Totals {
+    weight: Weight,
+    /// The dictionaries that packed pages refer to, and how many do.
+    held: Vec<(HeldDictionary, usize)>,
+}
+
+impl Totals {
+    #[inline]
+    fn add(&mut self, page: &Page) {
+        self.weight += page.weight();
+        if page.is_packed() {
+            self.refer(page.dictionary_id(), 1);
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, page: &Page) {
+        self.weight -= page.weight();
+        if page.is_packed() {
+            self.refer(page.dictionary_id(), -1);
+        }
+    }
+
+    fn refer(&mut self, id: u32, count: isize) {
+        let held = self.held.iter_mut().find(|(held, _)| held.dictionary().id() == id);
+        if let Some((_, pages)) = held {
+            *pages = pages.wrapping_add_signed(count);
+        }
+    }
+}
+
 /// A page of a tree, and where it is.
 #[derive(Debug)]
 pub(crate) struct Leaf<'t, O: Order> {
@@ -120,7 +156,7 @@ impl<O: Order> Tree<O> {
     pub(crate) fn new() -> Self {
         let root = Node { bounds: Vec::new(), children: Children::Pages(vec![Page::new()]) };
         let nodes = root.own();
-        Self { root, len: 0, weight: Weight::default(), nodes, pages: 1 }
+        Self { root, len: 0, totals: Totals::default(), nodes, pages: 1 }
     }
 
     /// A tree of these records, which are in order if the order has one.
@@ -151,7 +187,8 @@ impl<O: Order> Tree<O> {
 
     /// What its pages and nodes weigh.
     pub(crate) fn weight(&self) -> Weight {
-        Weight { allocated: self.weight.allocated + self.nodes, ..self.weight }
+        let weight = self.totals.weight;
+        Weight { allocated: weight.allocated + self.nodes, ..weight }
     }
 
     /// The page that `seek` leads to. O(log n).
@@ -201,7 +238,7 @@ impl<O: Order> Tree<O> {
         mut seek: impl Seek<O::Bound>,
         change: impl FnOnce(&mut Page) -> R,
     ) -> R {
-        let mut books = Books { weight: &mut self.weight, nodes: 0, pages: 0 };
+        let mut books = Books { totals: &mut self.totals, nodes: 0, pages: 0 };
         let (below, result) = self.root.change(&mut seek, change, &mut books, (true, true));
         let (nodes, pages) = (books.nodes, books.pages);
         self.nodes = self.nodes.wrapping_add_signed(nodes);
@@ -283,9 +320,9 @@ impl<O: Order> Tree<O> {
             match &mut node.children {
                 Children::Pages(pages) => {
                     let page = &mut pages[child];
-                    self.weight -= page.weight();
+                    self.totals.remove(page);
                     note(page);
-                    self.weight += page.weight();
+                    self.totals.add(page);
                     return;
                 }
                 Children::Nodes(nodes) => node = &mut nodes[child].1,
@@ -293,33 +330,46 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// Gives every page of the leftmost-to-rightmost walk to `visit`, from the one with
-    /// this rank on, until it says no; the rank to go on from.
+    /// Gives pages to `visit`, to be noted in and not changed, from the one with the
+    /// record of this rank on, until it says no; the rank to go on from. O(log n + pages
+    /// visited).
     pub(crate) fn visit_pages(
-        &mut self,
-        mut rank: usize,
-        mut visit: impl FnMut(&mut Page) -> bool,
+        &self,
+        rank: usize,
+        mut visit: impl FnMut(&Page) -> bool,
     ) -> Option<usize> {
-        while rank < self.len {
-            let (first, len) = {
-                let leaf = self.leaf(ByRank(rank));
-                (leaf.before, leaf.page.len())
-            };
-            let mut goes_on = true;
-            self.note(first, |page| goes_on = visit(page));
-            rank = first + len.max(1);
-            if !goes_on {
-                return (rank < self.len).then_some(rank);
-            }
-        }
-        None
+        let mut at = 0;
+        let goes_on = self.root.visit_pages(rank, &mut at, &mut visit);
+        (!goes_on && at < self.len).then_some(at)
     }
 
     /// A tree that shares all pages with this one. O(pages).
     pub(crate) fn duplicate(&self) -> Self {
         let root = self.root.duplicate();
         let nodes = root.all_own();
-        Self { root, len: self.len, weight: self.weight, nodes, pages: self.pages }
+        let totals = self.totals.clone();
+        Self { root, len: self.len, totals, nodes, pages: self.pages }
+    }
+
+    /// Keeps a dictionary that a page is about to refer to.
+    pub(crate) fn hold(&mut self, held: &HeldDictionary) {
+        let id = held.dictionary().id();
+        self.totals.held.retain(|(held, pages)| *pages > 0 || held.dictionary().id() == id);
+        if self.dictionary(id).is_none() {
+            self.totals.held.push((held.clone(), 0));
+        }
+    }
+
+    /// The dictionary with this id, if pages refer to it.
+    pub(crate) fn dictionary(&self, id: u32) -> Option<Arc<Dictionary>> {
+        let held = self.totals.held.iter().find(|(held, _)| held.dictionary().id() == id);
+        held.map(|(held, _)| Arc::clone(held.dictionary()))
+    }
+
+    /// The dictionary that most packed pages refer to.
+    pub(crate) fn main_dictionary(&self) -> Option<Arc<Dictionary>> {
+        let most = self.totals.held.iter().max_by_key(|(_, pages)| *pages);
+        most.map(|(held, _)| Arc::clone(held.dictionary()))
     }
 
     /// Panics if counts, weights or bounds are not what they should be.
@@ -327,7 +377,7 @@ impl<O: Order> Tree<O> {
     pub(crate) fn check(&self) {
         let (mut weight, mut pages) = (Weight::default(), 0);
         assert_eq!(self.root.check(&mut weight, &mut pages), self.len);
-        assert_eq!((self.weight, self.pages), (weight, pages));
+        assert_eq!((self.totals.weight, self.pages), (weight, pages));
         assert_eq!(self.nodes, self.root.all_own());
     }
 }
@@ -341,7 +391,7 @@ pub(crate) enum Gone<'p> {
 }
 
 struct Books<'b> {
-    weight: &'b mut Weight,
+    totals: &'b mut Totals,
     nodes: isize,
     pages: isize,
 }
@@ -407,10 +457,10 @@ impl<O: Order> Node<O> {
         let (grown, result) = match &mut self.children {
             Children::Pages(pages) => {
                 let page = &mut pages[child];
-                let (count, before) = (page.len(), page.weight());
+                let count = page.len();
+                books.totals.remove(page);
                 let result = change(page);
-                *books.weight -= before;
-                *books.weight += page.weight();
+                books.totals.add(page);
                 let grown = page.len() as isize - count as isize;
                 let is_large = page.len() > O::COUNT_MAX || page.raw_bytes() > O::BYTES_MAX;
                 let is_small = page.len() * 4 < O::COUNT_MAX && page.raw_bytes() * 4 < O::BYTES_MAX;
@@ -458,9 +508,9 @@ impl<O: Order> Node<O> {
             _ => Edge::None,
         };
         let Some((left, bound, right)) = cut::<O>(page, edge) else { return };
-        *books.weight -= page.weight();
-        *books.weight += left.weight();
-        *books.weight += right.weight();
+        books.totals.remove(page);
+        books.totals.add(&left);
+        books.totals.add(&right);
         books.pages += 1;
         pages[child] = left;
         pages.insert(child + 1, right);
@@ -474,7 +524,7 @@ impl<O: Order> Node<O> {
             return;
         }
         if pages[child].len() == 0 {
-            *books.weight -= pages[child].weight();
+            books.totals.remove(&pages[child]);
             books.pages -= 1;
             pages.remove(child);
             self.bounds.remove(child.saturating_sub(1));
@@ -491,9 +541,9 @@ impl<O: Order> Node<O> {
         }
         let joined = Page::of::<O>(a.records::<O>().chain(b.records::<O>()));
         joined.set_access(a.access().max(b.access()));
-        *books.weight -= a.weight();
-        *books.weight -= b.weight();
-        *books.weight += joined.weight();
+        books.totals.remove(a);
+        books.totals.remove(b);
+        books.totals.add(&joined);
         books.pages -= 1;
         pages[left] = joined;
         pages.remove(left + 1);
@@ -515,7 +565,7 @@ impl<O: Order> Node<O> {
             let (_, gone) = nodes.remove(child);
             books.nodes -= (gone.all_own() + usable(size_of::<Self>())) as isize;
             books.pages -= gone.pages() as isize;
-            gone.each_page(&mut |page| *books.weight -= page.weight());
+            gone.each_page(&mut |page| books.totals.remove(page));
             self.bounds.remove(child.saturating_sub(1));
             shrink(nodes);
             shrink(&mut self.bounds);
@@ -550,6 +600,34 @@ impl<O: Order> Node<O> {
             Children::Pages(pages) => pages.iter().for_each(visit),
             Children::Nodes(nodes) => nodes.iter().for_each(|(_, node)| node.each_page(visit)),
         }
+    }
+
+    /// Visits pages whose end is behind `rank`; `at` is the rank where the node begins,
+    /// and then where the visit ended.
+    fn visit_pages(
+        &self,
+        rank: usize,
+        at: &mut usize,
+        visit: &mut dyn FnMut(&Page) -> bool,
+    ) -> bool {
+        for child in 0..self.children() {
+            let end = *at + self.count(child);
+            if end <= rank {
+                *at = end;
+                continue;
+            }
+            let goes_on = match &self.children {
+                Children::Pages(pages) => {
+                    *at = end;
+                    visit(&pages[child])
+                }
+                Children::Nodes(nodes) => nodes[child].1.visit_pages(rank, at, visit),
+            };
+            if !goes_on {
+                return false;
+            }
+        }
+        true
     }
 
     fn duplicate(&self) -> Self {
