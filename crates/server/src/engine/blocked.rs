@@ -864,12 +864,9 @@ mod tests {
             while let Some(key) = self.ready.pop_front() {
                 let waits = |(_, _, keys): &(_, _, Vec<usize>)| keys.contains(&key);
                 let of_key: Vec<_> = self.waiting.iter().filter(|w| waits(w)).cloned().collect();
-                for (number, to, keys) in of_key {
-                    if !self.keys.contains_key(&key) {
-                        break;
-                    }
-                    let first = keys.into_iter().find_map(|key| self.take(key, to));
-                    self.told.insert(number, first.unwrap());
+                for (number, to, _) in of_key {
+                    let Some(first) = self.take(key, to) else { break };
+                    self.told.insert(number, first);
                     self.waiting.retain(|(other, ..)| *other != number);
                 }
             }
