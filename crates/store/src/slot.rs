@@ -411,7 +411,7 @@ impl<'a> SlotGuard<'a> {
         self.cells().get(found.0)
     }
 
-    fn cell_mut(&mut self, found: Found) -> &mut Cell {
+    pub(crate) fn cell_mut(&mut self, found: Found) -> &mut Cell {
         self.cells_mut().get_mut(found.0)
     }
 

@@ -57,6 +57,28 @@ impl Weight {
         Self { kind: Type::Stream, amounts, dictionary: 0 }.count_amounts(store);
     }
 
+    /// Counts that what is in a box weighs another amount than before.
+    #[inline]
+    pub(crate) fn changed(kind: Type, before: Measure, after: Measure, store: &Store) {
+        if before == after {
+            return;
+        }
+        let amount = |after: usize, before: usize| after as i64 - before as i64;
+        let amounts = [
+            amount(after.allocated, before.allocated),
+            amount(after.raw, before.raw),
+            amount(after.packed_from, before.packed_from),
+            amount(after.packed, before.packed),
+            amount(after.pending, before.pending),
+        ];
+        Self { kind, amounts, dictionary: 0 }.count_amounts(store);
+        let is_packed = [before, after].map(|measure| measure.packed > 0);
+        if is_packed[0] != is_packed[1] {
+            store.count(Counter::Values(kind, is_packed[1]), 1);
+            store.count(Counter::Values(kind, is_packed[0]), -1);
+        }
+    }
+
     /// Counts this as gone.
     pub(crate) fn count_gone(self, store: &Store) {
         self.count_times(-1, store);

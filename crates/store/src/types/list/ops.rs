@@ -85,7 +85,7 @@ fn length(list: &mut Edit<'_, Lists>) -> usize {
 }
 
 /// Puts an item at a position, or at the end.
-fn insert(list: &mut Edit<'_, Lists>, at: usize, needle: &Needle<'_>) -> Result<(), Damaged> {
+fn insert(list: &mut Edit<'_, Lists>, at: usize, needle: &Needle) -> Result<(), Damaged> {
     let session = list.session;
     if !needle.is_large()
         && let Some(mut small) = list.small_with_room(1, needle.element_len())
@@ -96,15 +96,23 @@ fn insert(list: &mut Edit<'_, Lists>, at: usize, needle: &Needle<'_>) -> Result<
         return Ok(());
     }
     let large = list.large();
-    let mut record = Vec::new();
-    needle.write(&mut record, Some(&mut large.strings));
     let at = at.min(large.len());
     let within = within(large, at);
-    large.tree.change(ByRank(at), |page| {
-        ready::<Positions>(page, session)?;
-        page.insert::<Positions>(within.min(page.len()), &record);
-        Ok(())
-    })
+    let mut insert = |record: &[u8], large: &mut Paged<Positions>| {
+        large.tree.change(ByRank(at), |page| {
+            ready::<Positions>(page, session)?;
+            page.insert::<Positions>(within.min(page.len()), record);
+            Ok(())
+        })
+    };
+    match needle {
+        Needle::Short(element) => insert(element, large),
+        Needle::Large(..) => {
+            let mut record = Vec::new();
+            needle.write(&mut record, Some(&mut large.strings));
+            insert(&record, large)
+        }
+    }
 }
 
 /// The place within its page of the item of a rank, or behind the last.
@@ -308,7 +316,7 @@ impl Change for RemoveItems<'_> {
 
 fn remove(
     list: &mut Edit<'_, Lists>,
-    needle: &Needle<'_>,
+    needle: &Needle,
     from: End,
     limit: usize,
 ) -> Result<usize, Damaged> {

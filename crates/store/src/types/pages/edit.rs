@@ -3,6 +3,7 @@
 
 use super::paged::{Item, LargeStrings, item};
 use super::run::{Run, RunBuf};
+use crate::books::weight::Weight;
 use crate::cell::entry::{Cell, Payload};
 use crate::hash::Key;
 use crate::pack::form::Damaged;
@@ -117,14 +118,19 @@ impl SlotGuard<'_> {
         if let Some(found) = found
             && self.cell(found).get::<C::Large>().is_some()
         {
-            let (outcome, len) = self.change(found, |cell| {
-                cell.set_access(after_write(session, cell.access()));
-                let large = cell.get_mut::<C::Large>().expect("it was one just now");
-                let mut edited = Edit::<C> { session, held: Held::Large(large) };
-                let outcome = edit(&mut edited);
-                (outcome, edited.len())
-            });
-            let is_gone = len == 0;
+            let cell = self.cell_mut(found);
+            cell.set_access(after_write(session, cell.access()));
+            let large = cell.get_mut::<C::Large>().expect("it was one just now");
+            let before = large.measure();
+            let mut edited = Edit::<C> { session, held: Held::Large(large) };
+            let outcome = edit(&mut edited);
+            let is_gone = edited.len() == 0;
+            let after = edited.large().measure();
+            let kind = <C::Large as Boxed>::FORM.type_of();
+            Weight::changed(kind, before, after, session.store());
+            if after.pending > 0 {
+                self.note_unpacked();
+            }
             if is_gone {
                 drop(self.detach(found));
             }

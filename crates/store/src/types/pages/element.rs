@@ -26,6 +26,7 @@
 //! be something special. Reading is a branch on the first byte.
 
 use crate::types::string::canonical_int;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::LazyLock;
@@ -311,9 +312,32 @@ pub(crate) fn skip(bytes: &[u8]) -> usize {
     }
 }
 
+/// Where elements are written to.
+pub(crate) trait Buffer {
+    /// Adds bytes at the end.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Buffer for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl<const N: usize> Buffer for SmallVec<[u8; N]>
+where
+    [u8; N]: smallvec::Array<Item = u8>,
+{
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// Adds a string.
 #[inline]
-pub(crate) fn write(out: &mut Vec<u8>, string: &[u8]) {
+pub(crate) fn write(out: &mut impl Buffer, string: &[u8]) {
     match string {
         [b'0'..=b'9' | b'-' | b'a'..=b'f' | b'A'..=b'F', ..] => write_special(out, string),
         _ => write_bytes(out, string),
@@ -321,7 +345,7 @@ pub(crate) fn write(out: &mut Vec<u8>, string: &[u8]) {
 }
 
 /// Adds a string that may be the text of something.
-fn write_special(out: &mut Vec<u8>, string: &[u8]) {
+fn write_special(out: &mut impl Buffer, string: &[u8]) {
     if let Some(int) = canonical_int(string) {
         return write_int(out, int);
     }
@@ -333,45 +357,45 @@ fn write_special(out: &mut Vec<u8>, string: &[u8]) {
     }
     let is_hex = string.len().is_multiple_of(2) && (HEX_MIN..=HEX_MAX).contains(&string.len());
     if is_hex && let Some(upper) = case(string) {
-        out.extend([if upper { HEX_UPPER } else { HEX_LOWER }, (string.len() / 2) as u8]);
-        return out.extend(string.chunks_exact(2).map(|two| nibble(two[0]) << 4 | nibble(two[1])));
+        out.put(&[if upper { HEX_UPPER } else { HEX_LOWER }, (string.len() / 2) as u8]);
+        return write_pairs(out, string);
     }
     write_bytes(out, string);
 }
 
-fn write_bytes(out: &mut Vec<u8>, string: &[u8]) {
+fn write_bytes(out: &mut impl Buffer, string: &[u8]) {
     let len = string.len();
     if len <= BYTES_SHORT_MAX {
-        out.push(BYTES | len as u8);
+        out.put(&[BYTES | len as u8]);
     } else if len <= BYTES_MEDIUM_MAX {
-        out.extend([BYTES_MEDIUM, (len - BYTES_SHORT_MAX - 1) as u8]);
+        out.put(&[BYTES_MEDIUM, (len - BYTES_SHORT_MAX - 1) as u8]);
     } else {
-        out.push(BYTES_LONG);
-        out.extend_from_slice(&(len as u32).to_le_bytes());
+        out.put(&[BYTES_LONG]);
+        out.put(&(len as u32).to_le_bytes());
     }
-    out.extend_from_slice(string);
+    out.put(string);
 }
 
 /// Adds an integer.
 #[inline]
-pub(crate) fn write_int(out: &mut Vec<u8>, value: i64) {
+pub(crate) fn write_int(out: &mut impl Buffer, value: i64) {
     if (0..i64::from(BYTES)).contains(&value) {
-        return out.push(value as u8);
+        return out.put(&[value as u8]);
     }
     let len = int_len(value);
-    out.push(INT + len as u8 - 1);
-    out.extend_from_slice(&value.to_le_bytes()[..len]);
+    out.put(&[INT + len as u8 - 1]);
+    out.put(&value.to_le_bytes()[..len]);
 }
 
-fn write_decimal(out: &mut Vec<u8>, value: i64, scale: usize) {
+fn write_decimal(out: &mut impl Buffer, value: i64, scale: usize) {
     let len = int_len(value);
-    out.push(DECIMAL | (len as u8 - 1) << 2 | (scale as u8 - 1));
-    out.extend_from_slice(&value.to_le_bytes()[..len]);
+    out.put(&[DECIMAL | (len as u8 - 1) << 2 | (scale as u8 - 1)]);
+    out.put(&value.to_le_bytes()[..len]);
 }
 
 /// Adds a score, in the one way that is for this number.
 #[inline]
-pub(crate) fn write_score(out: &mut Vec<u8>, score: f64) {
+pub(crate) fn write_score(out: &mut impl Buffer, score: f64) {
     if score.abs() < EXACT_MAX && !(score == 0.0 && score.is_sign_negative()) {
         if score.fract() == 0.0 {
             return write_int(out, score as i64);
@@ -383,16 +407,16 @@ pub(crate) fn write_score(out: &mut Vec<u8>, score: f64) {
             }
         }
     }
-    out.push(DOUBLE);
-    out.extend_from_slice(&score.to_le_bytes());
+    out.put(&[DOUBLE]);
+    out.put(&score.to_le_bytes());
 }
 
 /// Adds a large string that lies beside the collection.
-pub(crate) fn write_large(out: &mut Vec<u8>, large: Large) {
-    out.push(LARGE);
-    out.extend_from_slice(&large.number.to_le_bytes());
-    out.extend_from_slice(&large.len.to_le_bytes());
-    out.extend_from_slice(&large.hash.to_le_bytes());
+pub(crate) fn write_large(out: &mut impl Buffer, large: Large) {
+    out.put(&[LARGE]);
+    out.put(&large.number.to_le_bytes());
+    out.put(&large.len.to_le_bytes());
+    out.put(&large.hash.to_le_bytes());
 }
 
 /// A number that is equal for equal elements, and grows with them where they are
@@ -448,7 +472,7 @@ fn int_of(bytes: &[u8]) -> i64 {
 /// The integer and the scale of a decimal that is written in the one way for these.
 fn decimal(string: &[u8]) -> Option<(i64, usize)> {
     let digits = string.strip_prefix(b"-").unwrap_or(string);
-    let point = memchr::memchr(b'.', &digits[..digits.len().min(18)])?;
+    let point = digits.iter().take(18).position(|&byte| byte == b'.')?;
     let scale = digits.len() - point - 1;
     let whole = &digits[..point];
     let is_whole = matches!(whole, [b'0'] | [b'1'..=b'9', ..]);
@@ -465,6 +489,14 @@ fn decimal(string: &[u8]) -> Option<(i64, usize)> {
     let is_negative = digits.len() < string.len();
     // There is no negative zero among integers.
     (value != 0 || !is_negative).then_some((if is_negative { -value } else { value }, scale))
+}
+
+/// Adds what hexadecimal digits stand for.
+fn write_pairs(out: &mut impl Buffer, digits: &[u8]) {
+    let mut bytes = [0; HEX_MAX / 2];
+    let pairs = bytes.iter_mut().zip(digits.chunks_exact(2));
+    pairs.for_each(|(byte, two)| *byte = nibble(two[0]) << 4 | nibble(two[1]));
+    out.put(&bytes[..digits.len() / 2]);
 }
 
 /// Whether letters among hexadecimal digits are in upper case; `None` if there is
@@ -490,7 +522,7 @@ fn nibble(digit: u8) -> u8 {
 }
 
 /// Adds a UUID; whether the string is one.
-fn write_uuid(out: &mut Vec<u8>, string: &[u8]) -> bool {
+fn write_uuid(out: &mut impl Buffer, string: &[u8]) -> bool {
     if HYPHENS.iter().any(|&at| string[at] != b'-') {
         return false;
     }
@@ -503,8 +535,8 @@ fn write_uuid(out: &mut Vec<u8>, string: &[u8]) -> bool {
         }
     }
     let Some(upper) = case(&digits) else { return false };
-    out.push(if upper { UUID_UPPER } else { UUID_LOWER });
-    out.extend(digits.chunks_exact(2).map(|two| nibble(two[0]) << 4 | nibble(two[1])));
+    out.put(&[if upper { UUID_UPPER } else { UUID_LOWER }]);
+    write_pairs(out, &digits);
     true
 }
 

@@ -15,6 +15,7 @@ use crate::store::Session;
 use crate::types::Reader;
 use crate::types::forms::Measure;
 use crate::types::string::NewStr;
+use smallvec::SmallVec;
 use snug_codec::Segments;
 use std::borrow::Cow;
 
@@ -69,7 +70,11 @@ impl LargeStrings {
         }
     }
 
+    #[inline]
     fn measure(&self) -> (usize, usize) {
+        if self.strings.capacity() == 0 {
+            return (0, 0);
+        }
         let list = |bytes: usize| if bytes == 0 { 0 } else { usable(bytes) };
         let lists = list(self.strings.capacity() * size_of::<Option<Segments>>())
             + list(self.free.capacity() * 4);
@@ -82,18 +87,21 @@ pub(crate) fn hash(string: &Segments) -> u64 {
     string.parts().iter().fold(0, |hash: u64, part| hash.rotate_left(5) ^ element::hash(part))
 }
 
+/// Room for most elements on the stack.
+type Room = SmallVec<[u8; 64]>;
+
 /// A string that is looked for, or on its way in.
 #[derive(Clone, Debug)]
-pub(crate) enum Needle<'n> {
+pub(crate) enum Needle {
     /// As an element.
-    Short(Cow<'n, [u8]>),
+    Short(Room),
     /// Too large for a page.
     Large(Segments, u64),
 }
 
-impl Needle<'_> {
+impl Needle {
     pub(crate) fn new(string: &NewStr<'_>) -> Self {
-        let mut element = Vec::new();
+        let mut element = Room::new();
         match string {
             NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => {
                 if bytes.len() > LARGE_MIN {
@@ -105,7 +113,7 @@ impl Needle<'_> {
             NewStr::Chain(chain) if chain.len() > LARGE_MIN => return Self::large(chain.clone()),
             NewStr::Chain(chain) => element::write(&mut element, &chain.to_vec()),
         }
-        Self::Short(Cow::Owned(element))
+        Self::Short(element)
     }
 
     fn large(string: Segments) -> Self {
