@@ -30,7 +30,7 @@ use crate::{
 
 mod pace;
 
-pub use pace::{AtOnce, PIECE_BYTES_MIN, Pace, Pieces, Turns, drive};
+pub use pace::{AnyPace, AtOnce, PIECE_BYTES_MIN, Pace, Pieces, SomePace, Turns, drive};
 
 /// Packs `raw` in slices of about `slice_ns`. No dictionary: what a dictionary
 /// holds, a value this large holds itself.

@@ -30,10 +30,11 @@ use crate::books::weight::Weight;
 use crate::cell::entry::{ACCESS_MAX, Cell};
 use crate::cell::table::Mark;
 use crate::hash::SLOTS;
+use crate::jobs::{Job, Names};
 use crate::keyspace::{Keyspace, PAGE_SLOTS};
-use crate::large::{LargeNames, LargeWork};
 use crate::pack::form::{dictionary_id, raw_len};
-use crate::packing::{Candidate, PackedStr, StringParams};
+use crate::pack::piece::PieceParams;
+use crate::packing::PackedStr;
 use crate::policy::{Change, Edition};
 use crate::slot::{SlotGuard, put_raw};
 use crate::store::{Batch, DATABASES, Session, Store};
@@ -78,7 +79,7 @@ pub struct Cooling {
     mark: Mark,
     /// The generation of dictionaries when the pass before began.
     generation: u64,
-    params: Option<StringParams>,
+    params: Option<PieceParams>,
     leave_mixed: bool,
     leave_within_ms: u64,
     recheck: Recheck,
@@ -114,7 +115,7 @@ impl Cooling {
     }
 
     /// Begins a pass.
-    pub fn begin(&mut self, session: &Session, params: &StringParams) {
+    pub fn begin(&mut self, session: &Session, params: &PieceParams) {
         let store = session.store();
         session.unpacker().forget();
         self.databases = (0..DATABASES).filter(|&db| store.keys(db) > 0).collect();
@@ -122,7 +123,7 @@ impl Cooling {
         let before = self.generation;
         self.generation = store.families().generation();
         self.recheck = match self.params {
-            Some(old) if old != *params => Recheck::AllRaw(before),
+            Some(old) if old.settles() != params.settles() => Recheck::AllRaw(before),
             _ if self.generation != before => Recheck::NewerThan(before),
             _ => Recheck::Nothing,
         };
@@ -175,16 +176,16 @@ impl Cooling {
     }
 
     /// Goes on to the next slot that has keys, and looks at some of them: what
-    /// has cooled is copied to `candidates`, what is large and has cooled or is
-    /// read often is named in `large`. `at_once` takes what is not hot for cold.
+    /// has cooled is copied into `jobs`, what is to be worked on as a whole is named
+    /// in `names`. `at_once` takes what is not hot for cold.
     /// O(slots passed by), and a bounded number of cells and bytes.
     pub fn step(
         &mut self,
         batch: &Batch<'_>,
-        params: &StringParams,
+        params: &PieceParams,
         at_once: bool,
-        candidates: &mut Vec<Candidate>,
-        large: &mut LargeNames,
+        jobs: &mut Vec<Job>,
+        names: &mut Names,
     ) {
         let Some(&db) = self.databases.get(self.at) else { return };
         let keyspace = batch.store().keyspace(db);
@@ -202,7 +203,7 @@ impl Cooling {
                     left: &self.left,
                     meets: (self.pass % MEET_ONE_IN) as u16,
                 };
-                match guard.cool(self.mark, rules, candidates, large) {
+                match guard.cool(self.mark, rules, jobs, names) {
                     Some(mark) => self.mark = mark,
                     None => {
                         (self.slot, self.mark) = (self.next_slot(keyspace), Mark::default());
@@ -218,14 +219,14 @@ impl Cooling {
 
 impl SlotGuard<'_> {
     /// Takes one off the access bits of some cells from `mark` on. What has
-    /// cooled is copied to `candidates`, or sealed if it is a stream; what is
+    /// cooled is copied into `jobs`, or sealed if it is a stream; what is
     /// read often is unpacked; where to go on, or `None` at the slot's end.
     pub(crate) fn cool(
         &mut self,
         mark: Mark,
         rules: Rules<'_>,
-        candidates: &mut Vec<Candidate>,
-        large: &mut LargeNames,
+        jobs: &mut Vec<Job>,
+        names: &mut Names,
     ) -> Option<Mark> {
         let (session, db) = (self.session(), self.db());
         let (mut copied, mut unpacked, mut work) = (0, 0, false);
@@ -240,14 +241,14 @@ impl SlotGuard<'_> {
                     Wish::Pieces => work = true,
                     Wish::Pack => {
                         // Where there is no room for its name, the next pass finds it cold.
-                        let named = large.push(db, cell.key(), LargeWork::Pack);
+                        let named = names.push_to_pack(db, cell.key());
                         cell.set_access(if named { 0 } else { access.max(1) });
                         rules.left.update(|left| left + u64::from(!named));
                         return true;
                     }
                     Wish::Unpack => {
                         // Where there is no room for its name, the next pass finds it hot.
-                        if !large.push(db, cell.key(), LargeWork::Unpack) {
+                        if !names.push_to_unpack(db, cell.key()) {
                             cell.set_access(ACCESS_MAX);
                         }
                         return true;
@@ -288,9 +289,9 @@ impl SlotGuard<'_> {
             let settled = if bits.is_packed_inline() { access.saturating_sub(1) } else { 0 };
             cell.set_access(settled);
             copied += cell.bytes().len();
-            let mut candidate = Candidate::of(store, db, cell, false);
-            candidate.settled_by = rules.settled_by(reason);
-            candidates.push(candidate);
+            let mut job = Job::short(store, db, cell, false);
+            job.settled_by(rules.settled_by(reason));
+            jobs.push(job);
             true
         });
         if work {
@@ -314,7 +315,7 @@ fn unpack_hot(session: &Session, cell: &mut Cell) -> usize {
 /// What one look at a slot goes by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules<'p> {
-    pub(crate) params: &'p StringParams,
+    pub(crate) params: &'p PieceParams,
     pub(crate) at_once: bool,
     pub(crate) keep_packed: bool,
     pub(crate) leave_mixed: bool,
@@ -417,7 +418,9 @@ impl Rules<'_> {
             concerns: &|len| self.concerns(kind, &key, len),
             new_dictionary: &new_dictionary,
         };
-        Weight::recounted(store, cell, |cell| cell.cool(&met))
+        Weight::recounted(store, cell, |cell| {
+            cell.value_mut().map_or(Wish::Nothing, |value| value.cool(&met))
+        })
     }
 
     /// Whether a settled string is to be looked at again, and why. Most passes have

@@ -21,7 +21,7 @@
 
 use crate::memory::usable;
 use crate::pack::form::Damaged;
-use crate::packing::StringParams;
+use crate::pack::piece::PieceParams;
 use crate::store::{Batch, Session};
 use crate::timing::UnpackTimes;
 use bytes::Bytes;
@@ -33,9 +33,7 @@ use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, UnpackError, Wo
 use std::sync::Arc;
 use std::time::Instant;
 
-mod work;
-
-pub use work::{LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork};
+pub(crate) mod work;
 
 /// Segments that are estimated before a value is packed.
 const ESTIMATED_SEGMENTS: usize = 4;
@@ -228,7 +226,7 @@ pub async fn pack(
     workspace: &mut Workspace,
     raw: &Segments,
     choice: Choice,
-    params: &StringParams,
+    params: &PieceParams,
     forced: bool,
     pace: &impl Pace,
     slice_ns: u64,

@@ -30,12 +30,13 @@
 //!  walks      session   keyspace         books   cell   types   pack   memory
 //!  cooling    store     slot, keyspace,                                sharded
 //!  eviction             reading, hash                                  timing
-//!             packing, large (jobs, and what reads packed strings)
+//!             jobs, training, packing, large (and what reads packed strings)
 //! ```
 //!
 //! Arrows that still point back: the string that a reader is given (`Str`) holds the
 //! session that it unpacks with; a string's boxed forms are in `large`; `pack` asks
-//! types for their names and whether they take phrases, and `policy`; the books are
+//! types for their names and whether they take phrases, and `policy`, and a piece's
+//! parameters name the shape of streams; the books are
 //! kept in counters that the store holds; eviction's and cooling's walks over one
 //! slot are methods of its guard.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
@@ -47,6 +48,7 @@ mod crc16;
 pub mod effect;
 pub mod eviction;
 mod hash;
+pub mod jobs;
 mod keyspace;
 pub mod large;
 pub mod memory;
@@ -58,6 +60,7 @@ pub mod sharded;
 pub mod slot;
 pub mod store;
 mod timing;
+pub mod training;
 pub mod types;
 
 pub use books::anatomy::{Anatomy, Packed};
@@ -66,17 +69,18 @@ pub use cooling::{Cooling, MEET_ONE_IN};
 pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
 pub use eviction::{Eviction, Order};
 pub use hash::{Key, SLOTS, cluster_slot};
-pub use large::{
-    LargeJob, LargeName, LargeNames, LargeOutcome, LargeWork, PackedChain, PackedLarge,
-};
+pub use jobs::{Extent, Job, Name, Names, Outcome, Piece};
+pub use large::{PackedChain, PackedLarge};
 pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};
 pub use pack::families::{self, Families, KeyFamily};
 pub use pack::form::Damaged;
+pub use pack::piece::{Fate, PieceParams};
 pub use pack::saving::MinSaving;
-pub use packing::{Candidate, PackedStr, Packer, Ready, StringParams};
+pub use packing::PackedStr;
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
+pub use training::{Trained, Training};
 pub use types::pages::paged::Item;
 pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};

@@ -1,37 +1,33 @@
-//! How strings are packed, and read while packed.
+//! How what lies in its entry is packed, and read while packed.
 //!
-//! ```text
-//!  slot, locked          no lock held                       slot, locked
-//!  bytes, copied out ──> Candidate ── Packer ──> Ready ──>  its form, installed
-//! ```
-//!
-//! A form takes its place only if key and value are still what they were
-//! ([`Batch::install`](crate::Batch::install)). Here that is told by the bytes: an
-//! identity would cost 8 bytes in each of a million entries, and the form of some bytes
-//! is right for the same bytes whoever wrote them. What has parts that change by
-//! themselves is told by an identity (`pack/identity.rs`). Which strings, and when, is told by
-//! `cooling.rs`; with what, by their family and the policy. A value that would not
-//! save enough stays raw. What is too long for its entry is packed segment by
-//! segment: see `large.rs`.
+//! Its piece is all of it ([`Short`]): copied out of the entry when it has cooled, and
+//! back in its place only if key and value are still what they were. That is told by the
+//! bytes: an identity would cost 8 bytes in each of a million entries, and the form of
+//! some bytes is right for the same bytes whoever wrote them. What has parts that change
+//! by themselves is told by an identity (`pack/identity.rs`). Which values, and when, is
+//! told by `cooling.rs`; with what, by their family and the policy; by whom, in
+//! `jobs.rs`. A value that would not save enough stays raw. A string that is too long for
+//! its entry is packed segment by segment: see `large.rs`.
 //!
 //! A packed string is read through [`PackedStr`]: its length stands in its
 //! header, its bytes are unpacked straight to where they are wanted, with a
 //! workspace that each session makes when it first needs one (157 KiB).
 
 use crate::cell::entry::{Cell, Payload};
-use crate::pack::dictionaries::{Dictionaries, Pin};
+use crate::pack::dictionaries::{Dictionaries, HeldDictionary, Pin};
 use crate::pack::families::KeyFamily;
 use crate::pack::form::{Damaged, PACK_MAX, dictionary_id, raw_len};
-use crate::pack::saving::MinSaving;
+use crate::pack::piece::{Damage, Fate, PieceParams, Ran, UNDECIDED};
+use crate::pack::recipe::{Made, Recipe};
 use crate::policy;
 use crate::slot::{Found, SlotGuard};
 use crate::store::{Session, Store};
 use crate::timing;
 use crate::types::Type;
 use foldhash::HashMap;
-use snug_codec::packed::{self, Header};
+use snug_codec::packed;
 use snug_codec::policy::{Choice, Policy};
-use snug_codec::{Codec, Dictionary, NoDictionaries, UnpackError, Workspace, WorkspaceConfig};
+use snug_codec::{Codec, Dictionary, NoDictionaries, UnpackError, Workspace};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -123,65 +119,66 @@ impl Unpacker {
     }
 }
 
-/// What strings are packed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StringParams {
-    /// The least length worth packing, in bytes.
-    pub min_size: usize,
-    /// What must be saved, or a value stays raw.
-    pub min_saving: MinSaving,
-    /// The level where the policy names none.
-    pub level: i32,
-}
-
-/// A value that has cooled, copied out of its entry.
+/// A value that lies in its entry, copied out of it to be packed as one piece.
 #[derive(Debug)]
-pub struct Candidate {
-    pub(crate) db: usize,
-    kind: Type,
-    pub(crate) key: Vec<u8>,
-    pub(crate) bytes: Vec<u8>,
-    /// `bytes` are a packed form, to be packed anew.
-    pub(crate) is_packed: bool,
+pub(crate) struct Short {
+    /// As it was held: raw, or a packed form that is to be packed anew.
+    bytes: Vec<u8>,
+    is_packed: bool,
+    /// What that packed form unpacks to.
+    raw: Vec<u8>,
     /// Keeps the dictionary of that form.
-    pub(crate) _pin: Option<Pin>,
+    _pin: Option<Pin>,
     /// To be packed whatever its age and its family.
-    pub(crate) forced: bool,
+    forced: bool,
     /// What it was settled by, if it is looked at again for another policy's sake
     /// and nothing else.
     pub(crate) settled_by: Option<Arc<Policy>>,
+    next: Next,
 }
 
-impl Candidate {
-    /// A copy of a cell's key and bytes, with a hold on the dictionary they need.
-    pub(crate) fn of(store: &Store, db: usize, cell: &Cell, forced: bool) -> Self {
+/// What is to be done with a short value, and then what was.
+#[derive(Debug)]
+enum Next {
+    /// Nothing has been decided.
+    Undecided,
+    /// To be packed so.
+    Pack(Recipe),
+    /// It stays as it is, for this reason.
+    Stay(Fate),
+    /// This is to take its place: its packed form, with what keeps the dictionary of
+    /// that until the slot refers to it; or its raw bytes.
+    Packed {
+        form: Vec<u8>,
+        _held: Option<HeldDictionary>,
+    },
+    Raw,
+}
+
+impl Short {
+    /// A copy of a cell's bytes, with a hold on the dictionary they need.
+    pub(crate) fn of(store: &Store, cell: &Cell, forced: bool) -> Self {
         let is_packed = cell.bits().is_packed_inline();
         let id = if is_packed { dictionary_id(cell.bytes()) } else { 0 };
         Self {
-            db,
-            kind: cell.type_of(),
-            key: cell.key().to_vec(),
             bytes: cell.bytes().to_vec(),
             is_packed,
+            raw: Vec::new(),
             _pin: store.families().dictionaries.pin(id),
             forced,
             settled_by: None,
+            next: Next::Undecided,
         }
     }
 
-    /// The key.
-    pub fn key(&self) -> &[u8] {
-        &self.key
+    /// Bytes of the value as it was held: raw, or its packed form.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
-    /// The type of its value.
-    pub fn kind(&self) -> Type {
-        self.kind
-    }
-
-    /// Whether it is packed already, and is to be packed anew.
-    pub fn is_packed(&self) -> bool {
-        self.is_packed
+    /// Its raw bytes; of one that was packed, once it is prepared.
+    pub(crate) fn raw(&self) -> &[u8] {
+        if self.is_packed { &self.raw } else { &self.bytes }
     }
 
     /// The codec that was chosen for the form that it has, if it is packed:
@@ -197,211 +194,127 @@ impl Candidate {
         self.codec() == Some(codec) && id.is_some_and(|id| id == dictionary_id(&self.bytes))
     }
 
-    /// Bytes of the value as it was held: raw, or its packed form.
-    pub fn held_len(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-/// A packed form on its way into its slot; or the raw bytes of a value that is
-/// not to be packed any more.
-#[derive(Debug)]
-pub struct Ready {
-    pub(crate) form: Vec<u8>,
-    pub(crate) is_raw: bool,
-    choice: Choice,
-    /// Keeps its dictionary until the slot refers to it.
-    _pin: Option<Pin>,
-}
-
-impl Ready {
-    /// Bytes of the packed form.
-    pub fn packed_len(&self) -> usize {
-        self.form.len()
+    /// What became of one that is left as it is: raw bytes were not worth it.
+    fn left(&self) -> Fate {
+        if self.is_packed { Fate::Nothing } else { Fate::NotWorth }
     }
 
-    /// Whether it is the raw bytes of what was packed before.
-    pub fn is_raw(&self) -> bool {
-        self.is_raw
+    /// Decides what it is packed with; what the policy chose, and the family it went by
+    /// if it came to that.
+    pub(crate) fn prepare(
+        &mut self,
+        (session, workspace): (&Session, Option<&mut Workspace>),
+        (kind, key): (Type, &[u8]),
+        params: &PieceParams,
+    ) -> (Choice, Option<Arc<KeyFamily>>) {
+        let mut chosen = (UNDECIDED, None);
+        if self.is_packed && !self.unpack(session, workspace) {
+            self.next = Next::Stay(Fate::Nothing);
+            return chosen;
+        }
+        self.next = self.decide(session.store(), (kind, key), params, &mut chosen);
+        chosen
     }
 
-    /// The codec of the packed form: where zstd was chosen, phrases perhaps.
-    pub fn codec(&self) -> Codec {
-        packed::codec(&self.form).unwrap_or(self.choice.codec)
+    /// Unpacks the form that it has; whether it could.
+    fn unpack(&mut self, session: &Session, workspace: Option<&mut Workspace>) -> bool {
+        let (form, raw) = (&self.bytes, &mut self.raw);
+        let dictionaries = &session.store().families().dictionaries;
+        let unpacked = match workspace {
+            Some(workspace) => {
+                let dictionary = dictionaries.get(dictionary_id(form));
+                let unpacked = workspace.unpack(form, &dictionary, raw, PACK_MAX);
+                unpacked.map_err(Damaged::from)
+            }
+            None => session.unpacker().unpack(dictionaries, form, raw),
+        };
+        session.store().noted(unpacked).is_ok()
     }
 
-    /// What was chosen to pack it with.
-    pub fn choice(&self) -> Choice {
-        self.choice
-    }
-
-    fn raw(raw: &[u8], choice: Choice) -> Self {
-        Self { form: raw.to_vec(), is_raw: true, choice, _pin: None }
-    }
-}
-
-/// Packs candidates, one at a time, with no lock held. Its workspace is made for the
-/// first of them.
-#[derive(Debug, Default)]
-pub struct Packer {
-    workspace: Option<Workspace>,
-    raw: Vec<u8>,
-    /// What a packed form is unpacked to again.
-    again: Vec<u8>,
-    family: Option<Arc<KeyFamily>>,
-    waits: bool,
-    awaits: bool,
-}
-
-impl Packer {
-    /// Whether values stay raw while their family's first dictionary, or a better one
-    /// from more samples, is being trained, rather than be packed twice.
-    pub fn wait_for_dictionaries(&mut self, wait: bool) {
-        self.waits = wait;
-    }
-
-    /// Makes its workspace, if it has none.
-    pub fn reserve(&mut self) {
-        self.workspace.get_or_insert_with(|| Workspace::new(WorkspaceConfig::default()));
-    }
-
-    /// Gives back the memory that it works in; the next candidate takes it again.
-    pub fn release(&mut self) {
-        (self.workspace, self.raw, self.again) = (None, Vec::new(), Vec::new());
-    }
-
-    /// The raw bytes of the candidate packed last.
-    pub fn raw<'p>(&'p self, candidate: &'p Candidate) -> &'p [u8] {
-        if candidate.is_packed { &self.raw } else { &candidate.bytes }
-    }
-
-    /// The family of the candidate packed last.
-    pub fn family(&self) -> Option<&Arc<KeyFamily>> {
-        self.family.as_ref()
-    }
-
-    /// Whether the candidate packed last was left raw until a dictionary of its family
-    /// has been trained.
-    pub fn awaits_dictionary(&self) -> bool {
-        self.awaits
-    }
-
-    /// Packs a candidate, or `None` if it is to stay as it is. Takes some
-    /// microseconds for each KiB.
-    pub fn pack(
+    fn decide(
         &mut self,
         store: &Store,
-        candidate: &Candidate,
-        params: &StringParams,
-    ) -> Option<Ready> {
+        (kind, key): (Type, &[u8]),
+        params: &PieceParams,
+        chosen: &mut (Choice, Option<Arc<KeyFamily>>),
+    ) -> Next {
         let families = store.families();
-        self.awaits = false;
-        self.reserve();
-        let workspace = self.workspace.as_mut()?;
-        let raw = if candidate.is_packed {
-            let id = dictionary_id(&candidate.bytes);
-            let dictionary = families.dictionaries.get(id);
-            self.raw.clear();
-            let (form, raw) = (&candidate.bytes, &mut self.raw);
-            let unpacked = workspace.unpack(form, &dictionary, raw, PACK_MAX);
-            store.noted(unpacked.map_err(Damaged::from)).ok()?;
-            &self.raw
-        } else {
-            &candidate.bytes
-        };
+        let raw = self.raw();
         let edition = families.policy();
         let choose = |policy: &Policy| {
-            let Candidate { kind, key, .. } = candidate;
-            policy::choose(policy, *kind, key, (raw, raw), raw.len(), params.level)
+            policy::choose(policy, kind, key, (raw, raw), raw.len(), params.level)
         };
         let choice = choose(&edition.policy);
-        let settled_by = candidate.settled_by.as_deref();
+        chosen.0 = choice;
+        let settled_by = self.settled_by.as_deref();
         if settled_by.is_some_and(|was| choose(was) == choice) {
-            return None;
+            return Next::Stay(self.left());
         }
-        let family = self.family.insert(families.of(candidate.kind, &candidate.key));
-        let may_wait = self.waits && !candidate.forced && !candidate.is_packed;
-        self.awaits = may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary();
-        if self.awaits {
-            return None;
+        let family = families.of(kind, key);
+        chosen.1 = Some(Arc::clone(&family));
+        let may_wait = params.awaits_dictionaries && !self.forced && !self.is_packed;
+        if may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary() {
+            return Next::Stay(Fate::Awaits);
         }
-        let Some(plan) = family.plan(families, raw, candidate.forced, edition.number, choice)
-        else {
-            let to_be_raw = candidate.is_packed && choice.codec == Codec::None;
-            return to_be_raw.then(|| Ready::raw(raw, choice));
+        let Some(plan) = family.plan(families, raw, self.forced, edition.number, choice) else {
+            let to_be_raw = self.is_packed && choice.codec == Codec::None;
+            return if to_be_raw { Next::Raw } else { Next::Stay(self.left()) };
         };
-        let dictionary = plan.dictionary.as_deref();
-        if settled_by.is_some() && candidate.is_packed_with(choice.codec, dictionary) {
+        let dictionary = plan.held.as_ref().map(|held| &**held.dictionary());
+        if settled_by.is_some() && self.is_packed_with(choice.codec, dictionary) {
             // The level is the dictionary's; with another level comes another.
-            return None;
+            return Next::Stay(self.left());
         }
-        let mut form = Vec::with_capacity(raw.len() / 2);
-        workspace.pack(choice.codec, choice.level, dictionary, raw, &mut form).ok()?;
-        if params.min_saving.keeps_all() && form.len() > PACK_MAX {
-            return None;
-        }
-        // A dictionary that does not fit the workspace is not used.
-        let pin = plan.pin.filter(|_| dictionary_id(&form) != 0);
-        let worth = params.min_saving.is_met(raw.len(), form.len());
-        family.tried(raw.len(), form.len(), worth);
-        if !worth {
-            let by_another = candidate.is_packed && candidate.codec() != Some(choice.codec);
-            return by_another.then(|| Ready::raw(raw, choice));
-        }
-        let again = &mut self.again;
-        if is_own(&form) && !comes_back(workspace, &form, plan.dictionary, raw, again) {
-            store.observer().damaged(&"what was packed did not come back; it stays as it was");
-            return None;
-        }
-        Some(Ready { form, is_raw: false, choice, _pin: pin })
+        Next::Pack(Recipe::new(family, choice, params.min_saving, plan))
     }
-}
 
-/// Whether a form is of the crate's own making: phrases, or zstd after runs were
-/// decoded. It takes the place of the only copy there is, so it is unpacked once
-/// before; the libraries' own forms are trusted.
-fn is_own(form: &[u8]) -> bool {
-    Header::read(form)
-        .map_or(true, |(header, _)| header.codec == Codec::Phrases || header.recognised)
-}
-
-/// Whether a form unpacks to the raw bytes that it was made of. `room` is reused
-/// memory. Some 3 us for phrases, beside 28 of packing.
-fn comes_back(
-    workspace: &mut Workspace,
-    form: &[u8],
-    dictionary: Option<Arc<Dictionary>>,
-    raw: &[u8],
-    room: &mut Vec<u8>,
-) -> bool {
-    room.clear();
-    workspace.unpack(form, &dictionary, room, raw.len()).is_ok() && room == raw
+    /// Packs it, in one piece: some microseconds for each KiB.
+    pub(crate) fn run(&mut self, workspace: &mut Workspace, room: &mut Vec<u8>) -> Ran {
+        let mut damage = None;
+        match std::mem::replace(&mut self.next, Next::Undecided) {
+            Next::Pack(recipe) => {
+                let by_another = self.is_packed && self.codec() != Some(recipe.choice().codec);
+                self.next = match recipe.pack(workspace, self.raw(), room) {
+                    Made::Packed { form, held } => Next::Packed { form, _held: held },
+                    Made::NotWorth if by_another => Next::Raw,
+                    Made::NotWorth | Made::Impossible => Next::Stay(self.left()),
+                    Made::NotBack => {
+                        damage = Some(Damage::NotBack);
+                        Next::Stay(self.left())
+                    }
+                };
+            }
+            next => self.next = next,
+        }
+        let (came, codec) = match &self.next {
+            Next::Packed { form, .. } => (Fate::Packed(form.len()), packed::codec(form).ok()),
+            Next::Raw => (Fate::Unpacked, None),
+            Next::Stay(fate) => (*fate, None),
+            Next::Undecided | Next::Pack(_) => (Fate::Nothing, None),
+        };
+        Ran { raw_bytes: self.raw().len(), came, codec, damage, lesson: None }
+    }
 }
 
 impl SlotGuard<'_> {
-    /// A raw string's copy, to be packed whatever its age. `None` if it is
-    /// packed already, nothing that can be packed, or large (see
-    /// [`large_job`](Self::large_job)).
-    pub fn candidate(&self, found: Found) -> Option<Candidate> {
-        let cell = self.cell(found);
-        let store = self.session().store();
-        cell.bits().is_raw_inline().then(|| Candidate::of(store, self.db(), cell, true))
-    }
-
-    /// Puts a packed form in the place of the value it was made of, if that is
-    /// still there and, unless it was forced, still cold; whether it was.
-    pub(crate) fn install(&mut self, found: Found, candidate: &Candidate, ready: &Ready) -> bool {
+    /// Puts what came of a short value in its place, if that still holds the same bytes
+    /// and, unless it was forced, is still cold; whether it was.
+    pub(crate) fn install_short(&mut self, found: Found, short: &Short) -> bool {
         let cell = self.cell(found);
         let (bits, form) = (cell.bits(), cell.form());
-        let lies = if candidate.is_packed { bits.is_packed_inline() } else { bits.is_raw_inline() };
+        let lies = if short.is_packed { bits.is_packed_inline() } else { bits.is_raw_inline() };
         let same = lies
-            && cell.bytes() == candidate.bytes
-            && (candidate.forced || candidate.is_packed || cell.access() == 0);
+            && cell.bytes() == short.bytes
+            && (short.forced || short.is_packed || cell.access() == 0);
+        let (becomes, bytes) = match &short.next {
+            Next::Packed { form: packed, .. } => (form.packed().unwrap_or(form), &packed[..]),
+            Next::Raw => (form.unpacked(), short.raw()),
+            Next::Undecided | Next::Pack(_) | Next::Stay(_) => return false,
+        };
         if same {
-            let becomes = if ready.is_raw { Some(form.unpacked()) } else { form.packed() };
             self.change(found, |cell| {
-                cell.replace(cell.expiry(), Payload::Inline(becomes.unwrap_or(form), &ready.form));
-                if !candidate.is_packed || ready.is_raw {
+                cell.replace(cell.expiry(), Payload::Inline(becomes, bytes));
+                if !short.is_packed || matches!(short.next, Next::Raw) {
                     cell.set_access(0);
                 }
             });
@@ -413,9 +326,11 @@ impl SlotGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::MinSaving;
     use crate::Observer;
     use crate::StoreConfig;
     use crate::types::string::SET_PACKED;
+    use snug_codec::WorkspaceConfig;
     use std::fmt::Display;
     use std::sync::Mutex;
 
@@ -432,8 +347,10 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "calls into C")]
     fn damage_is_told_by_whoever_meets_it() {
-        let (told, params) =
-            (Told::default(), StringParams { min_size: 1, min_saving: MinSaving(0), level: 1 });
+        let (told, params) = (
+            Told::default(),
+            PieceParams { min_size: 1, min_saving: MinSaving(0), level: 1, ..PieceParams::DEFAULT },
+        );
         let store = Store::new(StoreConfig::default(), Box::new(told.clone()));
         let mut session = store.session();
         let batch = session.enter(1);
@@ -454,45 +371,10 @@ mod tests {
         assert_eq!((met(), read.is_err()), (vec![read.unwrap_err().to_string()], true));
         assert!(slot.unpack(found).is_err());
         assert_eq!(met().len(), 1);
-        let candidate = Candidate::of(&store, 0, slot.cell(found), false);
-        assert!(Packer::default().pack(&store, &candidate, &params).is_none());
+        let mut short = Short::of(&store, slot.cell(found), false);
+        drop(slot);
+        short.prepare((&store.session(), None), (Type::String, b"key"), &params);
+        assert!(matches!(short.next, Next::Stay(Fate::Nothing)));
         assert_eq!(met().len(), 1);
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "calls into C")]
-    fn what_does_not_come_back_is_seen() {
-        let samples: Vec<Vec<u8>> = (0..400)
-            .map(|n| {
-                format!("{{\"name\":\"user {n}\",\"role\":\"reader\",\"n\":{}}}", n * 7)
-                    .into_bytes()
-            })
-            .collect();
-        let samples: Vec<&[u8]> = samples.iter().map(|sample| &sample[..]).collect();
-        let dictionary = Dictionary::train_phrases(&samples, 4096, 1).unwrap().with_id(1);
-        let dictionary = Arc::new(dictionary);
-        let mut workspace = Workspace::new(WorkspaceConfig::default());
-        let (mut form, mut room) = (Vec::new(), Vec::new());
-        let raw = samples[3];
-        workspace.pack(Codec::Zstd, 1, Some(&dictionary), raw, &mut form).unwrap();
-        assert!(is_own(&form));
-        let mut back = |form: &[u8], dictionary, raw: &[u8]| {
-            comes_back(&mut workspace, form, dictionary, raw, &mut room)
-        };
-        assert!(back(&form, Some(Arc::clone(&dictionary)), raw));
-        assert!(!back(&form, None, raw));
-        assert!(!back(&form, Some(Arc::clone(&dictionary)), samples[4]));
-        // Some bits of a form stand for nothing; one that differs in others is seen.
-        let seen = (4..form.len()).filter(|&at| {
-            let mut other = form.clone();
-            other[at] ^= 1;
-            !back(&other, Some(Arc::clone(&dictionary)), raw)
-        });
-        assert!(seen.count() > 0);
-        let mut plain = Vec::new();
-        Workspace::new(WorkspaceConfig::default())
-            .pack(Codec::Zstd, 1, None, raw, &mut plain)
-            .unwrap();
-        assert!(!is_own(&plain));
     }
 }

@@ -24,23 +24,18 @@ use crate::eviction::{self, Eviction, Sampled};
 use crate::hash::Key;
 use crate::keyspace::CROWDED;
 use crate::large::PackedChain;
-use crate::pack::dictionaries::{OwnDictionary, Pin};
+use crate::pack::dictionaries::Pin;
 use crate::pack::form::{self, Damaged};
 use crate::packing::PackedStr;
-use crate::policy::Edition;
 use crate::store::{Counter, Expired, Session};
-use crate::timing::UnpackTimes;
 use crate::types::Type;
-use crate::types::stream::{
-    DictionarySamples, PackJob, PackOutcome, Shape, Stream, StreamError, StreamId,
-};
+use crate::types::stream::{Shape, Stream, StreamError, StreamId};
 use crate::types::string::{CHANGED, INLINE_MAX, INT, Int, NewStr, SET, Str, canonical_int};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::Segments;
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// What becomes of a key's expiry when its value is set.
@@ -433,36 +428,8 @@ impl<'a> SlotGuard<'a> {
         Str::of(self.cell(found).value(), self.session)
     }
 
-    /// The policy in force.
-    pub(crate) fn policy(&self) -> Edition {
-        self.session.store().families().policy()
-    }
-
-    /// Where it is noted how long unpacking segments takes.
-    pub(crate) fn segment_times(&self) -> Arc<UnpackTimes> {
-        Arc::clone(&self.session.store().families().segment_times)
-    }
-
     pub(crate) fn access(&self, found: Found) -> u8 {
         self.cell(found).access()
-    }
-
-    /// The chain of a large string, if it is one and not packed.
-    pub(crate) fn large(&self, found: Found) -> Option<&Segments> {
-        self.cell(found).get()
-    }
-
-    /// The packed chain of a large string, if it is one and packed.
-    pub(crate) fn packed_large(&self, found: Found) -> Option<&PackedChain> {
-        self.cell(found).get()
-    }
-
-    /// Puts the packed form of a large string in its place, cold.
-    pub(crate) fn put_packed_large(&mut self, found: Found, packed: PackedChain) {
-        self.change(found, |cell| {
-            cell.replace(cell.expiry(), Payload::boxed(packed));
-            cell.set_access(0);
-        });
     }
 
     /// Puts a large string's bytes in the place of their packed form.
@@ -705,40 +672,9 @@ impl<'a> SlotGuard<'a> {
         self.change(found, |cell| cell.get_mut().map(change))
     }
 
-    /// The next block of a stream to pack: [`Stream::pack_job`].
-    pub fn pack_job(&mut self, found: Found, shape: &Shape) -> Option<PackJob> {
-        self.with_stream(found, |stream| stream.pack_job(shape))?
-    }
-
     /// Seals the tail of a stream, so that it can be packed: [`Stream::seal_tail`].
     pub fn seal_tail(&mut self, found: Found) -> bool {
         self.with_stream(found, Stream::seal_tail) == Some(true)
-    }
-
-    /// Puts what was packed into a stream: [`Stream::install`].
-    pub fn install_block(&mut self, found: Found, outcome: PackOutcome) -> bool {
-        self.with_stream(found, |stream| stream.install(outcome)) == Some(true)
-    }
-
-    /// Has the short blocks of a stream tried again unless the newest are packed with
-    /// this dictionary of their key's family: it came while one was being packed.
-    pub fn share_anew(&mut self, found: Found, dictionary: u32) {
-        self.with_stream(found, |stream| {
-            if stream.may_share() && stream.shares_not(dictionary) {
-                stream.reconsider();
-            }
-        });
-    }
-
-    /// Gives a stream the dictionary that was trained for it, or none:
-    /// [`Stream::adopt_dictionary`].
-    pub fn adopt_dictionary(
-        &mut self,
-        found: Found,
-        dictionary: Option<OwnDictionary>,
-        samples: &DictionarySamples,
-    ) {
-        self.with_stream(found, |stream| stream.adopt_dictionary(dictionary, samples));
     }
 
     /// Appends an entry to a stream: [`Stream::append`], counted by what it says
@@ -1000,9 +936,9 @@ pub(crate) fn put_raw(cell: &mut Cell, raw: &[u8]) {
 mod tests {
     use super::*;
     use crate::cooling::{Recheck, Rules};
-    use crate::large::LargeNames;
+    use crate::jobs::Names;
     use crate::types::string::SET_PACKED;
-    use crate::{MinSaving, Store, StoreConfig, StringParams, Unobserved};
+    use crate::{MinSaving, PieceParams, Store, StoreConfig, Unobserved};
     use proptest::prelude::*;
 
     #[test]
@@ -1070,7 +1006,7 @@ mod tests {
                 Ok(bytes) => prop_assert_eq!(bytes.len(), len),
                 Err(_) => {
                     prop_assert!(slot.unpack(found).is_err());
-                    let params = StringParams { min_size: 1, min_saving: MinSaving(0), level: 1 };
+                    let params = PieceParams { min_size: 1, min_saving: MinSaving(0), level: 1, ..PieceParams::DEFAULT };
                     let recheck = Recheck::AllRaw(0);
                     let rules = Rules {
                         params: &params,
@@ -1090,7 +1026,7 @@ mod tests {
                         Mark::default(),
                         rules,
                         &mut Vec::new(),
-                        &mut LargeNames::default(),
+                        &mut Names::default(),
                     );
                     prop_assert!(matches!(slot.string(found), Some(Str::Packed(_))));
                 }

@@ -34,7 +34,7 @@ use crate::keyspace::{Keyspace, PAGE_SLOTS, Page};
 use crate::memory::prefetch;
 use crate::pack::families::Families;
 use crate::pack::form::Damaged;
-use crate::packing::{Candidate, Ready, Unpacker};
+use crate::packing::Unpacker;
 use crate::sharded::Sharded;
 use crate::slot::{Detached, Slot, SlotGuard};
 use crate::types::Type;
@@ -949,17 +949,6 @@ impl<'s> Batch<'s> {
             let mut slots = self.store().keyspace(db).share(first, of, Slot::unpacked);
             slots.find_map(|slot| self.unpacked_in(db, slot))
         })
-    }
-
-    /// Puts a packed form in the place of the value it was made of, if that has
-    /// not been used, changed or removed since; whether it did.
-    pub fn install(&self, candidate: &Candidate, ready: &Ready) -> bool {
-        let key = self.key(&candidate.key);
-        let mut slot = self.lock(candidate.db, &key);
-        match slot.find_untouched(&key) {
-            Some(found) => slot.install(found, candidate, ready),
-            None => false,
-        }
     }
 
     fn unpacked_in(&self, db: usize, slot: usize) -> Option<(usize, Vec<u8>)> {

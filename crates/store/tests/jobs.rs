@@ -4,14 +4,13 @@
 //! Values of every kind, in two databases, against plain copies of them.
 
 use proptest::prelude::*;
-use snug_codec::policy::Choice;
-use snug_codec::stream::{Turns, drive};
-use snug_codec::{Codec, Dictionary, Workspace, WorkspaceConfig};
+use snug_codec::stream::{SomePace, Turns, drive};
+use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 use snug_store::types::stream::ops::{AddEntry, DeleteEntries};
-use snug_store::types::stream::{PackJob, PackOutcome, PackParams, Shape, StreamId, StreamScratch};
+use snug_store::types::stream::{Shape, StreamId, StreamScratch};
 use snug_store::{
-    Batch, Candidate, Delete, Event, Key, LargeJob, MinSaving, NewStr, Packer, Set, Store,
-    StoreConfig, StringParams, Type, Unobserved,
+    Batch, Delete, Event, Fate, Job, Key, MinSaving, NewStr, PieceParams, Set, Store, StoreConfig,
+    Type, Unobserved,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -21,7 +20,10 @@ const DATABASES: usize = 2;
 const NAMES: [&[u8]; 2] = [b"one", b"another"];
 
 /// Whatever can be packed is.
-const PARAMS: StringParams = StringParams { min_size: 1, min_saving: MinSaving(-100), level: 1 };
+const PARAMS: PieceParams =
+    PieceParams { min_size: 1, min_saving: MinSaving(-100), level: 1, ..PieceParams::DEFAULT };
+const BLOCKS: PieceParams =
+    PieceParams { min_saving: MinSaving(0), shape: SHAPE, ..PieceParams::DEFAULT };
 const SHAPE: Shape = Shape {
     block_entries: 64,
     block_bytes: 64 * 1024,
@@ -37,19 +39,12 @@ enum Value {
     Entries(BTreeSet<u64>),
 }
 
-/// A job that is out, and where what it is about was.
-enum Job {
-    Small(Candidate),
-    Large(LargeJob),
-    Block(PackJob),
-}
-
 /// Some keys, and what they should hold.
 struct World<'s> {
     batch: Batch<'s>,
     model: [BTreeMap<Vec<u8>, Value>; DATABASES],
-    out: Vec<(usize, Vec<u8>, Job)>,
-    packer: Packer,
+    /// Jobs that are out.
+    out: Vec<Job>,
     workspace: Workspace,
     scratch: StreamScratch,
 }
@@ -69,7 +64,6 @@ impl<'s> World<'s> {
             batch,
             model: Default::default(),
             out: Vec::new(),
-            packer: Packer::default(),
             workspace: Workspace::new(WorkspaceConfig::default()),
             scratch: StreamScratch::new(),
         }
@@ -171,50 +165,24 @@ impl<'s> World<'s> {
         let key = self.batch.key(name);
         let mut slot = self.batch.lock(db, &key);
         let Some(found) = slot.find(&key) else { return false };
-        let job = match slot.type_of(found) {
-            Type::Stream => {
-                let families = self.batch.store().families();
-                slot.pack_job(found, &SHAPE).map(|mut job| {
-                    let choice = Choice { codec: Codec::Zstd, level: 1, told: false };
-                    job.share(families, &families.of(Type::Stream, name), choice);
-                    Job::Block(job)
-                })
-            }
-            Type::String => (slot.candidate(found).map(Job::Small))
-                .or_else(|| slot.large_job(found, true).map(Job::Large)),
-        };
-        let taken = job.map(|job| self.out.push((db, name.to_vec(), job)));
+        let params = if slot.type_of(found) == Type::Stream { &BLOCKS } else { &PARAMS };
+        let job = slot.job(found, params, true);
+        drop(slot);
+        let taken = job.map(|job| self.out.push(self.batch.prepared(job, params)));
         taken.is_some()
     }
 
     /// Does what is out, and puts it where its key is now; how many had their place.
     fn finish(&mut self) -> usize {
         let out = std::mem::take(&mut self.out);
-        let installed = out.into_iter().map(|(db, name, job)| self.install(db, &name, job));
-        installed.filter(|&installed| installed).count()
+        out.into_iter().filter_map(|job| self.install(job)).count()
     }
 
-    fn install(&mut self, db: usize, name: &[u8], job: Job) -> bool {
-        match job {
-            Job::Small(candidate) => {
-                let ready = self.packer.pack(self.batch.store(), &candidate, &PARAMS);
-                ready.is_some_and(|ready| self.batch.install(&candidate, &ready))
-            }
-            Job::Large(job) => {
-                let turns = Turns::default();
-                let outcome = job.run(&mut self.workspace, &PARAMS, &turns, 2);
-                let outcome = drive(outcome, usize::MAX).expect("driven to its end");
-                self.batch.install_large(&job, outcome)
-            }
-            Job::Block(job) => {
-                let params = PackParams { min_saving: MinSaving(0), ..PackParams::default() };
-                let outcome: PackOutcome = job.run(&mut self.workspace, &params, &mut Vec::new());
-                let key = self.batch.key(name);
-                let mut slot = self.batch.lock(db, &key);
-                let found = slot.find(&key);
-                found.is_some_and(|found| slot.install_block(found, outcome))
-            }
-        }
+    fn install(&mut self, mut job: Job) -> Option<Fate> {
+        let (turns, mut room) = (SomePace::of(Turns::default()), Vec::new());
+        drive(job.run(&mut self.workspace, &mut room, turns, 2), usize::MAX)?;
+        let fate = self.batch.install(&mut job).fate;
+        (fate != Fate::Nothing).then_some(fate)
     }
 
     /// Packs all that can be.

@@ -4,19 +4,20 @@
 mod strings;
 
 use proptest::prelude::*;
-use snug_codec::stream::{Turns, drive};
+use snug_codec::stream::{SomePace, Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, Found, Key, LargeJob, LargeNames, LargeOutcome,
-    MinSaving, NewStr, Set, SetExpiry, SlotGuard, Store, StoreConfig, Str, StringParams, Type,
-    Unobserved, Write,
+    Append, Batch, Cooling, Delete, Event, Expire, Extent, Fate, Found, Job, Key, MinSaving, Names,
+    NewStr, PieceParams, Set, SetExpiry, SlotGuard, Store, StoreConfig, Str, Type, Unobserved,
+    Write,
 };
 use std::sync::Arc;
 use strings::{assert_none_are_held, is_packed, set};
 
 const NOW: u64 = 1_700_000_000_000;
 const KIB: usize = 1024;
-const PARAMS: StringParams = StringParams { min_size: 64, min_saving: MinSaving(30), level: 1 };
+const PARAMS: PieceParams =
+    PieceParams { min_size: 64, min_saving: MinSaving(30), level: 1, ..PieceParams::DEFAULT };
 
 fn random(seed: u64, len: usize) -> Vec<u8> {
     let mut x = seed | 1;
@@ -99,7 +100,7 @@ struct One<'b> {
     key: Key<'static>,
     workspace: Workspace,
     plain: Vec<u8>,
-    taken: Vec<(u8, LargeJob)>,
+    taken: Vec<(u8, Job)>,
 }
 
 impl One<'_> {
@@ -109,15 +110,17 @@ impl One<'_> {
         (slot, found)
     }
 
-    fn job(&self) -> Option<LargeJob> {
-        let (slot, found) = self.slot();
-        slot.large_job(found?, true)
+    fn job(&self) -> Option<Job> {
+        let (mut slot, found) = self.slot();
+        let params = PieceParams { min_saving: MinSaving(-100), ..PARAMS };
+        let job = slot.job(found?, &params, true)?;
+        drop(slot);
+        (job.piece().extent == Extent::Whole).then(|| self.batch.prepared(job, &params))
     }
 
-    fn run(&mut self, job: &LargeJob, polls: usize) -> Option<LargeOutcome> {
-        let (turns, params) =
-            (Turns::default(), StringParams { min_saving: MinSaving(-100), ..PARAMS });
-        drive(job.run(&mut self.workspace, &params, &turns, 3), polls)
+    fn run(&mut self, job: &mut Job, polls: usize) -> Option<()> {
+        let (turns, mut room) = (SomePace::of(Turns::default()), Vec::new());
+        drive(job.run(&mut self.workspace, &mut room, turns, 3), polls)
     }
 
     fn apply(&mut self, op: Op) {
@@ -158,16 +161,17 @@ impl One<'_> {
                 self.taken.extend(job.map(|job| (after, job)));
             }
             Op::Abandon(polls) => {
-                if let Some(job) = self.job() {
-                    let _ = self.run(&job, polls as usize);
+                if let Some(mut job) = self.job() {
+                    let _ = self.run(&mut job, polls as usize);
                 }
             }
             Op::PackNow => {
-                let Some(job) = self.job().filter(LargeJob::packs) else { return };
-                assert_eq!(job.raw_len(), self.plain.len());
-                let outcome = self.run(&job, usize::MAX).unwrap();
-                let packed = matches!(outcome, LargeOutcome::Packed(..));
-                assert_eq!(self.batch.install_large(&job, outcome), packed);
+                let Some(mut job) = self.job().filter(Job::packs) else { return };
+                assert_eq!(job.raw_bytes(), self.plain.len());
+                self.run(&mut job, usize::MAX).unwrap();
+                let outcome = self.batch.install(&mut job);
+                assert_ne!(outcome.fate, Fate::Nothing);
+                let packed = matches!(outcome.fate, Fate::Packed(_));
                 let (slot, found) = self.slot();
                 let anatomy = slot.anatomy(found.unwrap());
                 assert_eq!(
@@ -223,9 +227,9 @@ impl One<'_> {
         self.taken.iter_mut().for_each(|(after, _)| *after = after.saturating_sub(1));
         let (due, later) = std::mem::take(&mut self.taken).into_iter().partition(|(n, _)| *n == 0);
         self.taken = later;
-        for (_, job) in due {
-            let outcome = self.run(&job, usize::MAX).unwrap();
-            self.batch.install_large(&job, outcome);
+        for (_, mut job) in due {
+            self.run(&mut job, usize::MAX).unwrap();
+            self.batch.install(&mut job);
         }
     }
 
@@ -266,20 +270,20 @@ fn pass(
     store: &Arc<Store>,
     batch: &Batch<'_>,
     cooling: &mut Cooling,
-    params: &StringParams,
+    params: &PieceParams,
 ) -> usize {
     let beside = store.session();
-    let (mut met, mut names) = (0, LargeNames::default());
+    let (mut met, mut names) = (0, Names::default());
     let mut workspace = Workspace::new(WorkspaceConfig::default());
     cooling.begin(&beside, params);
     while !cooling.is_done() {
         cooling.step(batch, params, false, &mut Vec::new(), &mut names);
     }
     while let Some(name) = names.pop() {
-        let job = batch.large_job(&name).expect("still there");
-        let turns = Turns::default();
-        let outcome = job.run(&mut workspace, params, &turns, 3);
-        batch.install_large(&job, drive(outcome, usize::MAX).unwrap());
+        let mut job = batch.named_job(&name, params).expect("still there");
+        let (turns, mut room) = (SomePace::of(Turns::default()), Vec::new());
+        drive(job.run(&mut workspace, &mut room, turns, 3), usize::MAX).unwrap();
+        batch.install(&mut job);
         met += 1;
     }
     met
@@ -305,7 +309,7 @@ fn large_values_cool_are_packed_and_become_raw_when_they_are_read_often() {
     assert!(memory.packed * 2 < memory.packed_from);
 
     // Other rules: what was left raw is looked at again.
-    let all = StringParams { min_saving: MinSaving(-100), ..PARAMS };
+    let all = PieceParams { min_saving: MinSaving(-100), ..PARAMS };
     assert_eq!(pass(&store, &batch, &mut cooling, &all), 1);
     assert!(!is_packed(&batch, b"noise"), "it does not look worth the work");
 
@@ -344,14 +348,15 @@ fn what_changed_or_was_used_meanwhile_is_not_replaced() {
         let job = {
             let mut slot = batch.lock(0, &key);
             let found = slot.find(&key).unwrap();
-            slot.large_job(found, true).unwrap()
+            slot.job(found, &PARAMS, true).unwrap()
         };
-        let outcome = drive(job.run(&mut workspace, &PARAMS, &Turns::default(), 3), usize::MAX);
+        let mut job = batch.prepared(job, &PARAMS);
+        job.run_at_once(&mut workspace, &mut Vec::new());
         let mut slot = batch.lock(0, &key);
         let found = slot.find(&key).unwrap();
         change(&mut slot, &key, found);
         drop(slot);
-        assert!(!batch.install_large(&job, outcome.unwrap()));
+        assert_eq!(batch.install(&mut job).fate, Fate::Nothing);
     }
 }
 
@@ -366,8 +371,8 @@ fn another_policy_comes_to_all_large_strings_however_many() {
     let mut cooling = Cooling::new(0, 1);
     let name = |n: usize| format!("key:{n}").into_bytes();
     (0..VALUES).for_each(|n| set(&batch, &name(n), &text(n as u64, 66 * KIB)));
-    let none = StringParams { min_size: KIB * KIB, ..PARAMS };
-    let mut passes = |params: &StringParams| -> usize {
+    let none = PieceParams { min_size: KIB * KIB, ..PARAMS };
+    let mut passes = |params: &PieceParams| -> usize {
         (0..100).map(|_| pass(&store, &batch, &mut cooling, params)).sum()
     };
     let packed_with =

@@ -2,12 +2,11 @@
 //! it is packed, unpacked or packed anew meanwhile.
 
 use proptest::prelude::*;
-use snug_codec::stream::{Turns, drive};
+use snug_codec::stream::{SomePace, Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, LargeJob, LargeNames, Lengthen, MinSaving,
-    NewStr, Packer, Session, Set, SetExpiry, Store, StoreConfig, Str, StringParams, Type,
-    Unobserved, Write,
+    Append, Batch, Cooling, Delete, Event, Expire, Fate, Job, Lengthen, MinSaving, Names, NewStr,
+    PieceParams, Session, Set, SetExpiry, Store, StoreConfig, Str, Type, Unobserved, Write,
 };
 use std::collections::BTreeMap;
 
@@ -40,8 +39,8 @@ enum Op {
 }
 
 /// Whatever can be packed is, also where that makes it longer.
-const PACK_ALL: StringParams =
-    StringParams { min_size: 1, min_saving: MinSaving(-100_000), level: 1 };
+const PACK_ALL: PieceParams =
+    PieceParams { min_size: 1, min_saving: MinSaving(-100_000), level: 1, ..PieceParams::DEFAULT };
 
 #[derive(Clone, Copy, Debug)]
 enum Expiry {
@@ -133,45 +132,42 @@ fn check(batch: &Batch<'_>, model: &mut Model) {
     }
 }
 
-/// What packs: a walk over the slots, and a packer.
+/// What packs: a walk over the slots, and a workspace.
 struct Sweeper {
     cooling: Cooling,
-    packer: Packer,
     workspace: Workspace,
-    taken: Vec<LargeJob>,
+    taken: Vec<Job>,
 }
 
 impl Sweeper {
     fn new() -> Self {
         Self {
             cooling: Cooling::new(0, 1),
-            packer: Packer::default(),
             workspace: Workspace::new(WorkspaceConfig::default()),
             taken: Vec::new(),
         }
     }
 
     /// Does what a job is about; whether the key still held the value.
-    fn run(&mut self, batch: &Batch<'_>, job: &LargeJob) -> bool {
-        let turns = Turns::default();
-        let outcome = job.run(&mut self.workspace, &PACK_ALL, &turns, 2);
-        batch.install_large(job, drive(outcome, usize::MAX).expect("driven to its end"))
+    fn run(&mut self, batch: &Batch<'_>, job: &mut Job) -> bool {
+        let (turns, mut room) = (SomePace::of(Turns::default()), Vec::new());
+        let work = job.run(&mut self.workspace, &mut room, turns, 2);
+        drive(work, usize::MAX).expect("driven to its end");
+        matches!(batch.install(job).fate, Fate::Packed(_) | Fate::Unpacked)
     }
 
     fn pass(&mut self, session: &Session, batch: &Batch<'_>) {
         self.cooling.begin(session, &PACK_ALL);
-        let (mut candidates, mut large) = (Vec::new(), LargeNames::default());
+        let (mut jobs, mut names) = (Vec::new(), Names::default());
         while !self.cooling.is_done() {
-            self.cooling.step(batch, &PACK_ALL, false, &mut candidates, &mut large);
-            while let Some(name) = large.pop() {
+            self.cooling.step(batch, &PACK_ALL, false, &mut jobs, &mut names);
+            while let Some(name) = names.pop() {
                 // It may have expired without having been swept yet.
-                let Some(job) = batch.large_job(&name) else { continue };
-                assert!(self.run(batch, &job), "nothing has changed meanwhile");
+                let Some(mut job) = batch.named_job(&name, &PACK_ALL) else { continue };
+                assert!(self.run(batch, &mut job), "nothing has changed meanwhile");
             }
-            for candidate in candidates.drain(..) {
-                if let Some(ready) = self.packer.pack(batch.store(), &candidate, &PACK_ALL) {
-                    batch.install(&candidate, &ready);
-                }
+            for job in jobs.drain(..) {
+                self.run(batch, &mut batch.prepared(job, &PACK_ALL));
             }
         }
     }
@@ -347,13 +343,12 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             let mut slot = batch.lock(db, &key);
             let Some(found) = slot.find(&key) else { return };
             let raw = slot.string(found).map(|string| !matches!(string, Str::Packed(_)));
-            let Some(candidate) = slot.candidate(found) else { return };
+            let Some(job) = slot.job(found, &PACK_ALL, true) else { return };
             drop(slot);
-            assert_eq!(raw, Some(true));
-            let ready = sweeper.packer.pack(batch.store(), &candidate, &PACK_ALL);
-            if let Some(ready) = ready {
-                assert!(batch.install(&candidate, &ready));
-                assert!(!batch.install(&candidate, &ready), "it is raw no longer");
+            assert!(!job.packs() || raw == Some(true));
+            let mut job = batch.prepared(job, &PACK_ALL);
+            if sweeper.run(batch, &mut job) {
+                assert!(!sweeper.run(batch, &mut job), "it is another form now");
             }
         }
         Op::Unpack(n) => {
@@ -370,13 +365,14 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             let key = batch.key(&name);
             let mut slot = batch.lock(db, &key);
             if let Some(found) = slot.find(&key) {
-                sweeper.taken.extend(slot.large_job(found, true));
+                sweeper.taken.extend(slot.job(found, &PACK_ALL, true));
             }
         }
         Op::Finish => {
             for job in std::mem::take(&mut sweeper.taken) {
-                if sweeper.run(batch, &job) {
-                    assert!(!sweeper.run(batch, &job), "it is another form now");
+                let mut job = batch.prepared(job, &PACK_ALL);
+                if sweeper.run(batch, &mut job) {
+                    assert!(!sweeper.run(batch, &mut job), "it is another form now");
                 }
             }
         }

@@ -2,19 +2,19 @@
 
 mod strings;
 
-use snug_codec::policy::Choice;
-use snug_codec::{Codec, Workspace, WorkspaceConfig};
+use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::types::stream::ops::{AddEntry, TrimEntries};
-use snug_store::types::stream::{PackParams, Shape, Stream, StreamId, StreamScratch, Trim};
+use snug_store::types::stream::{Shape, Stream, StreamId, StreamScratch, Trim};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, Key, LargeNames, MEET_ONE_IN, MinSaving, NewStr,
-    Packer, Session, Store, StoreConfig, StringParams, Type, Unobserved,
+    Append, Batch, Cooling, Delete, Event, Expire, Fate, Key, MEET_ONE_IN, MinSaving, Names,
+    NewStr, PieceParams, Session, Store, StoreConfig, Type, Unobserved,
 };
 use std::sync::Arc;
 use strings::{assert_none_are_held, codec, is_packed, set};
 
 const NOW: u64 = 1_700_000_000_000;
-const PARAMS: StringParams = StringParams { min_size: 64, min_saving: MinSaving(30), level: 3 };
+const PARAMS: PieceParams =
+    PieceParams { min_size: 64, min_saving: MinSaving(30), level: 3, ..PieceParams::DEFAULT };
 const DOCUMENTS: usize = 1500;
 
 fn document(n: usize) -> Vec<u8> {
@@ -47,27 +47,31 @@ struct Worker {
     store: Arc<Store>,
     beside: Session,
     cooling: Cooling,
-    packer: Packer,
+    workspace: Workspace,
+    room: Vec<u8>,
+    awaits: bool,
 }
 
 impl Worker {
     fn new() -> Self {
         let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
         let beside = store.session();
-        Self { store, beside, cooling: Cooling::new(0, 1), packer: Packer::default() }
+        let (cooling, workspace) = (Cooling::new(0, 1), Workspace::new(WorkspaceConfig::default()));
+        Self { store, beside, cooling, workspace, room: Vec::new(), awaits: false }
     }
 
-    /// One pass over all slots, with `params`; candidates met.
-    fn pass(&mut self, batch: &Batch<'_>, params: &StringParams) -> usize {
-        let (mut met, mut candidates) = (0, Vec::new());
-        self.cooling.begin(&self.beside, params);
+    /// One pass over all slots, with `params`; jobs met.
+    fn pass(&mut self, batch: &Batch<'_>, params: &PieceParams) -> usize {
+        let (mut met, mut jobs) = (0, Vec::new());
+        let params = PieceParams { awaits_dictionaries: self.awaits, ..*params };
+        self.cooling.begin(&self.beside, &params);
         while !self.cooling.is_done() {
-            self.cooling.step(batch, params, false, &mut candidates, &mut LargeNames::default());
-            met += candidates.len();
-            for candidate in candidates.drain(..) {
-                if let Some(ready) = self.packer.pack(&self.store, &candidate, params) {
-                    batch.install(&candidate, &ready);
-                }
+            self.cooling.step(batch, &params, false, &mut jobs, &mut Names::default());
+            met += jobs.len();
+            for mut job in jobs.drain(..) {
+                job.prepare(&self.beside, &params, Some(&mut self.workspace));
+                job.run_at_once(&mut self.workspace, &mut self.room);
+                batch.install(&mut job);
             }
         }
         met
@@ -93,7 +97,7 @@ fn values_wait_for_a_dictionary_that_is_being_trained() {
         let mut session = worker.store.session();
         let batch = session.enter(NOW);
         let packed = || (0..2 * DOCUMENTS).filter(|n| is_packed(&batch, &name(*n))).count();
-        worker.packer.wait_for_dictionaries(true);
+        worker.awaits = true;
         (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
         worker.passes(2, &batch);
         let family = worker.store.families().of(Type::String, &name(0));
@@ -168,7 +172,7 @@ fn what_expires_soon_is_left_raw() {
         slot.apply(&key, Some(found), Expire(kept(n)), Event::NONE);
     });
     worker.cooling.leave_expiring(5_000);
-    let other = StringParams { level: 4, ..PARAMS };
+    let other = PieceParams { level: 4, ..PARAMS };
     // Other parameters make no difference to that.
     for (params, met) in [(PARAMS, 0), (PARAMS, 2 * DOCUMENTS / 3), (other, 2 * DOCUMENTS / 3)] {
         assert!(worker.pass(&batch, &params) <= met);
@@ -300,17 +304,18 @@ fn what_is_read_often_is_unpacked_and_what_changed_meanwhile_is_not_replaced() {
     assert!(!is_packed(&batch, b"hot"));
     assert!(is_packed(&batch, b"cold"));
 
-    // A candidate whose value is another by the time its form is ready.
+    // A value that is another by the time its form is ready.
     let key = batch.key(b"changed");
     let mut slot = batch.lock(0, &key);
     let found = slot.find(&key).unwrap();
     assert!(slot.unpack(found).unwrap());
-    let candidate = slot.candidate(found).unwrap();
+    let job = slot.job(found, &PARAMS, true).unwrap();
     let append = Append(NewStr::Bytes(b"!"));
     assert_eq!(slot.apply(&key, Some(found), append, Event::NONE), value.len() + 1);
     drop(slot);
-    let ready = worker.packer.pack(&worker.store, &candidate, &PARAMS).unwrap();
-    assert!(!batch.install(&candidate, &ready));
+    let mut job = batch.prepared(job, &PARAMS);
+    job.run_at_once(&mut worker.workspace, &mut worker.room);
+    assert_eq!(batch.install(&mut job).fate, Fate::Nothing);
     assert_eq!(get(&batch, b"changed"), [&value[..], b"!"].concat());
 }
 
@@ -323,7 +328,7 @@ fn rules_that_change_are_applied_to_what_was_settled() {
     set(&batch, b"key", &value);
     worker.passes(4, &batch);
     assert!(!is_packed(&batch, b"key"), "too short");
-    worker.pass(&batch, &StringParams { min_size: 10, ..PARAMS });
+    worker.pass(&batch, &PieceParams { min_size: 10, ..PARAMS });
     assert!(is_packed(&batch, b"key"));
 }
 
@@ -469,15 +474,15 @@ fn a_stream_counts_as_packed_while_one_of_its_blocks_is() {
         let entry = AddEntry { id, fields: fields.into_iter(), shape: &shape };
         found = slot.apply(&key, found, entry, Event::NONE).ok();
     }
-    let found = found.unwrap();
+    assert!(found.is_some());
     assert_eq!(counts(), (1, 0), "raw until it is packed");
     let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
-    while let Some(job) = slot.pack_job(found, &shape) {
-        let outcome = job.run(&mut workspace, &PackParams::default(), &mut Vec::new());
-        assert!(slot.install_block(found, outcome));
+    drop(slot);
+    while let Some(mut job) = batch.job(0, b"stream", &PARAMS) {
+        job.run_at_once(&mut workspace, &mut Vec::new());
+        assert!(matches!(batch.install(&mut job).fate, Fate::Packed(_)));
     }
     assert_eq!(counts(), (0, 1));
-    drop(slot);
     let to = batch.key(b"copy");
     {
         let _held = batch.hold([(0, key), (0, to)]);
@@ -529,24 +534,19 @@ fn add_small_stream(batch: &Batch<'_>, n: usize) {
 
 /// Packs what streams have to be packed, as the sweeper does; blocks that were packed
 /// with the family's dictionary, and others.
-fn pack_streams(store: &Store, batch: &Batch<'_>) -> (usize, usize) {
+fn pack_streams(batch: &Batch<'_>) -> (usize, usize) {
     let (mut workspace, mut room) = (Workspace::new(WorkspaceConfig::default()), Vec::new());
-    let params = PackParams { level: 1, ..PackParams::default() };
-    let choice = Choice { codec: Codec::Zstd, level: 1, told: false };
+    let params = PieceParams { level: 1, ..PieceParams::DEFAULT };
     let (mut with, mut without) = (0, 0);
     while let Some((db, name)) = batch.next_unpacked(0, 1) {
+        let Some(mut job) = batch.job(db, &name, &params) else { continue };
+        job.run_at_once(&mut workspace, &mut room);
+        let outcome = batch.install(&mut job);
+        let Some(family) = outcome.family else { panic!("it goes by no family") };
+        assert_ne!(outcome.fate, Fate::Nothing);
         let key = batch.key(&name);
         let mut slot = batch.lock(db, &key);
         let found = slot.find_untouched(&key).unwrap();
-        let job = slot.pack_job(found, &Shape::default());
-        drop(slot);
-        let Some(mut job) = job else { continue };
-        let family = store.families().of(Type::Stream, &name);
-        job.share(store.families(), &family, choice);
-        let mut outcome = job.run(&mut workspace, &params, &mut room);
-        outcome.teach(store.families());
-        let mut slot = batch.lock(db, &key);
-        assert!(slot.install_block(found, outcome));
         match slot.anatomy(found).dictionary_id {
             Some((id, _)) if id == family.dictionary_id() => with += 1,
             _ => without += 1,
@@ -563,7 +563,7 @@ fn short_streams_share_the_dictionary_of_their_keys_family() {
     let mut session = store.session();
     let batch = session.enter(NOW);
     (0..STREAMS).for_each(|n| add_small_stream(&batch, n));
-    assert_eq!(pack_streams(&store, &batch), (0, STREAMS));
+    assert_eq!(pack_streams(&batch), (0, STREAMS));
     let before = store.type_memory(Type::Stream);
     // What each has alone is too little to learn from; together it is enough.
     let families = store.families();
@@ -576,12 +576,12 @@ fn short_streams_share_the_dictionary_of_their_keys_family() {
     let id = family.dictionary_id();
     // New ones are packed with it, and a pass has the others packed anew.
     add_small_stream(&batch, STREAMS);
-    assert_eq!(pack_streams(&store, &batch), (1, 0));
+    assert_eq!(pack_streams(&batch), (1, 0));
     worker.pass(&batch, &PARAMS);
     let mut passed = 0;
     while passed < 3 && worker.references(id) != Some(STREAMS as u64 + 1) {
         worker.pass(&batch, &PARAMS);
-        pack_streams(&store, &batch);
+        pack_streams(&batch);
         passed += 1;
     }
     assert_eq!(worker.references(id), Some(STREAMS as u64 + 1));

@@ -11,9 +11,10 @@
 //! [`PIECE_BYTES_MIN`]. A piece costs one look at the clock.
 
 use crate::SEGMENT_BYTES;
-use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 /// The smallest piece that is given to a codec at once.
@@ -29,6 +30,74 @@ pub trait Pace {
 
     /// Told how long each slice took, for those who keep count.
     fn sliced(&self, _took_ns: u64) {}
+}
+
+/// A [`Pace`] as a trait's object: made by [`any_pace`](crate::any_pace).
+pub trait AnyPace: Send + Sync {
+    /// [`Pace::now_ns`].
+    fn now(&self) -> u64;
+
+    /// [`Pace::pause`].
+    fn rest(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// [`Pace::sliced`].
+    fn worked(&self, took_ns: u64);
+}
+
+/// Makes [`AnyPace`]s of types that are [`Pace`]s whose pauses are [`Send`].
+#[macro_export]
+macro_rules! any_pace {
+    ($($pace:ty),*) => {$(
+        impl $crate::stream::AnyPace for $pace {
+            fn now(&self) -> u64 {
+                $crate::stream::Pace::now_ns(self)
+            }
+
+            fn rest(
+                &self,
+            ) -> std::pin::Pin<Box<dyn std::future::Future<Output = ()> + Send + '_>> {
+                Box::pin($crate::stream::Pace::pause(self))
+            }
+
+            fn worked(&self, took_ns: u64) {
+                $crate::stream::Pace::sliced(self, took_ns);
+            }
+        }
+    )*};
+}
+
+any_pace!(AtOnce, Turns);
+
+/// Some pace, for work that is itself known only as a trait's object. A pause costs an
+/// allocation: nothing beside the slice before it.
+#[derive(Clone)]
+pub struct SomePace(Arc<dyn AnyPace>);
+
+impl std::fmt::Debug for SomePace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SomePace").finish_non_exhaustive()
+    }
+}
+
+impl SomePace {
+    /// Keeps to this one.
+    pub fn of(pace: impl AnyPace + 'static) -> Self {
+        Self(Arc::new(pace))
+    }
+}
+
+impl Pace for SomePace {
+    fn now_ns(&self) -> u64 {
+        self.0.now()
+    }
+
+    async fn pause(&self) {
+        self.0.rest().await;
+    }
+
+    fn sliced(&self, took_ns: u64) {
+        self.0.worked(took_ns);
+    }
 }
 
 /// The pace of one slice, however long it is: never pauses.
@@ -55,11 +124,11 @@ impl AtOnce {
 /// goes on by 1 when it is asked, so that slices of no time end after each piece,
 /// and a pause that ends at the next poll. For those who have no runtime.
 #[derive(Debug, Default)]
-pub struct Turns(Cell<u64>);
+pub struct Turns(AtomicU64);
 
 impl Pace for Turns {
     fn now_ns(&self) -> u64 {
-        self.0.replace(self.0.get() + 1)
+        self.0.fetch_add(1, Relaxed)
     }
 
     async fn pause(&self) {

@@ -369,14 +369,10 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
     let is_on = f64::from(u8::from(server.config.is_on(Param::Pack)));
     scrape.gauge("snug_packing_enabled", "Whether values are packed.", is_on);
     scrape.gauge("snug_workers", "Worker threads.", server.workers as f64);
-    let strings = server.timings.sum(|of| &of.strings);
-    let large = server.timings.sum(|of| &of.large);
-    let blocks = server.timings.sum(|of| &of.blocks);
-    let times = [(STRING, strings), (LARGE_STRING, large), ("stream", blocks)];
     scrape.times(
         "snug_pack_seconds",
         "How long packing one value or block took.",
-        times.map(|(of, times)| (label("type", of), times)),
+        server.timings.pieces().map(|(name, times)| (label("type", name), times)),
     );
     let families = server.store.families();
     let times = [(STRING, families.unpack_times()), (LARGE_STRING, families.segment_times())];
@@ -395,7 +391,7 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
     );
     let help = "The longest of them so far.";
     scrape.gauge("snug_pack_slice_longest_seconds", help, longest_us as f64 / 1e6);
-    let turns = server.timings.sum(|of| &of.turns);
+    let turns = server.timings.turns();
     let help = "The longest turn of the sweeper so far.";
     scrape.gauge("snug_sweeper_turn_longest_seconds", help, turns.longest_seconds);
     let help = "How long turns of the sweeper took, which clients of the worker wait for.";

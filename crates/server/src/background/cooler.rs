@@ -1,10 +1,9 @@
-//! The part of the sweeper that packs strings: walks this worker's slots at the
-//! pace that `pack-cold-after` asks for, and packs what it finds cold.
+//! The walk over this worker's slots that finds what has cooled, at the pace that
+//! `pack-cold-after` asks for. What it finds, the driver packs (`packer`).
 //!
 //! A pass takes half of `pack-cold-after`, spread evenly over that time; two passes
-//! make a value that nobody uses cold. Work is done in slices of
-//! `pack-slice-us`, between which clients have their turn, for as long as the
-//! sweeper's [`Allowance`] lasts. What that leaves undone makes the pass longer.
+//! make a value that nobody uses cold. What the sweeper's [`Allowance`] leaves undone
+//! makes the pass longer.
 //!
 //! Near `maxmemory` it works ahead of need: the closer the limit
 //! ([`Server::pressure`]), the shorter the passes, and what is packed stays so
@@ -13,18 +12,10 @@
 
 use crate::background::allowance::Allowance;
 use crate::config::Param;
-use crate::engine::large::{self, Work};
 use crate::engine::server::Server;
 use crate::measure::passes::PASSES;
-use crate::measure::stats::Stat;
-use crate::measure::timings::mime_group;
 use crate::outside::clock::unix_ms;
-use crate::work::slices;
-use snug_codec::pool::Pool;
-use snug_store::{
-    Candidate, Cooling, LargeJob, LargeNames, MEET_ONE_IN, Packer, Ready, Session, StringParams,
-    Type,
-};
+use snug_store::{Cooling, Fate, Job, MEET_ONE_IN, Names, Outcome, PieceParams, Session};
 use std::time::{Duration, Instant};
 
 /// Families are tidied no more often than this, and when every worker's passes have met
@@ -38,24 +29,17 @@ fn packs_at_once(server: &Server) -> bool {
     server.config.number(Param::PackColdAfter) == 0
 }
 
-/// One worker's share of packing strings.
+/// One worker's walk over its values.
 #[derive(Debug)]
 pub(crate) struct Cooler {
     worker: usize,
     cooling: Cooling,
-    packer: Packer,
-    waiting: Vec<Candidate>,
-    /// Large strings to be worked on, and the work on one of them.
-    large: LargeNames,
-    work: Option<Work>,
-    /// Whether small strings have had the turn before.
-    large_next: bool,
-    pool: Pool,
     /// When this pass began, and the time that its walk alone has taken.
     began: Instant,
     walked: Duration,
-    /// Strings that wait for the first dictionary of their family.
+    /// Values that wait for the first dictionary of their family, and whether any are to.
     awaiting: u64,
+    awaits: bool,
     /// When families were last tidied, and every worker's passes that were done then.
     tidied: Instant,
     tidied_at: Vec<u64>,
@@ -68,19 +52,14 @@ pub(crate) struct Cooler {
 const PACKED_AT_LEAST: u64 = 2;
 
 impl Cooler {
-    pub(crate) fn new(worker: usize, workers: usize, pool: Pool) -> Self {
+    pub(crate) fn new(worker: usize, workers: usize) -> Self {
         Self {
             worker,
             cooling: Cooling::new(worker, workers),
-            packer: Packer::default(),
-            waiting: Vec::new(),
-            large: LargeNames::default(),
-            work: None,
-            large_next: false,
-            pool,
             began: Instant::now(),
             walked: Duration::ZERO,
             awaiting: 0,
+            awaits: false,
             tidied: Instant::now(),
             tidied_at: vec![0; workers],
             pressure: 0.0,
@@ -105,7 +84,7 @@ impl Cooler {
         server.store.keep_packed(self.pressure > 0.0);
         let stays = PACKED_AT_LEAST * server.config.number(Param::PackColdAfter) as u64 * 1000;
         self.cooling.leave_expiring(if self.pressure == 0.0 { stays } else { 0 });
-        self.packer.wait_for_dictionaries(self.pressure == 0.0 && !packs_at_once(server));
+        self.awaits = self.pressure == 0.0 && !packs_at_once(server);
         // However short memory is: a walk that finds nothing is not to take more of
         // the time than packing usually does.
         let percent = server.config.number(Param::PackCpuPercent).max(1) as u32;
@@ -115,7 +94,7 @@ impl Cooler {
             // Whether the pass took longer than it should have, for want of time.
             self.cooling.leave_mixed(self.began.elapsed() > period + period / 4 + since);
             (self.began, self.walked) = (Instant::now(), Duration::ZERO);
-            self.cooling.begin(session, &server.config.string_params());
+            self.cooling.begin(session, &server.config.piece_params());
             self.awaiting = 0;
             server.timings.of(self.worker).passes.begin(server.uptime_ms());
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {
@@ -136,67 +115,51 @@ impl Cooler {
         }
     }
 
-    /// Works for `limit`, a slice; whether there is more to do right now.
-    pub(crate) fn turn(&mut self, server: &Server, session: &mut Session, limit: Duration) -> bool {
-        let began = Instant::now();
-        let (params, period) = (server.config.string_params(), self.period(server));
-        let at_once = packs_at_once(server);
-        let mut packed_for = Duration::ZERO;
-        // When packing began, by the clock and by this thread's CPU time.
-        let mut first = None;
-        let more = loop {
-            // Small and large strings take turns: neither waits for the other.
-            let has_large = self.work.is_some() || !self.large.is_empty();
-            if has_large && std::mem::replace(&mut self.large_next, false) {
-                let started = Instant::now();
-                first.get_or_insert_with(|| (started, slices::thread_cpu()));
-                self.work_on_large(server, session);
-                packed_for += started.elapsed();
-                break true;
-            } else if let Some(candidate) = self.waiting.pop() {
-                let started = Instant::now();
-                first.get_or_insert_with(|| (started, slices::thread_cpu()));
-                self.pack(server, session, &candidate, &params);
-                packed_for += started.elapsed();
-            } else if !self.cooling.is_done() && self.is_behind(period) {
-                let started = Instant::now();
-                let batch = session.enter(unix_ms());
-                let (small, large) = (&mut self.waiting, &mut self.large);
-                self.cooling.step(&batch, &params, at_once, small, large);
-                self.walked += started.elapsed();
-            } else {
-                self.large_next = true;
-                break has_large;
-            }
-            if began.elapsed() >= limit {
-                self.large_next = true;
-                break true;
-            }
-        };
-        if let Some((started, cpu)) = first {
-            // Walking and packing take turns too short to read this clock at each:
-            // its time is divided among them as the time that passed is.
-            let used = slices::thread_cpu().saturating_sub(cpu);
-            let share = packed_for.div_duration_f64(started.elapsed()).min(1.0);
-            let used = used.mul_f64(share);
-            server.stats.add(Stat::pack_microseconds, used.as_micros() as u64);
+    /// Walks on a little, if the walk is not as far as the time that has passed: finds
+    /// values in their entries that have cooled, and names of large ones; whether it did.
+    pub(crate) fn walk(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        params: &PieceParams,
+        jobs: &mut Vec<Job>,
+        names: &mut Names,
+    ) -> bool {
+        if self.cooling.is_done() || !self.is_behind(self.period(server)) {
+            return false;
         }
+        let started = Instant::now();
+        let batch = session.enter(unix_ms());
+        self.cooling.step(&batch, params, packs_at_once(server), jobs, names);
+        self.walked += started.elapsed();
+        true
+    }
+
+    /// Takes note of what came of one that it has found.
+    pub(crate) fn came_of(&mut self, outcome: &Outcome) {
+        self.awaiting += u64::from(outcome.fate == Fate::Awaits);
+    }
+
+    /// Says how far it is; so many that it has found wait to be packed.
+    pub(crate) fn is_at(&self, server: &Server, waiting: usize) {
         let (progress, left) = (self.cooling.progress(), self.cooling.left() + self.awaiting);
         let passes = &server.timings.of(self.worker).passes;
-        passes.is_at(server.uptime_ms(), progress, left, self.waiting.len());
-        more
+        passes.is_at(server.uptime_ms(), progress, left, waiting);
     }
 
-    /// Makes what it packs with ahead of need.
-    pub(crate) fn reserve(&mut self) {
-        self.packer.reserve();
-    }
-
-    /// Lets go of what is being worked on, and of what it takes.
-    pub(crate) fn abandon(&mut self, server: &Server) {
-        self.work = None;
-        self.packer.release();
+    /// Nothing is packed any more.
+    pub(crate) fn abandon(&self, server: &Server) {
         server.timings.of(self.worker).passes.abandon();
+    }
+
+    /// Whether values stay raw while a dictionary for them is being trained.
+    pub(crate) fn awaits(&self) -> bool {
+        self.awaits
+    }
+
+    /// How short memory is, 0 to 1.
+    pub(crate) fn pressure(&self) -> f64 {
+        self.pressure
     }
 
     /// Whether the walk is not as far as the time that has passed.
@@ -204,84 +167,4 @@ impl Cooler {
         let elapsed = self.began.elapsed().as_secs_f64();
         period.is_zero() || self.cooling.progress() <= elapsed / period.as_secs_f64()
     }
-
-    /// Works for a slice on a large string.
-    fn work_on_large(&mut self, server: &Server, session: &mut Session) {
-        let Some(work) = &mut self.work else {
-            while let Some(name) = self.large.pop() {
-                let job = session.enter(unix_ms()).large_job(&name);
-                if let Some(job) = job.filter(|job| job.packs() || has_room(server, job)) {
-                    self.work = Some(large::begin(server, &self.pool, job));
-                    return;
-                }
-            }
-            return;
-        };
-        let Some(finished) = slices::slice(&mut work.0) else { return };
-        self.work = None;
-        let (packs, saved) = (finished.packs(), finished.saved());
-        let installed = finished.install(server, &session.enter(unix_ms()), self.worker);
-        if packs {
-            let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
-            server.stats.add(stat, 1);
-        }
-        if packs && installed {
-            self.count_ahead(server, saved);
-        }
-    }
-
-    fn pack(
-        &mut self,
-        server: &Server,
-        session: &mut Session,
-        candidate: &Candidate,
-        params: &StringParams,
-    ) {
-        // No lock is held, nor the gate.
-        let began = Instant::now();
-        let ready = self.packer.pack(&server.store, candidate, params);
-        self.awaiting += u64::from(self.packer.awaits_dictionary());
-        let took = began.elapsed();
-        server.timings.of(self.worker).strings.record(took);
-        // It is packed in one piece, however long that takes.
-        server.slices.took(took.as_nanos() as u64);
-        if ready.is_none() && !candidate.is_packed() && !self.packer.awaits_dictionary() {
-            let raw = self.packer.raw(candidate);
-            server.timings.left_raw(Type::String, mime_group((raw, raw)), raw.len());
-        }
-        let installed = ready.is_some_and(|ready| {
-            let batch = session.enter(unix_ms());
-            let installed = batch.install(candidate, &ready) && !ready.is_raw();
-            drop(batch);
-            if installed {
-                self.count(server, candidate, &ready);
-            }
-            installed
-        });
-        let stat = if installed { Stat::packed_strings } else { Stat::strings_left_raw };
-        server.stats.add(stat, 1);
-        if let Some(family) = self.packer.family() {
-            server.trainer.ask_family(&server.config, family);
-        }
-    }
-
-    /// Counts a string that was packed.
-    fn count(&self, server: &Server, candidate: &Candidate, ready: &Ready) {
-        server.timings.packed_string(self.packer.raw(candidate), ready);
-        self.count_ahead(server, candidate.held_len().saturating_sub(ready.packed_len()));
-    }
-
-    /// Counts a string that was packed, if memory is short.
-    fn count_ahead(&self, server: &Server, saved: usize) {
-        if self.pressure > 0.0 {
-            server.stats.add(Stat::strings_packed_ahead, 1);
-            server.stats.add(Stat::bytes_saved_ahead, saved as u64);
-        }
-    }
-}
-
-/// Whether memory allows that a large string is raw again.
-fn has_room(server: &Server, job: &LargeJob) -> bool {
-    let limit = server.config.number(Param::MaxMemory) as usize;
-    limit == 0 || snug_store::memory::used() + job.raw_len() <= limit
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod allowance;
 pub(crate) mod cooler;
+pub(crate) mod packer;
 pub(crate) mod room;
 pub(crate) mod sweeper;
 pub(crate) mod trainer;

@@ -11,7 +11,7 @@ use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
-use snug_store::{LargeJob, Packer, Type};
+use snug_store::{Fate, Job};
 
 const fn subcommand(command: Command, complexity: &'static str, summary: &'static str) -> Command {
     command.of("snug").about(Group::Server, "7.2.0", complexity, summary)
@@ -66,7 +66,9 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     // Written first, for it is read under the slot's lock.
     let mut packing = Out::default();
     packing.protocol = out.protocol;
-    if let Some(stream) = slot.stream(found) {
+    let stream = slot.stream(found);
+    let has_blocks = stream.is_some();
+    if let Some(stream) = stream {
         streams::write_packing(stream, &mut packing)?;
     }
     drop(slot);
@@ -75,7 +77,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let packed = anatomy.packed.unwrap_or_default();
     let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
-    w.map(12 + usize::from(kind == Type::Stream));
+    w.map(12 + usize::from(has_blocks));
     let texts = [
         ("type", kind.name().as_bytes()),
         ("encoding", anatomy.encoding.as_bytes()),
@@ -99,7 +101,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         w.bulk(field.as_bytes());
         w.integer(value);
     }
-    if kind == Type::Stream {
+    if has_blocks {
         w.bulk(b"stream");
         out.bytes.extend_from_slice(&packing.bytes);
     }
@@ -202,42 +204,34 @@ fn policy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-/// Answers 1 if the string is packed afterwards, 0 if it stays raw.
+/// Answers 1 if the value is packed afterwards, 0 if it stays raw.
 fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
-    if slot.type_of(found) != Type::String {
+    if slot.is_in_parts(found) {
         return Err(Error::WRONG_TYPE.into());
     }
     let already = slot.anatomy(found).packed.is_some();
-    if let Some(job) = slot.large_job(found, true).filter(LargeJob::packs) {
-        drop(slot);
-        let done = cx.finish(job)?.install(cx.server, cx.store, cx.worker);
-        out.w().integer(i64::from(done));
-        return Ok(());
-    }
-    let candidate = slot.candidate(found);
+    let params = cx.server.config.piece_params();
+    let job = slot.job(found, &params, true).filter(Job::packs);
     drop(slot);
-    let done = candidate.is_some_and(|candidate| {
-        let mut packer = Packer::default();
-        let ready = packer.pack(cx.store.store(), &candidate, &cx.server.config.string_params());
-        let ready = ready.filter(|ready| cx.store.install(&candidate, ready));
-        if let Some(ready) = &ready {
-            cx.server.timings.packed_string(packer.raw(&candidate), ready);
-        }
-        ready.is_some()
-    });
-    out.w().integer(i64::from(already || done));
+    let mut done = already;
+    if let Some(job) = job {
+        let finished = cx.finish(cx.store.prepared(job, &params))?;
+        let outcome = finished.install(cx.server, cx.store, cx.worker);
+        done |= matches!(outcome.fate, Fate::Packed(_));
+    }
+    out.w().integer(i64::from(done));
     Ok(())
 }
 
-/// Answers 1 if the string was packed.
+/// Answers 1 if the value was packed.
 fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
-    if slot.type_of(found) != Type::String {
+    if slot.is_in_parts(found) {
         return Err(Error::WRONG_TYPE.into());
     }
     let was_packed = packed(&slot, found).is_some();

@@ -11,7 +11,6 @@ use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::engine::server::Server;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_store::types::stream::ops::{AddEntry, DeleteEntries, SetId, TrimEntries};
@@ -132,17 +131,6 @@ pub(crate) fn release_unused() {
 
 pub(super) fn with_scratch<R>(work: impl FnOnce(&mut StreamScratch) -> R) -> R {
     SCRATCH.with_borrow_mut(work)
-}
-
-/// The sizes of blocks, and of the nodes that approximate trimming goes by.
-pub(crate) fn shape(server: &Server) -> Shape {
-    let most = |param| u32::try_from(server.config.number(param)).unwrap_or(u32::MAX);
-    Shape {
-        node_entries: most(Param::StreamNodeMaxEntries),
-        node_bytes: most(Param::StreamNodeMaxBytes),
-        packs: server.config.is_on(Param::Pack),
-        ..Shape::default()
-    }
 }
 
 /// An ID as most commands take it: `ms` or `ms-seq`.
@@ -398,7 +386,7 @@ fn xadd(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let id = new_id.after(last, slot.now())?;
     let fields =
         (first..args.len()).step_by(2).map(|name| (args.bytes(name), args.bytes(name + 1)));
-    let shape = shape(cx.server);
+    let shape = cx.server.config.stream_shape();
     let place = slot.apply(&key, found, AddEntry { id, fields, shape: &shape }, event("xadd"))?;
     options.trim.apply(&mut slot, &key, place, &shape)?;
     out.w().bulk_display(id);
@@ -414,7 +402,7 @@ fn xtrim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         out.w().integer(0);
         return Ok(());
     };
-    let shape = shape(cx.server);
+    let shape = cx.server.config.stream_shape();
     let dropped = options.trim.apply(&mut slot, &key, found, &shape)?;
     out.w().integer(dropped as i64);
     Ok(())
@@ -429,7 +417,7 @@ fn xdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     };
     let ids: Vec<StreamId> =
         args.iter_from(2).map(|text| parse_id(text, 0)).collect::<Result<_, _>>()?;
-    let shape = shape(cx.server);
+    let shape = cx.server.config.stream_shape();
     let deleted = with_scratch(|scratch| {
         let delete = DeleteEntries { ids, shape: &shape, scratch };
         slot.apply(&key, Some(found), delete, event("xdel"))

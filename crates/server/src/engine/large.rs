@@ -1,7 +1,7 @@
 //! Work on large strings on a worker: packing and unpacking in slices of
 //! `pack-slice-us`, between which the worker's clients have their turn.
 //!
-//! Two kinds of users drive such [`Work`]: the worker's `cooler`, a slice in each
+//! Two kinds of users drive such [`Work`]: the worker's `packer`, a slice in each
 //! of its turns, and a connection whose command needs a packed string's bytes,
 //! which executes nothing until it has them ([`Context::make_raw`]; `EXEC` waits
 //! before it begins for what its commands will need). All of a worker share one
@@ -12,66 +12,50 @@
 use crate::engine::command::{Answer, Command, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
-use crate::measure::timings::mime_group;
 use crate::work::reclaim::reclaim_job;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
-use snug_codec::stream::AtOnce;
+use snug_codec::stream::SomePace;
 use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::{Batch, Found, Key, LargeJob, LargeOutcome, PackedChain, SlotGuard, Type};
+use snug_store::{Batch, Extent, Found, Job, Key, Outcome, PackedChain, SlotGuard};
 use std::time::{Duration, Instant};
 
 /// Strings of so many segments are unpacked at once: two take about a slice.
 pub(crate) const SEGMENTS_AT_ONCE: usize = 2;
 
-/// A job, what it came to, and how long that was worked on.
+/// A job that is done, and how long it was worked on.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    job: LargeJob,
-    outcome: LargeOutcome,
+    job: Job,
     took: Duration,
 }
 
 impl Finished {
+    pub(crate) fn new(job: Job, took: Duration) -> Self {
+        Self { job, took }
+    }
+
     /// Whether it was about packing, and not unpacking.
     pub(crate) fn packs(&self) -> bool {
         self.job.packs()
     }
 
-    /// Bytes that it saves, if it is packed.
-    pub(crate) fn saved(&self) -> usize {
-        match &self.outcome {
-            LargeOutcome::Packed(chain, _) => chain.len().saturating_sub(chain.packed_len()),
-            LargeOutcome::Raw(_) | LargeOutcome::Left | LargeOutcome::Damaged(_) => 0,
-        }
-    }
-
-    /// Puts what came of it in the place of the value, if that is still there and
-    /// the same, and counts it; whether it did.
-    pub(crate) fn install(self, server: &Server, store: &Batch<'_>, worker: usize) -> bool {
-        let Self { job, outcome, took } = self;
+    /// Puts what came of it in the place of its piece, if that is still there and
+    /// the same, times and counts it; what became of it.
+    pub(crate) fn install(self, server: &Server, store: &Batch<'_>, worker: usize) -> Outcome {
+        let Self { mut job, took } = self;
+        let outcome = store.install(&mut job);
         if job.packs() {
-            server.timings.of(worker).large.record(took);
+            server.timings.of(worker).packed(outcome.piece, took);
         }
-        let is_left = matches!(outcome, LargeOutcome::Left) && job.packs();
-        let packed = match &outcome {
-            LargeOutcome::Packed(chain, choice) => Some((chain.packed_len(), *choice)),
-            LargeOutcome::Raw(_) | LargeOutcome::Left | LargeOutcome::Damaged(_) => None,
-        };
-        let installed = store.install_large(&job, outcome);
-        let (group, raw) = (mime_group(job.ends()), job.raw_len());
-        if is_left {
-            server.timings.left_raw(Type::String, group, raw);
-        } else if let Some((to, choice)) = packed.filter(|_| installed) {
-            server.timings.packed(Type::String, choice.codec, choice.level, group, raw, to);
-        }
-        // Its segments may be nobody else's by now.
+        server.timings.came_of(&outcome);
+        // What it is about may be nobody else's by now.
         reclaim_job(job);
-        installed
+        outcome
     }
 }
 
-/// A job being done.
+/// A job about a whole value that is being done.
 pub(crate) struct Work(pub InTurns<Finished>);
 
 impl std::fmt::Debug for Work {
@@ -81,28 +65,24 @@ impl std::fmt::Debug for Work {
 }
 
 /// Begins a job, as soon as a workspace is free.
-pub(crate) fn begin(server: &Server, pool: &Pool, job: LargeJob) -> Work {
+pub(crate) fn begin(server: &Server, pool: &Pool, mut job: Job) -> Work {
     let lease = server.workspaces.clock().lease(pool.long());
-    let params = server.config.string_params();
     let (pace, slice_ns) = (InSlices::new(&server.slices), slices::slice_ns(&server.config));
     Work(Box::pin(async move {
-        let mut workspace = lease.await;
-        let outcome = job.run(&mut workspace, &params, &pace, slice_ns).await;
-        Finished { job, outcome, took: pace.worked() }
+        let (mut workspace, mut room) = (lease.await, Vec::new());
+        job.run(&mut workspace, &mut room, SomePace::of(pace.clone()), slice_ns).await;
+        Finished { job, took: pace.worked() }
     }))
 }
 
 /// Does a job at once, whoever waits meanwhile.
-fn at_once(server: &Server, pool: Option<&Pool>, job: LargeJob) -> Finished {
-    let params = server.config.string_params();
-    let began = Instant::now();
-    let run =
-        |workspace: &mut Workspace| AtOnce::run(job.run(workspace, &params, &AtOnce, u64::MAX));
-    let outcome = match pool.and_then(Pool::try_small) {
-        Some(mut workspace) => run(&mut workspace),
-        None => run(&mut Workspace::new(WorkspaceConfig::default())),
-    };
-    Finished { job, outcome, took: began.elapsed() }
+fn at_once(pool: Option<&Pool>, mut job: Job) -> Finished {
+    let (began, mut room) = (Instant::now(), Vec::new());
+    match pool.and_then(Pool::try_small) {
+        Some(mut workspace) => job.run_at_once(&mut workspace, &mut room),
+        None => job.run_at_once(&mut Workspace::new(WorkspaceConfig::default()), &mut room),
+    }
+    Finished { job, took: began.elapsed() }
 }
 
 impl Context<'_> {
@@ -113,16 +93,16 @@ impl Context<'_> {
     }
 
     /// What a job came to, or why the handler is to return: its command is executed
-    /// again when that is known. Within a transaction the job is done at once, and so
-    /// it is if the key has another value by the time its work was done: no command
-    /// waits twice.
-    pub(crate) fn finish(&mut self, job: LargeJob) -> Result<Finished, Unanswered> {
+    /// again when that is known. A short one is done at once; within a transaction every
+    /// job is, and so it is if the key has another value by the time its work was done: no
+    /// command waits twice.
+    pub(crate) fn finish(&mut self, job: Job) -> Result<Finished, Unanswered> {
         match (self.finished.take(), self.pool) {
             (Some(finished), _) if finished.job.is_same(&job) => Ok(*finished),
-            (None, Some(pool)) if self.may_wait() => {
+            (None, Some(pool)) if self.may_wait() && job.piece().extent != Extent::Entry => {
                 Err(Unanswered::Later(begin(self.server, pool, job)))
             }
-            (_, pool) => Ok(at_once(self.server, pool, job)),
+            (_, pool) => Ok(at_once(pool, job)),
         }
     }
 
@@ -144,29 +124,27 @@ impl Context<'_> {
         if !packed(&slot, found).is_some_and(is_large) {
             return Ok(());
         }
-        let Some(job) = slot.large_job(found, true) else { return Ok(()) };
-        Err(Unanswered::Later(begin(self.server, pool, job)))
+        let params = self.server.config.piece_params();
+        let Some(job) = slot.job(found, &params, true) else { return Ok(()) };
+        drop(slot);
+        Err(Unanswered::Later(begin(self.server, pool, self.store.prepared(job, &params))))
     }
 
     /// Sees to it that a string which is about to be changed in place is not packed.
     /// With a large one this takes a while: the handler is then to return, and its
     /// command is executed again.
     pub(crate) fn make_raw(&mut self, slot: &mut SlotGuard<'_>, found: Found) -> Answer {
-        let large = packed(slot, found)
-            .filter(|chain| chain.segments() > SEGMENTS_AT_ONCE && self.may_wait());
-        let Some(chain) = large else {
+        let is_large = |chain: PackedChain| chain.segments() > SEGMENTS_AT_ONCE;
+        if !packed(slot, found).is_some_and(is_large) || !self.may_wait() {
             slot.unpack(found)?;
             return Ok(());
-        };
-        let Some(job) = slot.large_job(found, true) else { return Ok(()) };
-        match self.finish(job)?.outcome {
-            LargeOutcome::Raw(raw) => {
-                slot.put_unpacked(found, &chain, raw);
-            }
+        }
+        let params = self.server.config.piece_params();
+        let Some(job) = slot.job(found, &params, true) else { return Ok(()) };
+        let mut finished = self.finish(self.store.prepared(job, &params))?;
+        if !slot.give_back(found, &mut finished.job) {
             // It is damaged: say how.
-            _ => {
-                slot.unpack(found)?;
-            }
+            slot.unpack(found)?;
         }
         Ok(())
     }

@@ -9,9 +9,10 @@
 use crate::measure::latency::{Histogram, Times};
 use crate::measure::passes::Passes;
 use parking_lot::Mutex;
-use snug_codec::{Codec, mime};
-use snug_store::{Ready, Type};
+use snug_codec::Codec;
+use snug_store::{Fate, Piece, Type};
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -38,16 +39,20 @@ impl Timed {
 /// Times of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct OfWorker {
-    /// Packing one string, whether or not it was worth it.
-    pub strings: Timed,
-    /// Packing one string above 64 KiB: its slices, without what was between them.
-    pub large: Timed,
-    /// Packing one block of a stream.
-    pub blocks: Timed,
+    /// Packing one piece, whether or not it was worth it, by its kind: its slices,
+    /// without what was between them. Made for the first of a kind.
+    pieces: [OnceLock<Box<Timed>>; Piece::COUNT],
     /// One turn of the sweeper: what a client may have had to wait for.
     pub turns: Timed,
     /// How far its walk over strings has come.
     pub passes: Passes,
+}
+
+impl OfWorker {
+    /// Records what was worked on a piece. To be called by this worker only.
+    pub(crate) fn packed(&self, piece: Piece, took: Duration) {
+        self.pieces[piece.number()].get_or_init(Box::default).record(took);
+    }
 }
 
 /// What went through the codecs under one heading.
@@ -89,10 +94,22 @@ impl Timings {
         &self.workers[worker]
     }
 
-    /// The sum of one kind of times over all workers.
-    pub(crate) fn sum(&self, of: fn(&OfWorker) -> &Timed) -> Sum {
+    /// How long turns of the sweepers took.
+    pub(crate) fn turns(&self) -> Sum {
+        Self::sum(self.workers.iter().map(|of| &of.turns))
+    }
+
+    /// How long packing pieces took, by what they are called.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (&'static str, Sum)> {
+        Piece::names().into_iter().map(|(name, numbers)| {
+            let all = self.workers.iter().flat_map(|of| numbers.iter().map(|&n| &of.pieces[n]));
+            (name, Self::sum(all.filter_map(OnceLock::get).map(|timed| &**timed)))
+        })
+    }
+
+    fn sum<'t>(all: impl Iterator<Item = &'t Timed>) -> Sum {
         let mut sum = Sum::default();
-        for timed in self.workers.iter().map(of) {
+        for timed in all {
             sum.times.add(&timed.times);
             sum.seconds += timed.nanoseconds.load(Relaxed) as f64 / 1e9;
             let longest = timed.longest.load(Relaxed) as f64 / 1e9;
@@ -101,8 +118,7 @@ impl Timings {
         sum
     }
 
-    /// A value was packed.
-    pub(crate) fn packed(
+    fn packed(
         &self,
         kind: Type,
         codec: Codec,
@@ -120,14 +136,19 @@ impl Timings {
     }
 
     /// A value was looked at and left raw: it stands under no codec, as large as before.
-    pub(crate) fn left_raw(&self, kind: Type, group: &'static str, bytes: usize) {
+    fn left_raw(&self, kind: Type, group: &'static str, bytes: usize) {
         self.packed(kind, Codec::None, 0, group, bytes, bytes);
     }
 
-    /// A string was packed inside its entry.
-    pub(crate) fn packed_string(&self, raw: &[u8], ready: &Ready) {
-        let (codec, level, group) = (ready.codec(), ready.choice().level, mime_group((raw, raw)));
-        self.packed(Type::String, codec, level, group, raw.len(), ready.packed_len());
+    /// A piece was packed, or found not worth it.
+    pub(crate) fn came_of(&self, outcome: &snug_store::Outcome) {
+        let snug_store::Outcome { raw_bytes, codec, level, .. } = *outcome;
+        let (kind, group) = (outcome.piece.kind, group_of(outcome.mime));
+        match outcome.fate {
+            Fate::Packed(bytes) => self.packed(kind, codec, level, group, raw_bytes, bytes),
+            Fate::NotWorth => self.left_raw(kind, group, raw_bytes),
+            Fate::Unpacked | Fate::Awaits | Fate::Nothing => {}
+        }
     }
 
     /// What was packed, by heading.
@@ -136,10 +157,9 @@ impl Timings {
     }
 }
 
-/// The group of a value's MIME type, as its first and last bytes tell it: what
-/// stands before the slash; `unknown` where they tell nothing.
-pub(crate) fn mime_group((front, back): (&[u8], &[u8])) -> &'static str {
-    let group = mime::sniff_ends(front, back).and_then(|mime| mime.split('/').next());
+/// The group of a MIME type: what stands before the slash; `unknown` for none.
+fn group_of(mime: Option<&'static str>) -> &'static str {
+    let group = mime.and_then(|mime| mime.split('/').next());
     const GROUPS: [&str; 8] =
         ["application", "audio", "font", "image", "message", "model", "text", "video"];
     GROUPS.into_iter().find(|known| group == Some(known)).unwrap_or("unknown")
@@ -148,16 +168,20 @@ pub(crate) fn mime_group((front, back): (&[u8], &[u8])) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use snug_store::Extent;
 
     #[test]
     fn workers_are_added_up() {
         let timings = Timings::new(2);
         timings.of(0).turns.record(Duration::from_micros(5));
         timings.of(1).turns.record(Duration::from_micros(7));
-        let sum = timings.sum(|of| &of.turns);
+        let sum = timings.turns();
         assert_eq!(sum.times.calls(), 2);
         assert!((sum.seconds - 12e-6).abs() < 1e-12 && (sum.longest_seconds - 7e-6).abs() < 1e-12);
-        assert_eq!(timings.sum(|of| &of.blocks).times.calls(), 0);
+        let piece = Piece { kind: Type::Stream, extent: Extent::Part };
+        timings.of(1).packed(piece, Duration::from_micros(7));
+        let calls: Vec<_> = timings.pieces().map(|(name, sum)| (name, sum.times.calls())).collect();
+        assert_eq!(calls[..3], [("string", 0), ("large_string", 0), ("stream", 1)]);
     }
 
     #[test]
@@ -165,7 +189,7 @@ mod tests {
         let timings = Timings::new(1);
         for (codec, level) in [(Codec::Zstd, 3), (Codec::Zstd, 0), (Codec::Lz4, 9), (Codec::Lz4, 1)]
         {
-            timings.packed(Type::String, codec, level, mime_group((b"{}", b"{}")), 10, 4);
+            timings.packed(Type::String, codec, level, group_of(Some("application/json")), 10, 4);
         }
         let two = Outcome { values: 2, raw_bytes: 20, packed_bytes: 8 };
         let expected = [
@@ -176,8 +200,6 @@ mod tests {
         timings.left_raw(Type::String, "image", 50);
         let raw = timings.outcomes()[&("string", Codec::None, 0, "image")];
         assert_eq!(raw, Outcome { values: 1, raw_bytes: 50, packed_bytes: 50 });
-        let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
-        assert_eq!(mime_group((png, png)), "image");
-        assert_eq!(mime_group((b"\0", b"\0")), "unknown");
+        assert_eq!((group_of(Some("image/png")), group_of(None)), ("image", "unknown"));
     }
 }

@@ -9,7 +9,7 @@
 //! on, a string never, though a large one is freed here too. A database that is
 //! flushed in the background counts with all its keys.
 
-use snug_store::{Detached, LargeJob};
+use snug_store::{Detached, Extent, Job};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
@@ -74,8 +74,10 @@ pub(crate) fn reclaim(value: Detached) {
     }
 }
 
-/// Lets go of a large string, which may be the last reference to it, in the
-/// background.
-pub(crate) fn reclaim_job(job: LargeJob) {
-    drop(RECLAIMER.send(Box::new(job)));
+/// Lets go of a job: what is a whole value of any length in the background, for it may
+/// be the last reference to that.
+pub(crate) fn reclaim_job(job: Job) {
+    if job.piece().extent == Extent::Whole {
+        drop(RECLAIMER.send(Box::new(job)));
+    }
 }

@@ -36,18 +36,21 @@ impl Slices {
     }
 }
 
-/// The pace of a worker: slices, then everybody else's turn.
+/// The pace of a worker: slices, then everybody else's turn. Clones go on together.
+#[derive(Clone)]
 pub(crate) struct InSlices {
     began: Instant,
     slices: Arc<Slices>,
-    worked_ns: AtomicU64,
+    worked_ns: Arc<AtomicU64>,
 }
+
+snug_codec::any_pace!(InSlices);
 
 impl InSlices {
     /// What its slices take is noted there.
     pub(crate) fn new(slices: &Arc<Slices>) -> Self {
         let slices = Arc::clone(slices);
-        Self { began: Instant::now(), slices, worked_ns: AtomicU64::new(0) }
+        Self { began: Instant::now(), slices, worked_ns: Arc::default() }
     }
 
     /// How long its slices took, without what was between them.

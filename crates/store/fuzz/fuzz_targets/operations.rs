@@ -10,11 +10,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use snug_codec::stream::{Turns, drive};
+use snug_codec::stream::{SomePace, Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Batch, Cooling, Delete, Event, Eviction, Expire, LargeJob, LargeNames, Lengthen, MinSaving, NewStr, Order,
-    Packer, Session, Set, SetExpiry, Store, StoreConfig, StringParams, Type, Unobserved, Write,
+    Batch, Cooling, Delete, Event, Eviction, Expire, Job, Names, Lengthen, MinSaving, NewStr, Order,
+    Session, Set, SetExpiry, Store, StoreConfig, PieceParams, Type, Unobserved, Write,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,20 +25,18 @@ const DATABASES: usize = 2;
 const BATCH: usize = 4;
 
 /// Whatever can be packed is, also where that makes it longer.
-const PACK_ALL: StringParams = StringParams { min_size: 1, min_saving: MinSaving(-100_000), level: 1 };
+const PACK_ALL: PieceParams = PieceParams { min_size: 1, min_saving: MinSaving(-100_000), level: 1, ..PieceParams::DEFAULT };
 
 /// Each database's keys, with their values and expiries.
 type Model = [BTreeMap<Vec<u8>, (Vec<u8>, Option<u64>)>; DATABASES];
 
 /// What packs: made once, for it costs more than a run.
 struct Tools {
-    packer: Packer,
     workspace: Workspace,
 }
 
 thread_local! {
     static TOOLS: RefCell<Tools> = RefCell::new(Tools {
-        packer: Packer::default(),
         workspace: Workspace::new(WorkspaceConfig::default()),
     });
 }
@@ -123,7 +121,7 @@ fn step(
     batch: &Batch<'_>,
     session: &Session,
     cooling: &mut Cooling,
-    jobs: &mut Vec<LargeJob>,
+    jobs: &mut Vec<Job>,
     model: &mut Model,
     input: &mut Input<'_>,
 ) -> Option<()> {
@@ -232,12 +230,14 @@ fn step(
             let key = batch.key(&name);
             let mut slot = batch.lock(db, &key);
             if let Some(found) = slot.find(&key) {
-                jobs.extend(slot.large_job(found, true));
+                let job = slot.job(found, &PACK_ALL, true);
+                drop(slot);
+                jobs.extend(job.map(|job| batch.prepared(job, &PACK_ALL)));
             }
         }
         14 => {
-            for job in jobs.drain(..) {
-                work(tools, batch, &job);
+            for mut job in jobs.drain(..) {
+                work(tools, batch, &mut job);
             }
             if input.byte()? == 0 {
                 drop(batch.flush(1));
@@ -246,17 +246,15 @@ fn step(
         }
         _ => {
             cooling.begin(session, &PACK_ALL);
-            let (mut candidates, mut large) = (Vec::new(), LargeNames::default());
+            let (mut cold, mut names) = (Vec::new(), Names::default());
             while !cooling.is_done() {
-                cooling.step(batch, &PACK_ALL, true, &mut candidates, &mut large);
-                while let Some(name) = large.pop() {
-                    let job = batch.large_job(&name);
-                    job.iter().for_each(|job| work(tools, batch, job));
+                cooling.step(batch, &PACK_ALL, true, &mut cold, &mut names);
+                while let Some(name) = names.pop() {
+                    let mut job = batch.named_job(&name, &PACK_ALL);
+                    job.iter_mut().for_each(|job| work(tools, batch, job));
                 }
-                for candidate in candidates.drain(..) {
-                    if let Some(ready) = tools.packer.pack(batch.store(), &candidate, &PACK_ALL) {
-                        batch.install(&candidate, &ready);
-                    }
+                for job in cold.drain(..) {
+                    work(tools, batch, &mut batch.prepared(job, &PACK_ALL));
                 }
             }
         }
@@ -264,11 +262,12 @@ fn step(
     Some(())
 }
 
-/// Packs or unpacks a large string, and installs what comes of it if it is the same.
-fn work(tools: &mut Tools, batch: &Batch<'_>, job: &LargeJob) {
-    let turns = Turns::default();
-    let outcome = drive(job.run(&mut tools.workspace, &PACK_ALL, &turns, 2), usize::MAX);
-    batch.install_large(job, outcome.expect("driven to its end"));
+/// Packs or unpacks a string, and installs what comes of it if it is the same.
+fn work(tools: &mut Tools, batch: &Batch<'_>, job: &mut Job) {
+    let (turns, mut room) = (SomePace::of(Turns::default()), Vec::new());
+    let work = job.run(&mut tools.workspace, &mut room, turns, 2);
+    drive(work, usize::MAX).expect("driven to its end");
+    batch.install(job);
 }
 
 /// Renames a key, or copies it.

@@ -34,7 +34,7 @@
 
 use crate::memory::{alloc_packed, prefetch, usable};
 use crate::types::Type;
-use crate::types::forms::{self, Bits, Boxed, Form, Met, Owned, Value, Wish};
+use crate::types::forms::{Bits, Boxed, Form, Owned, Value, ValueMut};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
@@ -375,11 +375,14 @@ impl Cell {
         is_it.then(|| unsafe { self.boxed(&parts).cast::<T>().as_mut() })
     }
 
-    /// Tells what is boxed that a walk has met it.
-    pub(crate) fn cool(&mut self, met: &Met<'_>) -> Wish {
+    /// What is in the box, if the value lies in one, to be changed there.
+    pub(crate) fn value_mut(&mut self) -> Option<ValueMut<'_>> {
+        if !self.bits().is_boxed() {
+            return None;
+        }
         let parts = self.parts();
         // SAFETY: as in `get_mut`.
-        unsafe { forms::cool(Form::in_box(parts.form), self.boxed(&parts), met) }
+        Some(unsafe { ValueMut::boxed(Form::in_box(parts.form), self.boxed(&parts)) })
     }
 
     /// Gives the entry another value and expiry. In place, without touching

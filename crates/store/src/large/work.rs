@@ -1,241 +1,162 @@
 //! Work on large strings: packing what has cooled, unpacking what is read often.
 //!
-//! ```text
-//!  the walk that cools ──> LargeNames ──> LargeJob ── run, in slices ──> LargeOutcome
-//!  (or a command, for      keys only,     the value,                       |
-//!   one that it needs)     64 at most     by reference                     v
-//!                                                          installed, if it is still the value
-//! ```
-//!
-//! It is done outside of every lock, on a chain held by reference, and takes effect
-//! only if the key still holds that very chain: bytes that are held by two are never
-//! written to. What is dropped half way leaves nothing behind.
+//! The piece is all of the string: a chain held by reference, worked on in slices, and
+//! in the end another form of the value ([`Installed::As`]). It takes effect only if the
+//! key still holds that very chain: bytes that are held by two are never written to.
 
 use super::{PackedChain, pack};
-use crate::pack::form::Damaged;
-use crate::packing::StringParams;
-use crate::policy::Edition;
-use crate::slot::Found;
-use crate::store::Batch;
+use crate::ACCESS_MAX;
+use crate::pack::piece::{
+    Damage, Fate, PieceJob, PieceParams, Plans, Ran, Running, UNDECIDED, With,
+};
 use crate::timing::UnpackTimes;
-use crate::types::Type;
+use crate::types::Unreadable;
+use crate::types::forms::{Asked, Back, Installed, Owned};
+use snug_codec::Segments;
 use snug_codec::policy::Choice;
-use snug_codec::stream::Pace;
-use snug_codec::{Segments, Workspace};
-use std::collections::VecDeque;
+use std::any::Any;
 use std::sync::Arc;
 
-/// What is to be done with a large string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LargeWork {
-    /// It has cooled: pack it.
-    Pack,
-    /// It is read often: unpack it.
-    Unpack,
-}
-
-/// A large string with which something is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LargeName {
-    db: usize,
-    key: Vec<u8>,
-    work: LargeWork,
-}
-
-/// What waits to be done, a bounded number of names; the values are not held.
-#[derive(Debug, Default)]
-pub struct LargeNames(VecDeque<LargeName>);
-
-/// Names that wait at most; what finds no room is met again by the next pass.
-const NAMES_MAX: usize = 64;
-
-impl LargeNames {
-    /// The next.
-    pub fn pop(&mut self) -> Option<LargeName> {
-        self.0.pop_front()
-    }
-
-    /// How many wait.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Adds a name if there is room; whether there was.
-    pub(crate) fn push(&mut self, db: usize, key: &[u8], work: LargeWork) -> bool {
-        let room = self.0.len() < NAMES_MAX;
-        if room && !self.0.iter().any(|name| name.db == db && name.key == key) {
-            self.0.push_back(LargeName { db, key: key.to_vec(), work });
-        }
-        room
-    }
-}
-
-/// A large string held by reference, to be packed or unpacked by whoever holds
-/// no lock, and then [installed](Batch::install_large).
+/// A large string, to be packed if it is raw and to be unpacked if it is not.
 #[derive(Debug)]
-pub struct LargeJob {
-    db: usize,
-    key: Vec<u8>,
-    value: Value,
-    policy: Edition,
-    /// Where it is noted how long unpacking takes.
-    times: Arc<UnpackTimes>,
-    /// Whatever its age and what it looks like.
+struct ChainPiece {
+    chain: Chain,
     forced: bool,
+    params: PieceParams,
+    choice: Choice,
+    /// Where it is noted how long unpacking takes.
+    times: Option<Arc<UnpackTimes>>,
+    /// What came of it.
+    made: Option<Chain>,
 }
 
 #[derive(Debug)]
-enum Value {
+enum Chain {
     Raw(Segments),
     Packed(PackedChain),
 }
 
-/// What a [`LargeJob`] came to.
-#[derive(Debug)]
-pub enum LargeOutcome {
-    /// It is to be packed, and this is its form, and what it was packed with.
-    Packed(PackedChain, Choice),
-    /// It is to be raw, and these are its bytes.
-    Raw(Segments),
-    /// It stays as it is.
-    Left,
-    /// So it does, for it is damaged.
-    Damaged(Damaged),
+impl ChainPiece {
+    fn boxed(chain: Chain, asked: &Asked<'_>) -> Box<dyn PieceJob> {
+        let (params, choice, forced) = (*asked.params, UNDECIDED, asked.forced);
+        Box::new(Self { chain, forced, params, choice, times: None, made: None })
+    }
 }
 
-impl LargeJob {
-    /// Whether it packs, and does not unpack.
-    pub fn packs(&self) -> bool {
-        matches!(self.value, Value::Raw(_))
-    }
+/// What a job is about, and what came of it, if it is about a large string.
+fn of(job: &mut dyn PieceJob) -> Option<(&Chain, Option<Chain>)> {
+    let piece = (job as &mut dyn Any).downcast_mut::<ChainPiece>()?;
+    Some((&piece.chain, piece.made.take()))
+}
 
-    /// Whether both are about the same value of the same key.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let values = match (&self.value, &other.value) {
-            (Value::Raw(a), Value::Raw(b)) => a.is_same(b),
-            (Value::Packed(a), Value::Packed(b)) => a.is_same(b),
-            _ => false,
-        };
-        values && (self.db, &self.key) == (other.db, &other.key)
-    }
+/// A raw one to be packed: one that is cold, unless it is forced.
+pub(crate) fn to_pack(raw: &Segments, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+    let is_due = asked.forced || asked.access == 0;
+    is_due.then(|| ChainPiece::boxed(Chain::Raw(raw.clone()), asked))
+}
 
-    /// Bytes of the value, unpacked.
-    pub fn raw_len(&self) -> usize {
-        match &self.value {
-            Value::Raw(raw) => raw.len(),
-            Value::Packed(packed) => packed.len(),
+/// A packed one to be unpacked: one that is read often, unless it is forced.
+pub(crate) fn to_unpack(packed: &PackedChain, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+    let is_due = asked.forced || asked.access == ACCESS_MAX;
+    is_due.then(|| ChainPiece::boxed(Chain::Packed(packed.clone()), asked))
+}
+
+/// What a raw one becomes, if it is the one that was packed and has not been used since.
+pub(crate) fn packed(raw: &Segments, job: &mut dyn PieceJob, back: &Back) -> Installed {
+    match of(job) {
+        Some((Chain::Raw(taken), Some(Chain::Packed(made))))
+            if taken.is_same(raw) && (back.forced || back.access == 0) =>
+        {
+            Installed::As(Owned::new(made))
+        }
+        _ => Installed::Not,
+    }
+}
+
+/// What a packed one becomes, if it is the one that was unpacked.
+pub(crate) fn unpacked(packed: &PackedChain, job: &mut dyn PieceJob) -> Installed {
+    match of(job) {
+        Some((Chain::Packed(taken), Some(Chain::Raw(made)))) if taken.is_same(packed) => {
+            Installed::As(Owned::new(made))
+        }
+        _ => Installed::Not,
+    }
+}
+
+impl PieceJob for ChainPiece {
+    fn raw_bytes(&self) -> usize {
+        match &self.chain {
+            Chain::Raw(raw) => raw.len(),
+            Chain::Packed(packed) => packed.len(),
         }
     }
 
-    /// The first of its bytes and the last, of a value that is to be packed.
-    pub fn ends(&self) -> (&[u8], &[u8]) {
-        match &self.value {
-            Value::Raw(raw) => {
+    fn subject(&self) -> ((&[u8], &[u8]), usize) {
+        let ends = match &self.chain {
+            Chain::Raw(raw) => {
                 let parts = raw.parts();
-                (parts.first().map_or(&[], |part| part), parts.last().map_or(&[], |part| part))
+                (
+                    parts.first().map_or(&[][..], |part| part),
+                    parts.last().map_or(&[][..], |part| part),
+                )
             }
-            Value::Packed(_) => (&[], &[]),
-        }
-    }
-
-    /// Does it, in slices.
-    pub async fn run(
-        &self,
-        workspace: &mut Workspace,
-        params: &StringParams,
-        pace: &impl Pace,
-        slice_ns: u64,
-    ) -> LargeOutcome {
-        match &self.value {
-            Value::Raw(raw) => {
-                let (key, ends, len) = (&self.key, self.ends(), raw.len());
-                let choice = self.policy.choose(Type::String, key, ends, len, params.level);
-                pack(workspace, raw, choice, params, self.forced, pace, slice_ns)
-                    .await
-                    .map_or(LargeOutcome::Left, |packed| LargeOutcome::Packed(packed, choice))
-            }
-            Value::Packed(packed) => packed
-                .unpack_in_slices(workspace, &self.times, pace, slice_ns)
-                .await
-                .map_or_else(LargeOutcome::Damaged, LargeOutcome::Raw),
-        }
-    }
-}
-
-impl Batch<'_> {
-    /// The value of a name, by reference, if it still is to be worked on. O(its
-    /// segments).
-    pub fn large_job(&self, name: &LargeName) -> Option<LargeJob> {
-        let key = self.key(&name.key);
-        let mut slot = self.lock(name.db, &key);
-        let found = slot.find_untouched(&key)?;
-        // One that was named to be unpacked may have cooled since, and still is to
-        // be: read often, or packed by another policy.
-        let job = slot.large_job(found, name.work == LargeWork::Unpack)?;
-        (job.packs() == (name.work == LargeWork::Pack)).then_some(job)
-    }
-
-    /// Puts what came of a job in the place of the value, if that has not been
-    /// changed or removed since, nor used before it was packed; whether it did.
-    pub fn install_large(&self, job: &LargeJob, outcome: LargeOutcome) -> bool {
-        if let LargeOutcome::Damaged(damaged) = &outcome {
-            self.store().observer().damaged(damaged);
-            return false;
-        }
-        let key = self.key(&job.key);
-        let mut slot = self.lock(job.db, &key);
-        match slot.find_untouched(&key) {
-            Some(found) => slot.install_large(found, job, outcome),
-            None => false,
-        }
-    }
-}
-
-impl crate::SlotGuard<'_> {
-    /// A large string by reference, to be packed if it is raw and to be unpacked
-    /// if it is not. Unless it is `forced`, only one that is cold, or read often.
-    pub fn large_job(&self, found: Found, forced: bool) -> Option<LargeJob> {
-        let access = self.access(found);
-        let value = match (self.large(found), self.packed_large(found)) {
-            (Some(raw), _) if forced || access == 0 => Value::Raw(raw.clone()),
-            (_, Some(packed)) if forced || access == crate::ACCESS_MAX => {
-                Value::Packed(packed.clone())
-            }
-            _ => return None,
+            Chain::Packed(_) => (&[][..], &[][..]),
         };
-        let (db, key, policy) = (self.db(), self.key(found).to_vec(), self.policy());
-        Some(LargeJob { db, key, value, policy, times: self.segment_times(), forced })
+        (ends, self.raw_bytes())
     }
 
-    fn install_large(&mut self, found: Found, job: &LargeJob, outcome: LargeOutcome) -> bool {
-        match (&job.value, outcome) {
-            (Value::Raw(raw), LargeOutcome::Packed(packed, _)) => {
-                let same = self.large(found).is_some_and(|chain| chain.is_same(raw))
-                    && (job.forced || self.access(found) == 0);
-                if same {
-                    self.put_packed_large(found, packed);
-                }
-                same
-            }
-            (Value::Packed(packed), LargeOutcome::Raw(raw)) => {
-                self.put_unpacked(found, packed, raw)
-            }
+    fn is_whole(&self) -> bool {
+        true
+    }
+
+    fn packs(&self) -> bool {
+        matches!(self.chain, Chain::Raw(_))
+    }
+
+    fn is_same(&self, other: &dyn PieceJob) -> bool {
+        let other = (other as &dyn Any).downcast_ref::<Self>().map(|other| &other.chain);
+        match (&self.chain, other) {
+            (Chain::Raw(a), Some(Chain::Raw(b))) => a.is_same(b),
+            (Chain::Packed(a), Some(Chain::Packed(b))) => a.is_same(b),
             _ => false,
         }
     }
 
-    /// Puts a packed large string's bytes in its place, if it is still that
-    /// string; whether it was.
-    pub fn put_unpacked(&mut self, found: Found, packed: &PackedChain, raw: Segments) -> bool {
-        let same = self.packed_large(found).is_some_and(|chain| chain.is_same(packed));
-        if same {
-            self.put_large(found, raw);
-        }
-        same
+    fn prepare(&mut self, plan: &Plans<'_>) {
+        (self.params, self.choice) = (*plan.params, plan.choice);
+        self.times = Some(Arc::clone(&plan.families.segment_times));
+    }
+
+    fn run<'j>(&'j mut self, with: With<'j>) -> Running<'j> {
+        let With { workspace, pace, slice_ns, .. } = with;
+        Box::pin(async move {
+            let Self { chain, params, choice, times, made, .. } = self;
+            let (came, damage) = match (&*chain, times) {
+                (Chain::Raw(raw), _) => {
+                    let forced = self.forced;
+                    let packed =
+                        pack(workspace, raw, *choice, params, forced, &pace, slice_ns).await;
+                    let came = packed
+                        .as_ref()
+                        .map_or(Fate::NotWorth, |packed| Fate::Packed(packed.packed_len()));
+                    *made = packed.map(Chain::Packed);
+                    (came, None)
+                }
+                (Chain::Packed(packed), Some(times)) => {
+                    match packed.unpack_in_slices(workspace, times, &pace, slice_ns).await {
+                        Ok(raw) => {
+                            *made = Some(Chain::Raw(raw));
+                            (Fate::Unpacked, None)
+                        }
+                        Err(damaged) => {
+                            let damage = Damage::Unreadable(Unreadable::Value(damaged));
+                            (Fate::Nothing, Some(damage))
+                        }
+                    }
+                }
+                (Chain::Packed(_), None) => (Fate::Nothing, None),
+            };
+            Ran { raw_bytes: self.raw_bytes(), came, damage, ..Ran::default() }
+        })
     }
 }

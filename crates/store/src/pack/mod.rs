@@ -4,4 +4,6 @@ pub(crate) mod dictionaries;
 pub mod families;
 pub(crate) mod form;
 pub(crate) mod identity;
+pub(crate) mod piece;
+pub(crate) mod recipe;
 pub(crate) mod saving;

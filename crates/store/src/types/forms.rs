@@ -29,9 +29,12 @@
 
 use super::{ROWS, Type};
 use crate::memory::usable;
+use crate::pack::dictionaries::OwnDictionary;
 use crate::pack::form;
+use crate::pack::piece::{PieceJob, PieceParams, Samples};
 use snug_codec::Dictionary;
 use std::any::TypeId;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -189,6 +192,16 @@ impl FormRow {
         Self { form, lies: Lies::Packed { raw } }
     }
 
+    /// Whether values of this form lie in their entries and can be packed there.
+    pub(crate) fn packs_inline(&self) -> bool {
+        matches!(self.lies, Lies::Inline { packed: Some(_) })
+    }
+
+    /// Whether values of this form lie in a box.
+    pub(crate) fn is_boxed(&self) -> bool {
+        matches!(self.lies, Lies::Boxed(_))
+    }
+
     /// A value in a box of its own.
     pub(crate) const fn boxed<T: Boxed>() -> Self {
         Self { form: T::FORM, lies: Lies::Boxed(BoxedOps::of::<T>()) }
@@ -306,6 +319,51 @@ pub(crate) enum Wish {
     Unpack,
 }
 
+/// What is asked of a boxed value that is to hand out a piece.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) params: &'a PieceParams,
+    /// How lately the value was used, 0 to 3.
+    pub(crate) access: u8,
+    /// Somebody wants it now, whatever its age and what it looks like.
+    pub(crate) forced: bool,
+}
+
+/// How a value is when a piece of it comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Back {
+    /// How lately the value was used, 0 to 3.
+    pub(crate) access: u8,
+    /// The piece was wanted whatever its age.
+    pub(crate) forced: bool,
+    /// The dictionary of the family of its key, if that came while the piece was out.
+    pub(crate) new_dictionary: Option<u32>,
+}
+
+/// What became of a piece that came back.
+#[derive(Debug)]
+pub(crate) enum Installed {
+    /// The value is no longer as it was when the piece was taken: nothing has changed.
+    Not,
+    /// It has its place, packed, or known now as not worth packing.
+    Here,
+    /// The value as a whole has another form now: this.
+    As(Owned),
+}
+
+/// A value that wants a dictionary of its own and not only its family's.
+pub(crate) trait Learner {
+    /// Whether it has grown enough since the last try for another.
+    fn wants_dictionary(&self) -> bool;
+
+    /// Samples to train one on. Unpacks nothing: its slot is locked.
+    fn samples(&self) -> Option<Box<dyn Samples>>;
+
+    /// Takes what was trained on these samples, if they are still its own; `None` says
+    /// that no dictionary was worth it.
+    fn adopt(&mut self, dictionary: Option<OwnDictionary>, samples: &dyn Samples);
+}
+
 /// A value that lies in a box.
 ///
 /// # Safety
@@ -317,6 +375,8 @@ pub(crate) unsafe trait Boxed: Send + Sized + 'static {
     /// Whether a duplicate shares the bytes, so that all of it can be read after the
     /// slot's lock is gone.
     const IS_SHARED: bool = false;
+    /// Whether it is packed piece by piece, and never as a whole.
+    const IS_IN_PARTS: bool = false;
 
     /// What it weighs without the box itself. O(1).
     fn measure(&self) -> Measure;
@@ -334,7 +394,28 @@ pub(crate) unsafe trait Boxed: Send + Sized + 'static {
     /// What freeing it takes, as Redis reckons it: about its parts, whatever their
     /// bytes, and 1 for a string.
     fn effort(&self) -> usize;
+
+    /// The next of its pieces to be packed away from all locks, by reference or copied;
+    /// none when there is nothing to do. It is asked while [`Measure::pending`] is not 0,
+    /// or when it [wished](Wish) to change as a whole. Microseconds: the slot is locked.
+    fn next_job(&mut self, _: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        None
+    }
+
+    /// Takes back a piece that it handed out, with what came of it, if that piece is
+    /// still as it was (`pack/identity.rs`). The job may be another value's.
+    fn install(&mut self, _: &mut dyn PieceJob, _: &Back) -> Installed {
+        Installed::Not
+    }
+
+    /// Itself, if it may have a dictionary of its own.
+    fn learner(&mut self) -> Option<&mut (dyn Learner + 'static)> {
+        None
+    }
 }
+
+/// [`Boxed::next_job`] of a value in this box.
+type NextJob = unsafe fn(NonNull<u8>, &Asked<'_>) -> Option<Box<dyn PieceJob>>;
 
 /// What can be done with a value in a box, whatever it is.
 #[derive(Clone, Copy, Debug)]
@@ -342,12 +423,16 @@ struct BoxedOps {
     is: fn() -> TypeId,
     is_packed: bool,
     is_shared: bool,
+    is_in_parts: bool,
     drop: unsafe fn(NonNull<u8>),
     measure: unsafe fn(NonNull<u8>) -> Measure,
     duplicate: unsafe fn(NonNull<u8>) -> NonNull<u8>,
     packing: unsafe fn(NonNull<u8>) -> Packing,
     cool: unsafe fn(NonNull<u8>, &Met<'_>) -> Wish,
     effort: unsafe fn(NonNull<u8>) -> usize,
+    next_job: NextJob,
+    install: unsafe fn(NonNull<u8>, &mut dyn PieceJob, &Back) -> Installed,
+    learner: unsafe fn(NonNull<u8>) -> Option<NonNull<dyn Learner>>,
 }
 
 impl BoxedOps {
@@ -360,6 +445,7 @@ impl BoxedOps {
             is: TypeId::of::<T>,
             is_packed: T::IS_PACKED,
             is_shared: T::IS_SHARED,
+            is_in_parts: T::IS_IN_PARTS,
             drop: |at| unsafe { drop(Box::from_raw(at.cast::<T>().as_ptr())) },
             measure: |at| {
                 let measure = unsafe { at.cast::<T>().as_ref() }.measure();
@@ -369,6 +455,9 @@ impl BoxedOps {
             packing: |at| unsafe { at.cast::<T>().as_ref() }.packing(),
             cool: |at, met| unsafe { at.cast::<T>().as_mut() }.cool(met),
             effort: |at| unsafe { at.cast::<T>().as_ref() }.effort(),
+            next_job: |at, asked| unsafe { at.cast::<T>().as_mut() }.next_job(asked),
+            install: |at, job, back| unsafe { at.cast::<T>().as_mut() }.install(job, back),
+            learner: |at| unsafe { at.cast::<T>().as_mut() }.learner().map(NonNull::from),
         }
     }
 }
@@ -515,6 +604,11 @@ impl<'v> Value<'v> {
         if is_shared { self.duplicate() } else { None }
     }
 
+    /// Whether it is packed piece by piece, and never as a whole.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        matches!(self.lies, At::Box(_)) && self.form.ops().is_in_parts
+    }
+
     /// What freeing it takes, its entry aside.
     pub(crate) fn effort(&self) -> usize {
         match self.lies {
@@ -525,11 +619,44 @@ impl<'v> Value<'v> {
     }
 }
 
-/// Tells a boxed value that a walk has met it.
-///
-/// # Safety
-/// `at` is the box of a value of this form, and nobody else's for as long.
-pub(crate) unsafe fn cool(form: Form, at: NonNull<u8>, met: &Met<'_>) -> Wish {
-    // SAFETY: by the caller's contract.
-    unsafe { (form.ops().cool)(at, met) }
+/// A value in a box, to be changed where it lies.
+#[derive(Debug)]
+pub(crate) struct ValueMut<'v> {
+    form: Form,
+    at: NonNull<u8>,
+    there: PhantomData<&'v mut ()>,
+}
+
+impl<'v> ValueMut<'v> {
+    /// # Safety
+    /// `at` is the box of a value of this form, there for `'v` and nobody else's.
+    pub(crate) unsafe fn boxed(form: Form, at: NonNull<u8>) -> Self {
+        Self { form, at, there: PhantomData }
+    }
+
+    /// Tells it that a walk has met it.
+    pub(crate) fn cool(self, met: &Met<'_>) -> Wish {
+        // SAFETY: a box of this form, nobody else's.
+        unsafe { (self.form.ops().cool)(self.at, met) }
+    }
+
+    /// [`Boxed::next_job`].
+    pub(crate) fn next_job(self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        // SAFETY: as above.
+        unsafe { (self.form.ops().next_job)(self.at, asked) }
+    }
+
+    /// [`Boxed::install`].
+    pub(crate) fn install(self, job: &mut dyn PieceJob, back: &Back) -> Installed {
+        // SAFETY: as above.
+        unsafe { (self.form.ops().install)(self.at, job, back) }
+    }
+
+    /// [`Boxed::learner`].
+    pub(crate) fn learner(self) -> Option<&'v mut dyn Learner> {
+        // SAFETY: as above.
+        let learner = unsafe { (self.form.ops().learner)(self.at) };
+        // SAFETY: it is the value or a part of it, there for `'v` and nobody else's.
+        learner.map(|mut learner| unsafe { learner.as_mut() as &'v mut dyn Learner })
+    }
 }

@@ -12,6 +12,9 @@ pub mod pages;
 pub mod stream;
 pub mod string;
 
+#[cfg(test)]
+mod counter;
+
 use crate::large::PackedChain;
 use crate::pack::form::Damaged;
 use bytes::Bytes;
@@ -29,6 +32,9 @@ pub(crate) trait DataType {
     /// Whether its families may have dictionaries of phrases, which are for small values
     /// that are packed by themselves.
     const TAKES_PHRASES: bool = true;
+    /// What the pieces of its boxed values are called, where metrics tell them from those
+    /// that lie in their entries.
+    const BOXED_PIECES: &'static str = Self::NAME;
     /// How its values lie in memory.
     const FORMS: &'static [FormRow];
 
@@ -56,6 +62,7 @@ pub(crate) struct Row {
     pub(crate) number: u32,
     pub(crate) has_mime: bool,
     pub(crate) takes_phrases: bool,
+    pub(crate) boxed_pieces: &'static str,
     pub(crate) forms: &'static [FormRow],
     pub(crate) encoding: fn(Value<'_>, usize) -> &'static str,
     pub(crate) len: fn(Value<'_>) -> usize,
@@ -69,6 +76,7 @@ impl Row {
             number: T::NUMBER,
             has_mime: T::HAS_MIME,
             takes_phrases: T::TAKES_PHRASES,
+            boxed_pieces: T::BOXED_PIECES,
             forms: T::FORMS,
             encoding: T::encoding,
             len: T::len,
@@ -99,6 +107,7 @@ types! {
     String, "A byte string, also read as integer, float or bits." => string::Strings;
     Stream, "An append-only log of entries." => stream::Streams;
     List, "Items by position." => list::Lists;
+    #[cfg(test)] Counter, "A sum, for tests." => counter::Counters;
 }
 
 impl Type {

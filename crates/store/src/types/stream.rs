@@ -106,17 +106,20 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self {
-            block_entries: 640,
-            block_bytes: 64 * 1024,
-            node_entries: 100,
-            node_bytes: 4096,
-            packs: true,
-        }
+        Self::DEFAULT
     }
 }
 
 impl Shape {
+    /// What a server begins with.
+    pub const DEFAULT: Self = Self {
+        block_entries: 640,
+        block_bytes: 64 * 1024,
+        node_entries: 100,
+        node_bytes: 4096,
+        packs: true,
+    };
+
     fn node_rows(&self) -> u64 {
         u64::from(if self.node_entries == 0 { self.block_entries } else { self.node_entries })
     }

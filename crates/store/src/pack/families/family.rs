@@ -2,7 +2,7 @@
 
 use super::Families;
 use super::patience::Patience;
-use crate::pack::dictionaries::{HeldDictionary, Pin};
+use crate::pack::dictionaries::HeldDictionary;
 use crate::types::Type;
 use parking_lot::Mutex;
 use snug_codec::family::{Family, FamilyConfig, FamilyStats, Verdict};
@@ -57,9 +57,8 @@ pub struct FamilyInfo {
 /// How a value of a family is to be packed.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    pub(crate) dictionary: Option<Arc<Dictionary>>,
-    /// Holds the dictionary until the value is in its slot.
-    pub(crate) pin: Option<Pin>,
+    /// The family's dictionary, if it has one.
+    pub(crate) held: Option<HeldDictionary>,
 }
 
 /// A family: values of one type whose keys are of one shape.
@@ -150,9 +149,10 @@ impl KeyFamily {
         self.changed_at.load(Ordering::Acquire) > generation
     }
 
-    /// How to pack a value that the policy's edition chose this for, or `None`
-    /// if it is to be left raw. A `forced` one, and one that a rule names, is
-    /// packed whatever is thought of its family.
+    /// How to pack a value that the policy's edition chose this for: with the family's
+    /// dictionary, if it has one, held until the value is in its slot. `None` if it is
+    /// to be left raw. A `forced` one, and one that a rule names, is packed whatever is
+    /// thought of its family.
     pub(crate) fn plan(
         &self,
         families: &Families,
@@ -190,13 +190,13 @@ impl KeyFamily {
             }
         }
         if choice.codec != Codec::Zstd {
-            return Some(Plan { dictionary: None, pin: None });
+            return Some(Plan { held: None });
         }
         let dictionary = state.family.dictionary().cloned();
         state.want_level(choice.level);
         // Under the family's lock, so that it is not replaced just now.
-        let pin = dictionary.as_ref().and_then(|d| families.dictionaries.pin(d.id()));
-        Some(Plan { dictionary, pin })
+        let held = dictionary.map(|dictionary| families.dictionaries.hold(dictionary));
+        Some(Plan { held })
     }
 
     /// Whether its first dictionary, or a better one from more samples, is being

@@ -33,6 +33,7 @@ mod samples;
 mod shape;
 mod training;
 
+pub(crate) use family::Plan;
 pub use family::{FamilyInfo, KeyFamily};
 
 use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary};

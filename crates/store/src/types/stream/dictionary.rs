@@ -15,6 +15,7 @@
 //! at most. A dictionary is held once for a stream and its copies, with those of the
 //! families (`pack/dictionaries.rs`), and counted there and not with the stream.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use snug_codec::family::{TRAINING_BYTES, TRAINING_TIMES};
@@ -26,6 +27,8 @@ use super::pack::PackParams;
 use super::{Stream, StreamError, usable};
 use crate::pack::dictionaries::{HeldDictionary, OwnDictionary};
 use crate::pack::identity::Seen;
+use crate::pack::piece;
+use crate::types::forms::Learner;
 
 /// The fewest blocks that a dictionary is trained for.
 const DICTIONARY_BLOCKS_MIN: usize = 32;
@@ -170,9 +173,9 @@ struct SampleBlock {
 impl DictionarySamples {
     /// Bytes that training for so long a dictionary takes at most, about: the samples
     /// unpacked, those that are trained on once more, and what it comes to.
-    pub fn training_bytes_max(&self, params: &PackParams) -> usize {
+    pub fn training_bytes_max(&self, dictionary_bytes: usize) -> usize {
         let raw: usize = self.blocks.iter().map(|block| block.raw_bytes).sum();
-        TRAINING_BYTES + 3 * raw + TRAINING_TIMES * params.dictionary_bytes
+        TRAINING_BYTES + 3 * raw + TRAINING_TIMES * dictionary_bytes
     }
 
     /// Trains a dictionary and keeps it if it is worth its memory: over all the
@@ -352,6 +355,32 @@ impl Stream {
             Some(_) => {}
             None => family.train_at = Some(samples.of * DICTIONARY_RETRY),
         }
+    }
+}
+
+impl Learner for Stream {
+    fn wants_dictionary(&self) -> bool {
+        Self::wants_dictionary(self)
+    }
+
+    fn samples(&self) -> Option<Box<dyn piece::Samples>> {
+        Some(Box::new(self.dictionary_samples()?))
+    }
+
+    fn adopt(&mut self, dictionary: Option<OwnDictionary>, samples: &dyn piece::Samples) {
+        if let Some(samples) = (samples as &dyn Any).downcast_ref() {
+            self.adopt_dictionary(dictionary, samples);
+        }
+    }
+}
+
+impl piece::Samples for DictionarySamples {
+    fn training_bytes_max(&self, dictionary_bytes: usize) -> usize {
+        Self::training_bytes_max(self, dictionary_bytes)
+    }
+
+    fn train(&self, ws: &mut Workspace, dictionary_bytes: usize, level: i32) -> Option<Dictionary> {
+        Self::train(self, ws, &PackParams { level, dictionary_bytes, ..PackParams::default() })
     }
 }
 

@@ -14,6 +14,7 @@
 //! and takes what neighbours fit with it (join.rs). What rows are packed into is
 //! in form.rs.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use snug_codec::columns;
@@ -37,6 +38,7 @@ use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
 use crate::pack::families::{Families, KeyFamily};
 use crate::pack::identity::Seen;
+use crate::pack::piece::{Damage, Fate, Lesson, PieceJob, PieceParams, Plans, Ran, Running, With};
 use crate::pack::saving::MinSaving;
 
 /// How often rows are tried where columns were the smaller.
@@ -134,17 +136,6 @@ pub struct PackOutcome {
     lesson: Option<Lesson>,
 }
 
-/// What the family of a stream's key learns from a block.
-#[derive(Debug)]
-struct Lesson {
-    kin: Arc<KeyFamily>,
-    /// The rows, and what in them a dictionary could help with if it is to learn that.
-    raw: Vec<u8>,
-    texts: Vec<Vec<u8>>,
-    /// What they were packed into, worth it or not.
-    packed_len: usize,
-}
-
 #[derive(Debug)]
 enum Packed {
     /// All rows, packed.
@@ -157,6 +148,18 @@ enum Packed {
     Nothing,
     /// The block is damaged.
     Damaged,
+}
+
+impl Packed {
+    /// What was made of it, if it was worth packing.
+    fn packed_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Whole(bytes) | Self::Left { packed: Some(bytes), .. } => Some(bytes.len()),
+            Self::NotWorth | Self::Left { packed: None, .. } | Self::Nothing | Self::Damaged => {
+                None
+            }
+        }
+    }
 }
 
 impl PackJob {
@@ -277,7 +280,9 @@ impl PackJob {
             let kept: u32 = parts.iter().map(|part| part.kept).sum();
             let learnt = self.learns.then(|| texts(room, raw.len(), kept, &family, ws));
             let texts = learnt.and_then(Result::ok).unwrap_or_default();
-            Some(Lesson { kin, raw: raw.to_vec(), texts, packed_len: room.len() })
+            let (raw_bytes, packed_bytes) = (raw.len(), room.len());
+            let (learns, worth) = (Some((raw.to_vec(), texts)), result.packed_bytes().is_some());
+            Some(Lesson { family: kin, learns, raw_bytes, packed_bytes, worth })
         });
         PackOutcome { parts, result, dictionary_id, releveled, is_miscoded, family, lesson }
     }
@@ -336,15 +341,6 @@ impl Part {
 }
 
 impl PackOutcome {
-    /// Tells the family of the stream's key what came of it, if the block goes by that;
-    /// which it is.
-    pub fn teach(&mut self, families: &Families) -> Option<Arc<KeyFamily>> {
-        let Lesson { kin, raw, texts, packed_len } = self.lesson.take()?;
-        kin.learn(families, &raw, &texts);
-        kin.tried(raw.len(), packed_len, self.is_packed());
-        Some(kin)
-    }
-
     /// Whether the block was worth packing.
     pub fn is_packed(&self) -> bool {
         self.packed_bytes().is_some()
@@ -363,19 +359,117 @@ impl PackOutcome {
 
     /// What it was packed into, if it was worth packing.
     pub fn packed_bytes(&self) -> Option<usize> {
-        match &self.result {
-            Packed::Whole(bytes) | Packed::Left { packed: Some(bytes), .. } => Some(bytes.len()),
-            Packed::NotWorth
-            | Packed::Left { packed: None, .. }
-            | Packed::Nothing
-            | Packed::Damaged => None,
-        }
+        self.result.packed_bytes()
     }
 
     /// Whether what was to be packed anew could not be read, or what was packed
     /// would not have come back.
     pub fn is_damaged(&self) -> bool {
-        matches!(self.result, Packed::Damaged) || self.is_miscoded
+        self.damage().is_some()
+    }
+
+    fn came(&self) -> Fate {
+        match &self.result {
+            Packed::Nothing | Packed::Damaged => Fate::Nothing,
+            result => result.packed_bytes().map_or(Fate::NotWorth, Fate::Packed),
+        }
+    }
+
+    fn damage(&self) -> Option<Damage> {
+        let unreadable = Damage::Unreadable(StreamError::Damaged.into());
+        let damaged = matches!(self.result, Packed::Damaged).then_some(unreadable);
+        damaged.or(self.is_miscoded.then_some(Damage::NotBack))
+    }
+}
+
+/// A block as the machine for all pieces takes it (`jobs.rs`).
+#[derive(Debug)]
+struct BlockPiece {
+    block: OutBlock,
+    raw_bytes: usize,
+    /// Raw bytes of the whole stream, which a policy goes by.
+    stream_bytes: usize,
+    params: PackParams,
+}
+
+/// A block that is out: before it was packed, and after.
+#[derive(Debug)]
+enum OutBlock {
+    Taken(PackJob),
+    Packed(PackOutcome),
+    /// It is being worked on, or has been given back.
+    Gone,
+}
+
+impl PieceJob for BlockPiece {
+    fn raw_bytes(&self) -> usize {
+        self.raw_bytes
+    }
+
+    fn subject(&self) -> ((&[u8], &[u8]), usize) {
+        ((&[], &[]), self.stream_bytes)
+    }
+
+    fn prepare(&mut self, plan: &Plans<'_>) {
+        let Choice { codec, level, .. } = plan.choice;
+        let PieceParams { min_saving, dictionary_bytes, .. } = *plan.params;
+        self.params = PackParams { min_saving, codec, level, dictionary_bytes };
+        if let OutBlock::Taken(job) = &mut self.block
+            && dictionary_bytes > 0
+        {
+            job.share(plan.families, &(plan.family)(), plan.choice);
+        }
+    }
+
+    fn run<'j>(&'j mut self, with: With<'j>) -> Running<'j> {
+        let With { workspace, room, pace, slice_ns } = with;
+        Box::pin(async move {
+            let OutBlock::Taken(job) = std::mem::replace(&mut self.block, OutBlock::Gone) else {
+                return Ran::default();
+            };
+            let mut outcome =
+                job.run_in_slices(workspace, &self.params, room, &pace, slice_ns).await;
+            let ran = Ran {
+                raw_bytes: outcome.raw_bytes(),
+                came: outcome.came(),
+                codec: None,
+                damage: outcome.damage(),
+                lesson: outcome.lesson.take(),
+            };
+            self.block = OutBlock::Packed(outcome);
+            ran
+        })
+    }
+}
+
+impl Stream {
+    /// The next block, for the machine.
+    pub(super) fn next_piece(&mut self, shape: &Shape) -> Option<Box<dyn PieceJob>> {
+        let stream_bytes = self.memory().raw;
+        let job = self.pack_job(shape)?;
+        let (raw_bytes, params) = (job.raw_bytes(), PackParams::default());
+        Some(Box::new(BlockPiece { block: OutBlock::Taken(job), raw_bytes, stream_bytes, params }))
+    }
+
+    /// Takes back a block, if it is one and its own. `new_dictionary` is that of the
+    /// family of its key, if it came while the block was out: short blocks are then
+    /// tried again unless the newest are packed with it.
+    pub(super) fn take_back(
+        &mut self,
+        job: &mut dyn PieceJob,
+        new_dictionary: Option<u32>,
+    ) -> bool {
+        let piece = (job as &mut dyn Any).downcast_mut::<BlockPiece>();
+        let Some(block) = piece.map(|piece| std::mem::replace(&mut piece.block, OutBlock::Gone))
+        else {
+            return false;
+        };
+        let OutBlock::Packed(outcome) = block else { return false };
+        let installed = self.install(outcome);
+        if installed && new_dictionary.is_some_and(|id| self.may_share() && self.shares_not(id)) {
+            self.reconsider();
+        }
+        installed
     }
 }
 

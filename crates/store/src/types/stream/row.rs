@@ -2,7 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{Stream, StreamId};
-use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::pack::piece::PieceJob;
+use crate::types::forms::{
+    Asked, Back, Boxed, Form, FormRow, Installed, Learner, Measure, Met, Packing, Value, Wish,
+};
 use crate::types::{DataType, Reader, Sink, Unreadable};
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -56,6 +59,7 @@ impl DataType for Streams {
 // SAFETY: box number 2 is of streams alone.
 unsafe impl Boxed for Stream {
     const FORM: Form = Form::boxed(2);
+    const IS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         let memory = self.memory();
@@ -105,5 +109,17 @@ unsafe impl Boxed for Stream {
         let first = groups.and_then(|groups| groups.iter().next());
         let pending = first.map_or(0, |group| group.pending().len());
         nodes + groups.map_or(0, |groups| groups.len() * (1 + pending))
+    }
+
+    fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        self.next_piece(&asked.params.shape)
+    }
+
+    fn install(&mut self, job: &mut dyn PieceJob, back: &Back) -> Installed {
+        if self.take_back(job, back.new_dictionary) { Installed::Here } else { Installed::Not }
+    }
+
+    fn learner(&mut self) -> Option<&mut (dyn Learner + 'static)> {
+        Some(self)
     }
 }

@@ -8,10 +8,13 @@
 //! ```
 #![allow(unsafe_code)]
 
-use crate::large::PackedChain;
+use crate::large::{PackedChain, work};
 use crate::memory::usable;
 use crate::pack::form::PACK_MAX;
-use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::pack::piece::PieceJob;
+use crate::types::forms::{
+    Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
+};
 use crate::types::string::decimal_len;
 use crate::types::{DataType, Reader, Sink, Unreadable};
 use snug_codec::Segments;
@@ -40,6 +43,7 @@ impl DataType for Strings {
     const NAME: &'static str = "string";
     const NUMBER: u32 = 0;
     const HAS_MIME: bool = true;
+    const BOXED_PIECES: &'static str = "large_string";
     const FORMS: &'static [FormRow] = &[
         FormRow::plain(INT),
         FormRow::packs(SET, SET_PACKED),
@@ -160,6 +164,14 @@ unsafe impl Boxed for Segments {
     fn effort(&self) -> usize {
         1
     }
+
+    fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        work::to_pack(self, asked)
+    }
+
+    fn install(&mut self, job: &mut dyn PieceJob, back: &Back) -> Installed {
+        work::packed(self, job, back)
+    }
 }
 
 // SAFETY: box number 1 is of packed chains alone.
@@ -190,5 +202,13 @@ unsafe impl Boxed for PackedChain {
 
     fn effort(&self) -> usize {
         1
+    }
+
+    fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        work::to_unpack(self, asked)
+    }
+
+    fn install(&mut self, job: &mut dyn PieceJob, _: &Back) -> Installed {
+        work::unpacked(self, job)
     }
 }
