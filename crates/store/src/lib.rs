@@ -81,6 +81,8 @@ pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITT
 pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use training::{Trained, Training};
+pub use types::hash::Hash;
+pub use types::hash::ops::{HashLimits, RemoveFields, SetFields};
 pub use types::pages::paged::Item;
 pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};

@@ -11,7 +11,10 @@
 //!  value    mix(type)   Redis's number of it as 4 bytes, highest first
 //!           then mix(each piece that it gives: `DataType::digest` in the store)
 //!           string, 0   the bytes
+//!           list, 1     each item
 //!           stream, 6   of each entry "ms.seq", then name and value of each field
+//!           set, 2      xor(each member) instead
+//!           hash, 4     xor(of each field, from zeros: mix(it), mix(its value)) instead
 //!           xor("!!expire!!") if the key expires; when, is left out
 //!  key      from zeros: mix(the key), then what its value adds
 //!  dataset  from zeros: of each database that is not empty mix(its number),
@@ -70,6 +73,8 @@ impl Digest {
 struct Mixed {
     digest: Digest,
     piece: Sha1,
+    /// The value's digest, while that of a group is made.
+    outer: Digest,
 }
 
 impl Sink for Mixed {
@@ -79,6 +84,19 @@ impl Sink for Mixed {
 
     fn end(&mut self) {
         self.digest.mix_hash(&std::mem::take(&mut self.piece));
+    }
+
+    fn end_unordered(&mut self) {
+        self.digest.xor_hash(&std::mem::take(&mut self.piece));
+    }
+
+    fn begin_group(&mut self) {
+        self.outer = std::mem::take(&mut self.digest);
+    }
+
+    fn end_group(&mut self) {
+        let group = std::mem::replace(&mut self.digest, self.outer);
+        self.digest.xor(&group.0);
     }
 }
 
@@ -99,7 +117,7 @@ fn add_value(
     let Some(found) = slot.find_untouched(&key) else { return Ok(None) };
     let expires = slot.expiry(found).is_some();
     digest.mix(&slot.type_of(found).number().to_be_bytes());
-    let mut mixed = Mixed { digest, piece: Sha1::new() };
+    let mut mixed = Mixed { digest, piece: Sha1::new(), outer: Digest::default() };
     with_scratch(|scratch| slot.digest(found, scratch, &mut mixed))?;
     let mut digest = mixed.digest;
     if expires {

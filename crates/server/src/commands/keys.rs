@@ -331,7 +331,7 @@ fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 
 /// A cursor as Redis reads it: an unsigned number with an optional sign, which
 /// a minus wraps around; nothing at all is 0.
-fn cursor(text: &[u8]) -> Result<u64, Error> {
+pub(super) fn cursor(text: &[u8]) -> Result<u64, Error> {
     const INVALID: Error = Error::new("ERR invalid cursor");
     if text.is_empty() {
         return Ok(0);
@@ -348,32 +348,53 @@ fn cursor(text: &[u8]) -> Result<u64, Error> {
     Ok(if negative { value.wrapping_neg() } else { value })
 }
 
+/// The options of `SCAN`, and of the scans of collections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScanOptions<'a> {
+    pattern: Option<&'a [u8]>,
+    kind: Option<&'a [u8]>,
+    pub(super) count: usize,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Those from argument `from` on; keys alone have types.
+    pub(super) fn parse(args: Args<'a>, from: usize, of_keys: bool) -> Result<Self, Error> {
+        let mut options = Self { pattern: None, kind: None, count: 10 };
+        for at in (from..args.len()).step_by(2) {
+            let value = args.get(at + 1).ok_or(Error::SYNTAX)?;
+            if args.is(at, "count") {
+                options.count = args.int(at + 1)?.try_into().unwrap_or(0);
+                if options.count < 1 {
+                    return Err(Error::SYNTAX);
+                }
+            } else if args.is(at, "match") {
+                options.pattern = (value != b"*").then_some(value);
+            } else if of_keys && args.is(at, "type") {
+                options.kind = Some(value);
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether a name is asked for.
+    pub(super) fn wants(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| crate::text::glob::matches(pattern, name, false))
+    }
+}
+
 fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let cursor = cursor(args.bytes(1))?;
-    let (mut pattern, mut kind, mut count) = (None, None, 10);
-    for at in (2..args.len()).step_by(2) {
-        let Some(value) = args.get(at + 1) else { return Err(Error::SYNTAX.into()) };
-        if args.is(at, "count") {
-            count = args.int(at + 1)?;
-            if count < 1 {
-                return Err(Error::SYNTAX.into());
-            }
-        } else if args.is(at, "match") {
-            pattern = (value != b"*").then_some(value);
-        } else if args.is(at, "type") {
-            kind = Some(value);
-        } else {
-            return Err(Error::SYNTAX.into());
-        }
-    }
+    let options = ScanOptions::parse(args, 2, true)?;
     let mut found = 0;
     let mut encoded = Vec::new();
     let mut keys = Writer::new(&mut encoded, out.protocol);
     let wanted = |key: &[u8], key_type: Type| {
-        kind.is_none_or(|kind| kind.eq_ignore_ascii_case(key_type.name().as_bytes()))
-            && pattern.is_none_or(|pattern| crate::text::glob::matches(pattern, key, false))
+        let name = key_type.name().as_bytes();
+        options.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name)) && options.wants(key)
     };
-    let next = cx.store.scan_wanted(cx.db(), cursor, count as usize, wanted, |key, _| {
+    let next = cx.store.scan_wanted(cx.db(), cursor, options.count, wanted, |key, _| {
         keys.bulk(key);
         found += 1;
     });

@@ -22,6 +22,7 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
+mod hashes;
 pub(crate) mod info;
 mod keys;
 mod latency;
@@ -50,6 +51,7 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    hashes::COMMANDS,
     info::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,

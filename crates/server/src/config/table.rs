@@ -101,6 +101,9 @@ parameters! {
         SweepBudget "sweep-budget-us" Kind::Int { min: 50, max: 100_000 }, "1000", MUTABLE, "Microseconds that one turn of the sweeper may spend on expired keys.";
         Hz "hz" Kind::Clamped { min: 1, max: 500 }, "10", MUTABLE, "Turns of background work per second.";
         StreamNodeMaxEntries "stream-node-max-entries" ANY, "100", MUTABLE, "Granularity of approximate trimming, in entries; 0 for no limit.";
+        HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE, "Fields of a hash up to which OBJECT ENCODING tells listpack.";
+        HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE, "Bytes of a hash's fields and values up to which OBJECT ENCODING tells listpack.";
+        SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE, "Members of a set of integers up to which OBJECT ENCODING tells intset.";
         StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
         AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
         LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
@@ -166,11 +169,8 @@ parameters! {
         ReplBacklogTtl "repl-backlog-ttl" ANY, "3600", MUTABLE;
         ReplDisklessSyncDelay "repl-diskless-sync-delay" NATURAL, "5", MUTABLE;
         BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE;
-        HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE;
-        HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE;
         ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", MUTABLE;
         ListCompressDepth "list-compress-depth" NATURAL, "0", MUTABLE;
-        SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE;
         SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE;
         SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE;
         ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE;

@@ -181,6 +181,14 @@ impl Out {
         }
     }
 
+    /// Adds what was written elsewhere.
+    pub(crate) fn append(&mut self, other: Self) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.chunks.extend(other.chunks.into_iter().map(|(from, chunk)| (at + from, chunk)));
+        self.chunk_bytes += other.chunk_bytes;
+    }
+
     /// This point, for [`truncate`](Self::truncate).
     pub(crate) fn mark(&self) -> OutMark {
         OutMark { bytes: self.bytes.len(), chunks: self.chunks.len() }

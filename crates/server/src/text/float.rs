@@ -53,6 +53,10 @@ impl Extended {
         Some(Self(if negative { -magnitude } else { magnitude }))
     }
 
+    pub(crate) fn is_finite(self) -> bool {
+        self.0.is_finite()
+    }
+
     /// The sum; `None` if it is not finite.
     pub(crate) fn add(self, other: Self) -> Option<Self> {
         let sum = (self.0 + other.0).value;

@@ -2,9 +2,10 @@
 //! and what packing makes of it. Reads headers, never what is packed.
 
 use crate::cell::entry::Cell;
-use crate::pack::families::Families;
 use crate::pack::form;
+use crate::packing::PackedStr;
 use crate::slot::{Found, SlotGuard};
+use crate::store::Session;
 
 /// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
 #[derive(Clone, Copy, Debug)]
@@ -43,20 +44,30 @@ pub struct Packed {
 impl SlotGuard<'_> {
     /// What the entry is made of.
     pub fn anatomy(&self, found: Found) -> Anatomy {
-        Anatomy::of(self.cell(found), self.session().store().families())
+        Anatomy::of(self.cell(found), self.session())
     }
 }
 
 impl Anatomy {
-    fn of(cell: &Cell, families: &Families) -> Self {
+    fn of(cell: &Cell, session: &Session) -> Self {
+        let families = session.store().families();
         let value = cell.value();
         let (row, measure) = (value.form().type_of().row(), value.measure());
         let raw = (row.len)(value);
         let entry = cell.entry_allocated() + size_of::<Cell>();
         let allocated = entry + measure.allocated;
         let packed = Packed { raw: measure.packed_from, packed: measure.packed };
+        let mut notes = || {
+            let mut room = Vec::new();
+            if !cell.bits().is_packed_inline() {
+                return value.bytes().first().copied().unwrap_or_default();
+            }
+            // Of a damaged one, who reads it is told.
+            let _ = PackedStr { form: value.bytes(), session }.append_to(&mut room);
+            room.first().copied().unwrap_or_default()
+        };
         let plain = Self {
-            encoding: (row.encoding)(value, raw),
+            encoding: (row.encoding)(value, raw, &mut notes),
             allocated,
             allocated_raw: allocated,
             raw,

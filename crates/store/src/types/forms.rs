@@ -23,8 +23,11 @@
 //! | 0 | string, an integer | 0 | string, a chain of segments |
 //! | 1, 3 | string, as it was set; packed | 1 | string, a packed chain |
 //! | 2, 4 | string, changed in place; packed | 2 | stream |
+//! | 5, 6 | small list; packed | 3 | list |
+//! | 7, 8 | small hash; packed | 4 | hash |
+//! | 9, 10 | small set; packed | 5 | set |
 //!
-//! Ten inline numbers are left: a small form and its packed one for five types.
+//! Three inline numbers are left.
 #![allow(unsafe_code)]
 
 use super::{ROWS, Type};

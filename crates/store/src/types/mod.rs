@@ -7,6 +7,7 @@
 //! copied, digested, cooled or freed. Commands do ask, to answer `WRONGTYPE`.
 
 pub(crate) mod forms;
+pub mod hash;
 pub mod list;
 pub mod pages;
 pub mod stream;
@@ -39,8 +40,8 @@ pub(crate) trait DataType {
     const FORMS: &'static [FormRow];
 
     /// What Redis would answer to `OBJECT ENCODING` of a value that has so many
-    /// bytes raw.
-    fn encoding(value: Value<'_>, raw: usize) -> &'static str;
+    /// bytes raw. `notes` tells what is noted of a small collection, packed or not.
+    fn encoding(value: Value<'_>, raw: usize, notes: &mut dyn FnMut() -> u8) -> &'static str;
 
     /// Bytes of the value as a client sees them.
     fn len(value: Value<'_>) -> usize {
@@ -64,7 +65,7 @@ pub(crate) struct Row {
     pub(crate) takes_phrases: bool,
     pub(crate) boxed_pieces: &'static str,
     pub(crate) forms: &'static [FormRow],
-    pub(crate) encoding: fn(Value<'_>, usize) -> &'static str,
+    pub(crate) encoding: fn(Value<'_>, usize, &mut dyn FnMut() -> u8) -> &'static str,
     pub(crate) len: fn(Value<'_>) -> usize,
     pub(crate) digest: fn(Value<'_>, &mut dyn Reader, &mut dyn Sink) -> Result<(), Unreadable>,
 }
@@ -107,6 +108,7 @@ types! {
     String, "A byte string, also read as integer, float or bits." => string::Strings;
     Stream, "An append-only log of entries." => stream::Streams;
     List, "Items by position." => list::Lists;
+    Hash, "Fields with values." => hash::Hashes;
     #[cfg(test)] Counter, "A sum, for tests." => counter::Counters;
 }
 
@@ -151,13 +153,23 @@ pub(crate) trait Reader {
 }
 
 /// Takes in what a value is made of: pieces, in their order. The same pieces stand for
-/// the same value, whatever of it is packed.
+/// the same value, whatever of it is packed. Those of a value without an order come in
+/// any, each marked as one of many.
 pub trait Sink {
     /// Some more bytes of a piece.
     fn part(&mut self, bytes: &[u8]);
 
     /// The piece is whole.
     fn end(&mut self);
+
+    /// The piece is whole, and one of many without an order.
+    fn end_unordered(&mut self);
+
+    /// The pieces from here on, in their order, ...
+    fn begin_group(&mut self);
+
+    /// ... up to here are one of many groups without an order.
+    fn end_group(&mut self);
 
     /// A piece.
     fn piece(&mut self, bytes: &[u8]) {

@@ -17,7 +17,7 @@ use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
-use crate::types::pages::edit::{Edit, Edited};
+use crate::types::pages::edit::{Edit, Edited, flat};
 use crate::types::pages::page::Page;
 use crate::types::pages::paged::{Item, Needle, Paged, item, raw, ready, remove_strings};
 use crate::types::pages::tree::{ByRank, Gone, Tree};
@@ -71,10 +71,6 @@ impl<'a, I: Iterator<Item = NewStr<'a>> + Clone> Change for Push<I> {
     fn told(&self, outcome: &Changed) -> Told {
         told(outcome)
     }
-}
-
-fn flat<R>(edited: Edited<Result<R, Damaged>>) -> Result<Edited<R>, Damaged> {
-    Ok(Edited { outcome: edited.outcome?, is_gone: edited.is_gone })
 }
 
 fn length(list: &mut Edit<'_, Lists>) -> usize {

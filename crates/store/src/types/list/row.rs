@@ -4,8 +4,8 @@
 use super::Positions;
 use crate::memory::usable;
 use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
-use crate::types::pages::edit::Collection;
-use crate::types::pages::paged::{Item, Paged, item, raw_for};
+use crate::types::pages::edit::{Collection, give};
+use crate::types::pages::paged::{Paged, item, raw_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable};
 
@@ -25,7 +25,7 @@ impl DataType for Lists {
         FormRow::boxed::<Paged<Positions>>(),
     ];
 
-    fn encoding(_: Value<'_>, _: usize) -> &'static str {
+    fn encoding(_: Value<'_>, _: usize, _: &mut dyn FnMut() -> u8) -> &'static str {
         "quicklist"
     }
 
@@ -40,6 +40,7 @@ impl DataType for Lists {
                 let page = raw_for::<Positions>(leaf.page, reader)?;
                 for record in page.records::<Positions>() {
                     give(sink, &item(record, Some(&large.strings)).0);
+                    sink.end();
                 }
             }
             return Ok(());
@@ -52,18 +53,12 @@ impl DataType for Lists {
             }
             _ => value.bytes(),
         };
-        Run::read(bytes).each::<Positions>().for_each(|record| give(sink, &item(record, None).0));
+        for record in Run::read(bytes).each::<Positions>() {
+            give(sink, &item(record, None).0);
+            sink.end();
+        }
         Ok(())
     }
-}
-
-/// Gives the sink an item as a piece.
-fn give(sink: &mut dyn Sink, item: &Item<'_>) {
-    match item {
-        Item::Bytes(bytes) => sink.part(bytes),
-        Item::Large(string) => string.parts().iter().for_each(|part| sink.part(part)),
-    }
-    sink.end();
 }
 
 impl Collection for Lists {

@@ -10,6 +10,7 @@ use crate::pack::form::Damaged;
 use crate::packing::PackedStr;
 use crate::slot::{Found, SlotGuard, after_write};
 use crate::store::Session;
+use crate::types::Sink;
 use crate::types::forms::{Boxed, Form};
 use std::cell::RefCell;
 
@@ -80,6 +81,12 @@ impl<C: Collection> Edit<'_, C> {
             Held::Large(large) => large,
             Held::Small(_) => unreachable!("it has grown"),
         }
+    }
+
+    /// Puts a large one, made elsewhere, in the place of one that has nothing.
+    pub(crate) fn put_large(&mut self, large: C::Large) {
+        debug_assert_eq!(self.len(), 0);
+        self.held = Held::Grown(large);
     }
 
     fn len(&self) -> usize {
@@ -209,6 +216,19 @@ impl SlotGuard<'_> {
             return Ok(View::Small(Run::read(room)));
         }
         Ok(View::Small(Run::read(cell.bytes())))
+    }
+}
+
+/// What a change of a collection came to, if none of it was damaged.
+pub(crate) fn flat<R>(edited: Edited<Result<R, Damaged>>) -> Result<Edited<R>, Damaged> {
+    Ok(Edited { outcome: edited.outcome?, is_gone: edited.is_gone })
+}
+
+/// Gives the sink an item as the bytes of a piece, which is whole when the caller says so.
+pub(crate) fn give(sink: &mut dyn Sink, item: &Item<'_>) {
+    match item {
+        Item::Bytes(bytes) => sink.part(bytes),
+        Item::Large(string) => string.parts().iter().for_each(|part| sink.part(part)),
     }
 }
 

@@ -443,7 +443,7 @@ pub(crate) fn key_of_large(hash: u64) -> u64 {
 }
 
 /// Set in the keys of what is no integer.
-const OTHERS: u64 = 1 << 63;
+pub(crate) const OTHERS: u64 = 1 << 63;
 
 /// A hash of these bytes, seeded for each process: nobody outside can build members
 /// that collide.

@@ -5,6 +5,7 @@
 //!  run       records one behind the other: a small collection, in its entry
 //!  page      some records of a large one, with their order, in one allocation
 //!  tree      the pages of a large one
+//!  keyed     how a record is found by its first element
 //! ```
 //!
 //! A record is what a collection makes of one item: a list's is its item, a hash's its
@@ -12,6 +13,7 @@
 
 pub(crate) mod edit;
 pub(crate) mod element;
+pub(crate) mod keyed;
 pub(crate) mod page;
 pub mod paged;
 pub(crate) mod run;

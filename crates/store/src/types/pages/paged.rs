@@ -90,6 +90,23 @@ pub(crate) fn hash(string: &Segments) -> u64 {
 /// Room for most elements on the stack.
 type Room = SmallVec<[u8; 64]>;
 
+/// Adds a string as an element, unless it is too large for a page: then it is given back.
+#[inline]
+pub(crate) fn put(out: &mut impl element::Buffer, string: &NewStr<'_>) -> Option<Segments> {
+    match string {
+        NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => {
+            if bytes.len() > LARGE_MIN {
+                return Some(Segments::from(*bytes));
+            }
+            element::write(out, bytes);
+        }
+        NewStr::Int(value) => element::write_int(out, *value),
+        NewStr::Chain(chain) if chain.len() > LARGE_MIN => return Some(chain.clone()),
+        NewStr::Chain(chain) => element::write(out, &chain.to_vec()),
+    }
+    None
+}
+
 /// A string that is looked for, or on its way in.
 #[derive(Clone, Debug)]
 pub(crate) enum Needle {
@@ -102,18 +119,28 @@ pub(crate) enum Needle {
 impl Needle {
     pub(crate) fn new(string: &NewStr<'_>) -> Self {
         let mut element = Room::new();
-        match string {
-            NewStr::Bytes(bytes) | NewStr::Text(bytes) | NewStr::Changed(bytes) => {
-                if bytes.len() > LARGE_MIN {
-                    return Self::large(Segments::from(*bytes));
-                }
-                element::write(&mut element, bytes);
-            }
-            NewStr::Int(value) => element::write_int(&mut element, *value),
-            NewStr::Chain(chain) if chain.len() > LARGE_MIN => return Self::large(chain.clone()),
-            NewStr::Chain(chain) => element::write(&mut element, &chain.to_vec()),
+        match put(&mut element, string) {
+            Some(large) => Self::large(large),
+            None => Self::Short(element),
         }
-        Self::Short(element)
+    }
+
+    /// What is looked for is this element.
+    #[inline]
+    pub(crate) fn short(element: &[u8]) -> Self {
+        Self::Short(Room::from_slice(element))
+    }
+
+    /// What is looked for is the element at the front of a record elsewhere.
+    pub(crate) fn of_record(record: &[u8], strings: Option<&LargeStrings>) -> Self {
+        let (element, len) = element::read(record);
+        match element {
+            Element::Large(large) => {
+                let string = strings.and_then(|strings| strings.get(large)).cloned();
+                Self::Large(string.unwrap_or_default(), large.hash)
+            }
+            _ => Self::Short(Room::from_slice(&record[..len.min(record.len())])),
+        }
     }
 
     fn large(string: Segments) -> Self {

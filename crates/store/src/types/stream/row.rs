@@ -29,7 +29,7 @@ impl DataType for Streams {
     const TAKES_PHRASES: bool = false;
     const FORMS: &'static [FormRow] = &[FormRow::boxed::<Stream>()];
 
-    fn encoding(_: Value<'_>, _: usize) -> &'static str {
+    fn encoding(_: Value<'_>, _: usize, _: &mut dyn FnMut() -> u8) -> &'static str {
         "stream"
     }
 

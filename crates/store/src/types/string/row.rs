@@ -55,7 +55,7 @@ impl DataType for Strings {
     ];
 
     /// One that was set and not changed since, Redis embeds if it is short.
-    fn encoding(value: Value<'_>, raw: usize) -> &'static str {
+    fn encoding(value: Value<'_>, raw: usize, _: &mut dyn FnMut() -> u8) -> &'static str {
         match value.form() {
             INT => "int",
             SET | SET_PACKED if raw <= EMBEDDED_MAX => "embstr",

@@ -1,0 +1,107 @@
+//! The hash's row in the table of types, and its forms.
+#![allow(unsafe_code)]
+
+use super::{Fields, LargeHash, TABLE};
+use crate::memory::usable;
+use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::types::pages::edit::{Collection, give};
+use crate::types::pages::keyed::{Records, body};
+use crate::types::pages::paged::{Paged, item};
+use crate::types::pages::run::Run;
+use crate::types::{DataType, Reader, Sink, Unreadable};
+
+const SMALL: Form = Form::inline(7);
+const SMALL_PACKED: Form = Form::inline(8);
+
+/// The hash type.
+#[derive(Debug)]
+pub(crate) struct Hashes;
+
+impl DataType for Hashes {
+    const NAME: &'static str = "hash";
+    const NUMBER: u32 = 4;
+    const FORMS: &'static [FormRow] = &[
+        FormRow::packs(SMALL, SMALL_PACKED),
+        FormRow::packed(SMALL_PACKED, SMALL),
+        FormRow::boxed::<LargeHash>(),
+    ];
+
+    fn encoding(value: Value<'_>, _: usize, notes: &mut dyn FnMut() -> u8) -> &'static str {
+        let notes = value.get::<LargeHash>().map_or_else(notes, |large| large.paged.notes);
+        if notes & TABLE == 0 { "listpack" } else { "hashtable" }
+    }
+
+    /// Each field with its value, as one of many without an order.
+    fn digest(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        let mut raw = Vec::new();
+        let records = match value.get::<LargeHash>() {
+            Some(large) => Records::<Fields>::Large(&large.paged),
+            None => Records::Small(Run::read(match value.form() {
+                SMALL_PACKED => {
+                    reader.unpack(value.bytes(), &mut raw)?;
+                    &raw
+                }
+                _ => value.bytes(),
+            })),
+        };
+        let strings = records.strings();
+        records.visit_for(reader, |record| {
+            let (field, rest) = item(body(record), strings);
+            sink.begin_group();
+            give(sink, &field);
+            sink.end();
+            give(sink, &item(rest, strings).0);
+            sink.end();
+            sink.end_group();
+        })?;
+        Ok(())
+    }
+}
+
+impl Collection for Hashes {
+    type Large = LargeHash;
+    const SMALL: Form = SMALL;
+
+    fn grow(run: Run<'_>) -> LargeHash {
+        LargeHash { paged: Paged::of(run), due: 0 }
+    }
+
+    fn len(large: &LargeHash) -> usize {
+        large.paged.len()
+    }
+}
+
+// SAFETY: box number 4 is of hashes alone.
+unsafe impl Boxed for LargeHash {
+    const FORM: Form = Form::boxed(4);
+
+    fn measure(&self) -> Measure {
+        self.paged.measure()
+    }
+
+    fn duplicate(&self) -> Self {
+        Self { paged: self.paged.duplicate(), due: self.due }
+    }
+
+    fn packing(&self) -> Packing {
+        let measure = self.paged.measure();
+        Packing {
+            codec: if measure.packed > 0 { "zstd" } else { "none" },
+            dictionary: None,
+            allocated_raw: usable(size_of::<Self>()) + measure.allocated - measure.packed
+                + measure.packed_from,
+        }
+    }
+
+    fn cool(&mut self, _: &Met<'_>) -> Wish {
+        Wish::Nothing
+    }
+
+    fn effort(&self) -> usize {
+        if self.paged.notes & TABLE == 0 { 1 } else { self.paged.len() }
+    }
+}
