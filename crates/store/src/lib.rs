@@ -84,6 +84,8 @@ pub use training::{Trained, Training};
 pub use types::hash::Hash;
 pub use types::hash::ops::{HashLimits, RemoveFields, SetFields};
 pub use types::pages::paged::Item;
+pub use types::set::ops::{AddMembers, PutSet, RemoveElements, RemoveMembers, SetLimits};
+pub use types::set::{Elements, Gathered, MemberSet};
 pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};
 pub use types::{Sink, Type, Unreadable};

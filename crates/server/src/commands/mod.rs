@@ -32,6 +32,7 @@ mod mirror;
 mod object;
 mod pubsub;
 mod server;
+mod sets;
 mod slowlog;
 mod snug;
 mod stream_groups;
@@ -60,6 +61,7 @@ const GROUPS: &[&[Command]] = &[
     object::COMMANDS,
     pubsub::COMMANDS,
     server::COMMANDS,
+    sets::COMMANDS,
     slowlog::COMMANDS,
     snug::COMMANDS,
     stream_groups::COMMANDS,

@@ -140,7 +140,7 @@ fn parse(line: &str) -> Vec<Argument> {
 /// The type that clients are told, by an argument's name.
 fn type_of(argument: &Argument) -> &'static str {
     const INTEGERS: &str = "seconds milliseconds count offset start end index1 index2 cursor \
-        numreplicas timeout bit value-bits len integer dbid threshold client-id slot start-slot \
+        numreplicas numkeys limit timeout bit value-bits len integer dbid threshold client-id slot start-slot \
         end-slot decrement entries-added percent limit ms microseconds protover size port samples";
     match &argument.kind {
         Kind::Word => "pure-token",
@@ -345,7 +345,11 @@ const SYNTAX: &[(&str, &str)] = &[
     ("rpoplpush", "source destination"),
     ("rpush", "key element..."),
     ("rpushx", "key element..."),
+    ("sadd", "key member..."),
     ("scan", "cursor [MATCH pattern] [COUNT count] [TYPE type]"),
+    ("scard", "key"),
+    ("sdiff", "key..."),
+    ("sdiffstore", "destination key..."),
     ("select", "index"),
     (
         "set",
@@ -356,17 +360,30 @@ const SYNTAX: &[(&str, &str)] = &[
     ("setnx", "key value"),
     ("setrange", "key offset value"),
     ("shutdown", "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]"),
+    ("sinter", "key..."),
+    ("sintercard", "numkeys key... [LIMIT limit]"),
+    ("sinterstore", "destination key..."),
+    ("sismember", "key member"),
     ("slaveof", "host port"),
     ("slowlog|get", "[count]"),
+    ("smembers", "key"),
+    ("smismember", "key member..."),
+    ("smove", "source destination member"),
     ("snug|object", "key"),
     ("snug|pack", "key"),
     ("snug|policy", "<GET | SET json>"),
     ("snug|unpack", "key"),
+    ("spop", "key [count]"),
     ("spublish", "shardchannel message"),
+    ("srandmember", "key [count]"),
+    ("srem", "key member..."),
+    ("sscan", "key cursor [MATCH pattern] [COUNT count]"),
     ("ssubscribe", "shardchannel..."),
     ("strlen", "key"),
     ("subscribe", "channel..."),
     ("substr", "key start end"),
+    ("sunion", "key..."),
+    ("sunionstore", "destination key..."),
     ("sunsubscribe", "[shardchannel]..."),
     ("swapdb", "index1 index2"),
     ("touch", "key..."),

@@ -10,6 +10,7 @@ pub(crate) mod forms;
 pub mod hash;
 pub mod list;
 pub mod pages;
+pub mod set;
 pub mod stream;
 pub mod string;
 
@@ -109,6 +110,7 @@ types! {
     Stream, "An append-only log of entries." => stream::Streams;
     List, "Items by position." => list::Lists;
     Hash, "Fields with values." => hash::Hashes;
+    Set, "Members, each once." => set::Sets;
     #[cfg(test)] Counter, "A sum, for tests." => counter::Counters;
 }
 

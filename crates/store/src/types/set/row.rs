@@ -1,0 +1,102 @@
+//! The set's row in the table of types, and its forms.
+#![allow(unsafe_code)]
+
+use super::{Members, TABLE};
+use crate::memory::usable;
+use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::types::pages::edit::{Collection, give};
+use crate::types::pages::keyed::Records;
+use crate::types::pages::paged::{Paged, item};
+use crate::types::pages::run::Run;
+use crate::types::{DataType, Reader, Sink, Unreadable};
+
+const SMALL: Form = Form::inline(9);
+const SMALL_PACKED: Form = Form::inline(10);
+
+/// The set type.
+#[derive(Debug)]
+pub(crate) struct Sets;
+
+impl DataType for Sets {
+    const NAME: &'static str = "set";
+    const NUMBER: u32 = 2;
+    const FORMS: &'static [FormRow] = &[
+        FormRow::packs(SMALL, SMALL_PACKED),
+        FormRow::packed(SMALL_PACKED, SMALL),
+        FormRow::boxed::<Paged<Members>>(),
+    ];
+
+    fn encoding(value: Value<'_>, _: usize, notes: &mut dyn FnMut() -> u8) -> &'static str {
+        let notes = value.get::<Paged<Members>>().map_or_else(notes, |large| large.notes);
+        if notes & TABLE == 0 { "intset" } else { "hashtable" }
+    }
+
+    /// Each member, as one of many without an order.
+    fn digest(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Unreadable> {
+        let mut raw = Vec::new();
+        let records = match value.get::<Paged<Members>>() {
+            Some(large) => Records::<Members>::Large(large),
+            None => Records::Small(Run::read(match value.form() {
+                SMALL_PACKED => {
+                    reader.unpack(value.bytes(), &mut raw)?;
+                    &raw
+                }
+                _ => value.bytes(),
+            })),
+        };
+        let strings = records.strings();
+        records.visit_for(reader, |record| {
+            give(sink, &item(record, strings).0);
+            sink.end_unordered();
+        })?;
+        Ok(())
+    }
+}
+
+impl Collection for Sets {
+    type Large = Paged<Members>;
+    const SMALL: Form = SMALL;
+
+    fn grow(run: Run<'_>) -> Paged<Members> {
+        Paged::of(run)
+    }
+
+    fn len(large: &Paged<Members>) -> usize {
+        large.len()
+    }
+}
+
+// SAFETY: box number 5 is of sets alone.
+unsafe impl Boxed for Paged<Members> {
+    const FORM: Form = Form::boxed(5);
+
+    fn measure(&self) -> Measure {
+        Self::measure(self)
+    }
+
+    fn duplicate(&self) -> Self {
+        Self::duplicate(self)
+    }
+
+    fn packing(&self) -> Packing {
+        let measure = Self::measure(self);
+        Packing {
+            codec: if measure.packed > 0 { "zstd" } else { "none" },
+            dictionary: None,
+            allocated_raw: usable(size_of::<Self>()) + measure.allocated - measure.packed
+                + measure.packed_from,
+        }
+    }
+
+    fn cool(&mut self, _: &Met<'_>) -> Wish {
+        Wish::Nothing
+    }
+
+    fn effort(&self) -> usize {
+        if self.notes & TABLE == 0 { 1 } else { self.len() }
+    }
+}
