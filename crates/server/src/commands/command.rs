@@ -500,6 +500,7 @@ fn key_uses(command: &Command) -> Vec<Use> {
 const SEVERAL_USES: &[(&str, &[Use])] = &[
     ("bitop", &[one("OW update", 2), Use { last: -1, ..one("RO access", 3) }]),
     ("copy", &[one("RO access", 1), one("OW update", 2)]),
+    ("pfmerge", &[one("RW access insert", 1), Use { last: -1, ..one("RO access", 2) }]),
     ("rename", &[one("RW access delete", 1), one("OW update", 2)]),
     ("renamenx", &[one("RW access delete", 1), one("OW insert", 2)]),
     (
@@ -529,7 +530,8 @@ const USES: &[(&str, &str)] = &[
     ("exists touch type strlen xlen watch memory|usage", "RO"),
     ("object|encoding object|freq object|idletime object|refcount", "RO"),
     ("del unlink", "RM delete"),
-    ("append", "RW insert"),
+    ("append pfadd", "RW insert"),
+    ("pfcount pfdebug", "RW access"),
     ("bitfield set", "RW access update variable_flags"),
     ("decr decrby incr incrby incrbyfloat getex getset move setbit", "RW access update"),
     ("getdel", "RW access delete"),

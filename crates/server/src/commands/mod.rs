@@ -23,6 +23,7 @@ mod connection;
 mod debug;
 pub(crate) mod digest;
 mod hashes;
+mod hyperloglog;
 pub(crate) mod info;
 mod keys;
 mod latency;
@@ -53,6 +54,7 @@ const GROUPS: &[&[Command]] = &[
     connection::COMMANDS,
     debug::COMMANDS,
     hashes::COMMANDS,
+    hyperloglog::COMMANDS,
     info::COMMANDS,
     keys::COMMANDS,
     latency::COMMANDS,
