@@ -100,6 +100,13 @@ pub const METRICS: &[Metric] = &[
         read: |result, kind| latency(result, kind, |latency| latency.p999_us),
     },
     Metric {
+        name: "bytes_hot",
+        title: "bytes per item, hot",
+        better: Better::Lower,
+        by_kind: false,
+        read: |result, _| result.memory?.bytes_per_item_hot,
+    },
+    Metric {
         name: "bytes",
         title: "bytes per item",
         better: Better::Lower,

@@ -42,6 +42,14 @@ pub enum Items {
     Requests,
     /// Keys that the database gained.
     Keys,
+    /// What the requests come to add: so many items all of them, and the same share of
+    /// both where not all are sent.
+    Of {
+        /// Items that the server has after all requests.
+        items: u64,
+        /// Requests in all, at least one.
+        requests: u64,
+    },
     /// Memory is not the point of this step.
     Uncounted,
 }
@@ -421,13 +429,18 @@ fn conclude(
     }
     let last = rested.as_ref().unwrap_or(&ended);
     result.cpu = cpu_between(before, &ended, last, result.operations);
+    let rested = rested.as_ref().and_then(|reading| reading.memory);
     if let (Some(before), Some(ended), Some(last)) = (before.memory, ended.memory, last.memory) {
         let items = match step.items {
             Items::Requests => added,
             Items::Keys => last.keys.saturating_sub(before.keys),
+            Items::Of { items, requests } => {
+                let share = u128::from(added) * u128::from(items) / u128::from(requests.max(1));
+                u64::try_from(share).unwrap_or(u64::MAX)
+            }
             Items::Uncounted => 0,
         };
-        result.memory = Some(Memory::around(before, ended, last, items));
+        result.memory = Some(Memory::around(before, ended, rested, items));
     }
     result.packing = server.packing()?;
     if let Some(inspect) = &step.inspect {

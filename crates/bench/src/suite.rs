@@ -39,6 +39,8 @@ struct SetGet {
     data_bytes: &'static [usize],
     /// Over a cluster of several nodes.
     cluster: bool,
+    /// Every key is written first.
+    fill: bool,
 }
 
 const fn part(workload: &'static str, scale: f64, rounds_max: u32) -> Part {
@@ -54,6 +56,7 @@ const CLASSIC: SetGet = SetGet {
     keyspaces: &[1_000_000],
     data_bytes: &[64],
     cluster: false,
+    fill: true,
 };
 /// The whole shape of `set-get` in WORKLOADS.
 const SIZES: SetGet = SetGet {
@@ -61,6 +64,29 @@ const SIZES: SetGet = SetGet {
     keyspaces: &[1000, 1_000_000, 1_000_000_000],
     data_bytes: &[64, 1024],
     cluster: false,
+    fill: true,
+};
+/// redis-benchmark's tests of collections, in its order: what is popped was pushed.
+const OTHERS: SetGet = SetGet {
+    tests: &[
+        "lpush",
+        "rpush",
+        "lpop",
+        "rpop",
+        "sadd",
+        "hset",
+        "spop",
+        "zadd",
+        "zpopmin",
+        "lrange_100",
+        "lrange_300",
+        "lrange_500",
+        "lrange_600",
+    ],
+    keyspaces: &[1_000_000],
+    data_bytes: &[3],
+    cluster: false,
+    fill: false,
 };
 const CLUSTER: SetGet = SetGet { cluster: true, tests: &["set", "get"], ..CLASSIC };
 
@@ -85,6 +111,31 @@ pub const SCENARIOS: &[Scenario] = &[
         codec: &[],
     },
     Scenario {
+        name: "collections",
+        summary: "hashes, lists, sets and sorted sets: what they weigh hot and cooled",
+        parts: &[
+            part("hash-profiles", 1.0, 1),
+            part("hash-jobs", 1.0, 1),
+            part("hash-sessions", 1.0, 1),
+            part("hash-big", 1.0, 1),
+            part("set-ints", 1.0, 1),
+            part("set-uuids", 1.0, 1),
+            part("zset-board", 1.0, 1),
+            part("zset-uuids", 1.0, 1),
+            part("zset-recent", 1.0, 1),
+            part("list-feed", 1.0, 1),
+            part("set-tags", 1.0, 1),
+            part("list-celery", 1.0, 1),
+        ],
+        codec: &[],
+    },
+    Scenario {
+        name: "collection-tests",
+        summary: "redis-benchmark's tests of collections at pipelines 1, 16, 100",
+        parts: &[set_get(0.1, u32::MAX, OTHERS)],
+        codec: &[],
+    },
+    Scenario {
         name: "agreement",
         summary: "this generator and redis-benchmark in turns on one redis-server",
         parts: &[],
@@ -92,7 +143,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "suite",
-        summary: "classic, and every workload at a scale for 20 minutes on two cores",
+        summary: "classic, and every workload at a scale for half an hour on two cores",
         parts: &[
             set_get(0.3, u32::MAX, CLASSIC),
             set_get(0.1, 1, SIZES),
@@ -103,6 +154,18 @@ pub const SCENARIOS: &[Scenario] = &[
             part("stream-flights", 1.0, 2),
             part("stream-celery", 1.0, 1),
             part("list-celery", 1.0, 1),
+            part("hash-profiles", 0.5, 1),
+            part("hash-jobs", 0.5, 1),
+            part("hash-sessions", 0.5, 1),
+            part("hash-big", 0.5, 1),
+            part("set-ints", 0.5, 1),
+            part("set-uuids", 0.5, 1),
+            part("zset-board", 0.5, 1),
+            part("zset-uuids", 0.5, 1),
+            part("zset-recent", 0.5, 1),
+            part("list-feed", 0.5, 1),
+            part("set-tags", 0.5, 1),
+            set_get(0.02, 1, OTHERS),
             part("stream-lookup", 0.3, 2),
             part("stream-mixed", 0.3, 2),
             part("json-zipf", 0.2, 2),
@@ -183,7 +246,7 @@ impl Part {
         if let Some(choice) = self.set_get {
             options.tests = choice.tests.iter().map(|&test| test.to_owned()).collect();
             options.command = None;
-            options.fill = true;
+            options.fill = choice.fill;
             options.pipelines = vec![1, 16, 100];
             options.data_bytes = choice.data_bytes.to_vec();
             options.keyspaces = choice.keyspaces.to_vec();

@@ -6,7 +6,7 @@ use super::Report;
 
 const HEADER: &str = "workload,step,kind,target,server,round,connections,pipeline,threads,rate,\
 seconds,operations,throughput,errors,unsent,min_us,avg_us,p50_us,p95_us,p99_us,p999_us,max_us,\
-cpu_s,cpu_s_rested,cpu_s_per_million,client_cpu_s,items,bytes_per_item,used_before,used_ended,\
+cpu_s,cpu_s_rested,cpu_s_per_million,client_cpu_s,items,bytes_per_item,bytes_per_item_hot,used_before,used_ended,\
 used_rested,rss_before,rss_ended,rss_rested,failure,interrupted";
 
 /// The report as CSV, with a header line. A report without steps, that of
@@ -61,6 +61,7 @@ pub fn render(report: &Report) -> String {
                 shown(cpu.map(|cpu| cpu.client_seconds)),
                 reading(|memory| memory.items),
                 shown(memory.and_then(|memory| memory.bytes_per_item)),
+                shown(memory.and_then(|memory| memory.bytes_per_item_hot)),
                 reading(|memory| memory.before.used),
                 reading(|memory| memory.ended.used),
                 reading(|memory| memory.rested.used),

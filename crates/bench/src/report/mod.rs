@@ -193,6 +193,9 @@ pub struct Memory {
     pub items: u64,
     /// Growth of `used_memory` over them; none if it shrank or the items are few.
     pub bytes_per_item: Option<f64>,
+    /// The same when the last reply had come, where there was a rest after it.
+    #[serde(default)]
+    pub bytes_per_item_hot: Option<f64>,
 }
 
 /// Fewer items say nothing about memory: what a server keeps for connections, some
@@ -205,17 +208,22 @@ impl Memory {
         self.items >= ITEMS_MIN
     }
 
-    /// The readings around a step, and what they come to for each item.
+    /// The readings around a step, and what they come to for each item; `rested` where
+    /// there was a rest.
     pub fn around(
         before: MemoryReading,
         ended: MemoryReading,
-        rested: MemoryReading,
+        rested: Option<MemoryReading>,
         items: u64,
     ) -> Self {
-        let grown = rested.used as f64 - before.used as f64;
-        let told = items >= ITEMS_MIN && grown > 0.0;
-        let bytes_per_item = told.then(|| grown / items as f64);
-        Self { before, ended, rested, items, bytes_per_item }
+        let per_item = |then: MemoryReading| {
+            let grown = then.used as f64 - before.used as f64;
+            (items >= ITEMS_MIN && grown > 0.0).then(|| grown / items as f64)
+        };
+        let bytes_per_item_hot = rested.and_then(|_| per_item(ended));
+        let rested = rested.unwrap_or(ended);
+        let bytes_per_item = per_item(rested);
+        Self { before, ended, rested, items, bytes_per_item, bytes_per_item_hot }
     }
 }
 
@@ -472,7 +480,7 @@ mod tests {
     fn bytes_per_item_are_told_of_many_items_that_take_memory() {
         let reading = |used| MemoryReading { used, ..MemoryReading::default() };
         let told = |items, used| {
-            Memory::around(reading(1000), reading(1000), reading(used), items).bytes_per_item
+            Memory::around(reading(1000), reading(1000), Some(reading(used)), items).bytes_per_item
         };
         assert_eq!(told(ITEMS_MIN, 1000 + 80 * ITEMS_MIN), Some(80.0));
         assert_eq!(told(ITEMS_MIN, 999), None, "it shrank");

@@ -12,6 +12,7 @@ use crate::payload::Payload;
 use crate::run::Step;
 
 mod capture;
+mod collections;
 mod json_zipf;
 mod large_values;
 mod lookup;
@@ -134,6 +135,57 @@ pub const WORKLOADS: &[Workload] = &[
         name: "list-celery",
         summary: "the same messages in ten lists",
         plan: real::plan_list_celery,
+    },
+    Workload {
+        name: "hash-profiles",
+        summary: "200,000 hashes of ten fields, as of a user table",
+        plan: collections::plan_profiles,
+    },
+    Workload {
+        name: "hash-jobs",
+        summary: "100,000 hashes that BullMQ leaves of finished jobs",
+        plan: collections::plan_jobs,
+    },
+    Workload {
+        name: "hash-sessions",
+        summary: "100,000 hashes of web sessions",
+        plan: collections::plan_sessions,
+    },
+    Workload {
+        name: "hash-big",
+        summary: "one hash of 1 M fields, 100 with each HSET",
+        plan: collections::plan_big,
+    },
+    Workload {
+        name: "set-ints",
+        summary: "one set of 1 M draws from 10 M integers",
+        plan: collections::plan_ints,
+    },
+    Workload { name: "set-uuids", summary: "one set of 1 M UUIDs", plan: collections::plan_uuids },
+    Workload {
+        name: "zset-board",
+        summary: "one sorted set of 1 M players and their scores",
+        plan: collections::plan_board,
+    },
+    Workload {
+        name: "zset-uuids",
+        summary: "one sorted set of 1 M UUIDs by time",
+        plan: collections::plan_zset_uuids,
+    },
+    Workload {
+        name: "zset-recent",
+        summary: "100,000 sorted sets of 20 members by time",
+        plan: collections::plan_recent,
+    },
+    Workload {
+        name: "list-feed",
+        summary: "200,000 lists of ten items",
+        plan: collections::plan_feed,
+    },
+    Workload {
+        name: "set-tags",
+        summary: "200,000 sets of up to 8 of 1,000 tags",
+        plan: collections::plan_tags,
     },
     Workload {
         name: "stream-flights",

@@ -19,6 +19,7 @@ const REQUESTS: u64 = 1_000_000;
 const REQUESTS_PIPELINED: u64 = 4 * REQUESTS;
 const CONNECTIONS: usize = 50;
 const FILL_PIPELINE: usize = 100;
+const LIST_ITEMS: u64 = 1000;
 /// A larger keyspace is not filled: it would take minutes and the memory of the
 /// machine. Reads of it find what the writes before them left.
 pub const FILL_KEYS_MAX: u64 = 10_000_000;
@@ -80,6 +81,10 @@ pub(super) fn plan(options: &Options) -> Result<Vec<Step>, WorkloadError> {
             if options.fill && keyspace <= FILL_KEYS_MAX {
                 steps.push(fill_step(options, keyspace, data_bytes)?);
             }
+            if options.command.is_none() && tests.iter().any(|(test, _)| test.starts_with("lrange"))
+            {
+                steps.push(list_step(options, keyspace, data_bytes)?);
+            }
             for &pipeline in or_one(&options.pipelines, &1) {
                 for (test, template) in &tests {
                     let name = step_name(options, test, keyspace, data_bytes, pipeline);
@@ -128,6 +133,19 @@ fn fill_step(options: &Options, keyspace: u64, data_bytes: usize) -> Result<Step
     let name = step_name(&own, "fill", keyspace, data_bytes, FILL_PIPELINE);
     let template = template_of("set")?;
     step(&own, name, "set", template, keyspace, data_bytes, FILL_PIPELINE)
+}
+
+/// Items for the tests of `LRANGE`, some more than the longest asks for.
+fn list_step(options: &Options, keyspace: u64, data_bytes: usize) -> Result<Step, WorkloadError> {
+    let mut own = options.clone();
+    own.requests = Some(LIST_ITEMS);
+    (own.duration, own.rate) = (None, None);
+    own.pipelines.clear();
+    let name = step_name(&own, "fill-list", keyspace, data_bytes, FILL_PIPELINE);
+    let template = template_of("rpush")?;
+    let mut step = step(&own, name, "rpush", template, keyspace, data_bytes, FILL_PIPELINE)?;
+    step.items = Items::Uncounted;
+    Ok(step)
 }
 
 fn step(

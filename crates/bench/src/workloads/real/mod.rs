@@ -14,16 +14,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use super::collections::Reach;
 use super::streams::numbered_step;
 use super::{Options, WorkloadError};
 use crate::affinity::Cores;
 use crate::endpoint::Endpoint;
 use crate::request::{write_header, write_request};
-use crate::run::Step;
+use crate::run::{Items, Step};
 use crate::target::Target;
 
 const MESSAGES: u64 = 200_000;
 const QUEUES: u32 = 10;
+const LIST_CELERY: Reach = Reach { unit: "item", hot: 1000.0, cooled: 45.0 };
 const CELERY: &str = include_str!("celery.py");
 const FLIGHTS: &str = include_str!("flights.py");
 
@@ -53,7 +55,8 @@ pub(super) fn plan_list_celery(options: &Options) -> Result<Vec<Step>, WorkloadE
         let key = format!("queue{queue}");
         write_request(out, &[b"LPUSH", key.as_bytes(), message]);
     };
-    Ok(vec![numbered_step(options, "list-celery", "lpush", count, 1, 20, write)])
+    let step = numbered_step(options, "list-celery", "lpush", count, 1, 20, write);
+    Ok(vec![LIST_CELERY.measured(step, Items::Requests, count)])
 }
 
 pub(super) fn plan_flights(options: &Options) -> Result<Vec<Step>, WorkloadError> {
