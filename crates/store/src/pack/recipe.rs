@@ -37,7 +37,6 @@ pub(crate) enum Made {
 impl Plans<'_> {
     /// How a piece of these bytes is to be packed, or `None` if it is to be left raw:
     /// has the family judge it and take a sample. Some microseconds.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for the pages of collections"))]
     pub(crate) fn recipe(&self, raw: &[u8]) -> Option<Recipe> {
         let Self { families, forced, edition, choice, params, .. } = *self;
         let family = (self.family)();

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{Fields, LargeHash, TABLE};
-use crate::memory::usable;
-use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::pack::piece::PieceJob;
+use crate::types::forms::{
+    Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
+};
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::keyed::{Records, body};
 use crate::types::pages::paged::{Paged, item};
@@ -78,6 +80,7 @@ impl Collection for Hashes {
 // SAFETY: box number 4 is of hashes alone.
 unsafe impl Boxed for LargeHash {
     const FORM: Form = Form::boxed(4);
+    const IS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         self.paged.measure()
@@ -88,17 +91,19 @@ unsafe impl Boxed for LargeHash {
     }
 
     fn packing(&self) -> Packing {
-        let measure = self.paged.measure();
-        Packing {
-            codec: if measure.packed > 0 { "zstd" } else { "none" },
-            dictionary: None,
-            allocated_raw: usable(size_of::<Self>()) + measure.allocated - measure.packed
-                + measure.packed_from,
-        }
+        self.paged.packing(size_of::<Self>())
     }
 
-    fn cool(&mut self, _: &Met<'_>) -> Wish {
-        Wish::Nothing
+    fn cool(&mut self, met: &Met<'_>) -> Wish {
+        self.paged.cool(met)
+    }
+
+    fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        self.paged.next_job(asked)
+    }
+
+    fn install(&mut self, job: &mut dyn PieceJob, _: &Back) -> Installed {
+        self.paged.install(job)
     }
 
     fn effort(&self) -> usize {

@@ -94,7 +94,7 @@ fn insert(list: &mut Edit<'_, Lists>, at: usize, needle: &Needle) -> Result<(), 
     let large = list.large();
     let at = at.min(large.len());
     let within = within(large, at);
-    let mut insert = |record: &[u8], large: &mut Paged<Positions>| {
+    let insert = |record: &[u8], large: &mut Paged<Positions>| {
         large.tree.change(ByRank(at), |page| {
             ready::<Positions>(page, session)?;
             page.insert::<Positions>(within.min(page.len()), record);

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::Positions;
-use crate::memory::usable;
-use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::pack::piece::PieceJob;
+use crate::types::forms::{
+    Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
+};
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::paged::{Paged, item, raw_for};
 use crate::types::pages::run::Run;
@@ -77,6 +79,7 @@ impl Collection for Lists {
 // SAFETY: box number 3 is of lists alone.
 unsafe impl Boxed for Paged<Positions> {
     const FORM: Form = Form::boxed(3);
+    const IS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         Self::measure(self)
@@ -87,17 +90,19 @@ unsafe impl Boxed for Paged<Positions> {
     }
 
     fn packing(&self) -> Packing {
-        let measure = Self::measure(self);
-        Packing {
-            codec: if measure.packed > 0 { "zstd" } else { "none" },
-            dictionary: None,
-            allocated_raw: usable(size_of::<Self>()) + measure.allocated - measure.packed
-                + measure.packed_from,
-        }
+        Paged::packing(self, size_of::<Self>())
     }
 
-    fn cool(&mut self, _: &Met<'_>) -> Wish {
-        Wish::Nothing
+    fn cool(&mut self, met: &Met<'_>) -> Wish {
+        Paged::cool(self, met)
+    }
+
+    fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        Paged::next_job(self, asked)
+    }
+
+    fn install(&mut self, job: &mut dyn PieceJob, _: &Back) -> Installed {
+        Paged::install(self, job)
     }
 
     fn effort(&self) -> usize {

@@ -1,7 +1,7 @@
 //! How a collection is read and changed where it lies: one way for all types, whether
 //! it is small or large, packed or raw.
 
-use super::paged::{Item, LargeStrings, item};
+use super::paged::Item;
 use super::run::{Run, RunBuf};
 use crate::books::weight::Weight;
 use crate::cell::entry::{Cell, Payload};
@@ -230,19 +230,4 @@ pub(crate) fn give(sink: &mut dyn Sink, item: &Item<'_>) {
         Item::Bytes(bytes) => sink.part(bytes),
         Item::Large(string) => string.parts().iter().for_each(|part| sink.part(part)),
     }
-}
-
-/// The items that a record's elements are.
-pub(crate) fn items<'a>(
-    mut record: &'a [u8],
-    strings: Option<&'a LargeStrings>,
-) -> impl Iterator<Item = Item<'a>> {
-    std::iter::from_fn(move || {
-        if record.is_empty() {
-            return None;
-        }
-        let (next, rest) = item(record, strings);
-        record = rest;
-        Some(next)
-    })
 }

@@ -16,6 +16,7 @@ pub(crate) mod element;
 pub(crate) mod keyed;
 pub(crate) mod page;
 pub mod paged;
+pub(crate) mod pieces;
 pub(crate) mod run;
 pub(crate) mod tree;
 

@@ -31,10 +31,6 @@ use std::sync::Arc;
 const LINE: usize = 16;
 /// Bytes in front of shared ones: two counts of references.
 const SHARED_HEADER: usize = 16;
-/// The most bytes of a record: an offset reaches a record behind the largest page that
-/// is still to be cut.
-pub(crate) const RECORD_MAX: usize = 24 * 1024;
-
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     bytes: Arc<[u8]>,
@@ -258,6 +254,9 @@ impl Page {
     /// no order: theirs go to the end. O(1), a copy of the page at every fifth of growth.
     pub(crate) fn insert<O: Order>(&mut self, at: usize, record: &[u8]) {
         debug_assert!(!self.is_packed() && (!O::TAGGED || at == self.len()));
+        // A record has at most two strings of the length from which they lie elsewhere, and
+        // a page is cut at a fourth of what its offsets reach.
+        debug_assert!(usize::from(self.used) + record.len() <= usize::from(u16::MAX));
         let count = self.len();
         let lines = match O::TAGGED {
             true => usize::from(self.lines).max((count + 1).div_ceil(LINE)),

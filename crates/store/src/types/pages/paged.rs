@@ -3,21 +3,24 @@
 
 use super::Order;
 use super::element::{self, EXPIRY_LEN, Element, Large};
-use super::page::{Page, each};
+use super::page::Page;
+use super::pieces::Cooled;
 use super::run::Run;
 use super::tree::Tree;
 use crate::cell::entry::ACCESS_MAX;
 use crate::memory::usable;
 use crate::pack::form::Damaged;
+use crate::pack::piece::PieceJob;
 use crate::packing::PackedStr;
 use crate::slot::WRITTEN;
 use crate::store::Session;
 use crate::types::Reader;
-use crate::types::forms::Measure;
+use crate::types::forms::{Asked, Installed, Measure, Met, Packing, Wish};
 use crate::types::string::NewStr;
 use smallvec::SmallVec;
-use snug_codec::Segments;
+use snug_codec::{Dictionary, Segments};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Strings of more bytes lie beside the pages.
 pub(crate) const LARGE_MIN: usize = 8 * 1024;
@@ -262,12 +265,14 @@ pub(crate) struct Paged<O: Order> {
     pub(crate) strings: LargeStrings,
     /// What its type notes of it.
     pub(crate) notes: u8,
+    /// How far its pages have cooled.
+    cooled: Cooled,
 }
 
 impl<O: Order> Paged<O> {
     pub(crate) fn of(run: Run<'_>) -> Self {
         let tree = Tree::of(run.each::<O>());
-        Self { tree, strings: LargeStrings::default(), notes: run.notes }
+        Self { tree, strings: LargeStrings::default(), notes: run.notes, cooled: Cooled::default() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -281,13 +286,46 @@ impl<O: Order> Paged<O> {
             raw: weight.raw + raw,
             packed_from: weight.packed_from,
             packed: weight.packed,
-            pending: 0,
+            pending: self.cooled.pending,
         }
     }
 
     pub(crate) fn duplicate(&self) -> Self {
         let (tree, strings) = (self.tree.duplicate(), self.strings.clone());
-        Self { tree, strings, notes: self.notes }
+        Self { tree, strings, notes: self.notes, cooled: Cooled::default() }
+    }
+
+    /// How it is packed, for those who report; `own` are the bytes of its box.
+    pub(crate) fn packing(&self, own: usize) -> Packing {
+        packing(&self.measure(), own, self.tree.main_dictionary())
+    }
+
+    /// A walk that cools has met it.
+    pub(crate) fn cool(&mut self, met: &Met<'_>) -> Wish {
+        if self.tree.cool(&mut self.cooled, met) { Wish::Pieces } else { Wish::Nothing }
+    }
+
+    /// The next of its pages to be packed or unpacked.
+    pub(crate) fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        self.tree.next_piece(&mut self.cooled, asked)
+    }
+
+    /// Takes a page back.
+    pub(crate) fn install(&mut self, job: &mut dyn PieceJob) -> Installed {
+        self.tree.install_piece(job)
+    }
+}
+
+/// How pages are packed that weigh so much together, for those who report.
+pub(crate) fn packing(
+    measure: &Measure,
+    own: usize,
+    dictionary: Option<Arc<Dictionary>>,
+) -> Packing {
+    Packing {
+        codec: if measure.packed > 0 { "zstd" } else { "none" },
+        dictionary,
+        allocated_raw: usable(own) + measure.allocated - measure.packed + measure.packed_from,
     }
 }
 
@@ -346,9 +384,4 @@ pub(crate) fn remove_strings<O: Order>(page: &Page, strings: &mut LargeStrings, 
     if let Ok(page) = raw::<O>(page, session) {
         page.records::<O>().for_each(|record| strings.remove_of(record));
     }
-}
-
-/// The records of a small collection that has outgrown itself.
-pub(crate) fn records_of<O: Order>(records: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
-    each::<O>(records)
 }

@@ -208,8 +208,7 @@ impl<O: Order> PieceJob for PagePiece<O> {
             let raw_bytes = self.page.raw_bytes();
             if let Some(form) = self.page.packed() {
                 with.room.clear();
-                let unpacked =
-                    with.workspace.unpack(form, &self.dictionary, with.room, PACK_MAX);
+                let unpacked = with.workspace.unpack(form, &self.dictionary, with.room, PACK_MAX);
                 let came = match unpacked {
                     Ok(()) => {
                         self.made = Some(Outcome::Raw(self.page.unpacked::<O>(with.room)));
@@ -220,7 +219,8 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 return Ran { raw_bytes, came, ..Ran::default() };
             }
             let raw = raw::<O>(&self.page);
-            let made = self.recipe.take().map(|recipe| recipe.pack(with.workspace, &raw, with.room));
+            let made =
+                self.recipe.take().map(|recipe| recipe.pack(with.workspace, &raw, with.room));
             let (made, came, damage) = match made {
                 Some(Made::Packed { form, held }) => {
                     let came = Fate::Packed(form.len());

@@ -2,8 +2,10 @@
 #![allow(unsafe_code)]
 
 use super::{Members, TABLE};
-use crate::memory::usable;
-use crate::types::forms::{Boxed, Form, FormRow, Measure, Met, Packing, Value, Wish};
+use crate::pack::piece::PieceJob;
+use crate::types::forms::{
+    Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
+};
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::keyed::Records;
 use crate::types::pages::paged::{Paged, item};
@@ -73,6 +75,7 @@ impl Collection for Sets {
 // SAFETY: box number 5 is of sets alone.
 unsafe impl Boxed for Paged<Members> {
     const FORM: Form = Form::boxed(5);
+    const IS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         Self::measure(self)
@@ -83,17 +86,19 @@ unsafe impl Boxed for Paged<Members> {
     }
 
     fn packing(&self) -> Packing {
-        let measure = Self::measure(self);
-        Packing {
-            codec: if measure.packed > 0 { "zstd" } else { "none" },
-            dictionary: None,
-            allocated_raw: usable(size_of::<Self>()) + measure.allocated - measure.packed
-                + measure.packed_from,
-        }
+        Paged::packing(self, size_of::<Self>())
     }
 
-    fn cool(&mut self, _: &Met<'_>) -> Wish {
-        Wish::Nothing
+    fn cool(&mut self, met: &Met<'_>) -> Wish {
+        Paged::cool(self, met)
+    }
+
+    fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        Paged::next_job(self, asked)
+    }
+
+    fn install(&mut self, job: &mut dyn PieceJob, _: &Back) -> Installed {
+        Paged::install(self, job)
     }
 
     fn effort(&self) -> usize {

@@ -126,7 +126,7 @@ impl Gathered {
     pub fn add(&mut self, elements: &Elements) {
         let mut record = Vec::new();
         for needle in elements.needles() {
-            let Paged { tree, strings, notes } = &mut self.set;
+            let Paged { tree, strings, notes, .. } = &mut self.set;
             let key = needle.key();
             let seek = || ByBound(|bound: &u64| key >= *bound);
             if needle.is_large() {
