@@ -82,7 +82,9 @@ pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, S
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use training::{Trained, Training};
 pub use types::hash::Hash;
-pub use types::hash::ops::{HashLimits, RemoveFields, SetFields};
+pub use types::hash::ops::{
+    ExpireFields, FieldExpiry, HashLimits, RemoveDue, RemoveFields, SetFields,
+};
 pub use types::pages::paged::Item;
 pub use types::set::ops::{AddMembers, PutSet, RemoveElements, RemoveMembers, SetLimits};
 pub use types::set::{Elements, Gathered, MemberSet};

@@ -197,7 +197,7 @@ impl Slot {
     /// anew. `branch_of` gives any key's branch.
     pub(crate) fn put(&mut self, branch: u32, cell: Cell, branch_of: impl Fn(&[u8]) -> u32) {
         let next = self.next_expiry.get_mut();
-        *next = cell.expiry().unwrap_or(u64::MAX).min(*next);
+        *next = cell.due().min(*next);
         let cells = self.cells.get_mut();
         cells.put(branch, cell, branch_of);
         *self.keys.get_mut() = cells.len() as u32;
@@ -746,7 +746,8 @@ impl<'a> SlotGuard<'a> {
         *looks += looked;
         if all && best.is_none() && how.volatile {
             // What expired here has been persisted or removed since.
-            self.slot.next_expiry.store(u64::MAX, Relaxed);
+            let next = self.cells().iter().map(Cell::due).min();
+            self.slot.next_expiry.store(next.unwrap_or(u64::MAX), Relaxed);
         }
         best.map(|(place, worth)| Sampled { found: Found(place), worth, seen })
     }
@@ -777,8 +778,8 @@ impl<'a> SlotGuard<'a> {
         expiries.fold((0, 0), |(n, sum), at| (n + 1, sum + at.saturating_sub(self.session.now())))
     }
 
-    /// Removes every key whose time has come, as many as `limit` of them; how
-    /// many. When none is left, leaves the exact time of the next.
+    /// Removes every key whose time has come, and of others what of them has expired, as
+    /// many as `limit` of these; how many. When none is left, leaves the exact time of the next.
     pub(crate) fn expire_due(&mut self, limit: usize) -> usize {
         let now = self.session.now();
         let mut removed = 0;
@@ -786,15 +787,24 @@ impl<'a> SlotGuard<'a> {
         for n in (0..self.keys()).rev() {
             let cells = &self.cells();
             let Some(place) = cells.nth(n) else { break };
-            if cells.get(place).expiry().is_some_and(|at| at <= now) {
+            let cell = cells.get(place);
+            if cell.due() > now {
+                continue;
+            }
+            if cell.expiry().is_some_and(|at| at <= now) {
                 self.expire(place);
                 removed += 1;
-                if removed == limit {
-                    return removed;
-                }
+            } else {
+                let name = cell.key().to_vec();
+                let remove_due = cell.type_of().row().remove_due;
+                let key = self.session.store().key(&name);
+                removed += remove_due(self, &key, Found(place), limit - removed);
+            }
+            if removed >= limit {
+                return removed;
             }
         }
-        let next = self.cells().iter().filter_map(Cell::expiry).min();
+        let next = self.cells().iter().map(Cell::due).min();
         self.slot.next_expiry.store(next.unwrap_or(u64::MAX), Relaxed);
         removed
     }
@@ -835,10 +845,10 @@ impl<'a> SlotGuard<'a> {
         weight.count(self.session.store());
         self.note_pending(weight);
         self.count(Counter::Keys(self.keyspace), 1);
-        if let Some(expiry) = cell.expiry() {
+        if cell.expires() {
             self.count(Counter::Expiring(self.keyspace), 1);
-            self.expires_at(expiry);
         }
+        self.expires_at(cell.due());
         let store = self.session.store();
         let place = self.cells_mut().insert(key, cell, |key| store.key(key).branch());
         let keys = self.cells().len();
@@ -870,7 +880,7 @@ impl<'a> SlotGuard<'a> {
     }
 
     #[inline]
-    fn expires_at(&self, expiry: u64) {
+    pub(crate) fn expires_at(&self, expiry: u64) {
         if expiry < self.slot.next_expiry() {
             self.slot.next_expiry.store(expiry, Relaxed);
         }

@@ -4,9 +4,10 @@
 use proptest::prelude::*;
 use snug_codec::Segments;
 use snug_store::{
-    AddMembers, Batch, Cooling, Delete, Elements, Event, Gathered, HashLimits, LargeNames,
-    MinSaving, NewStr, Packer, PutSet, RemoveElements, RemoveFields, RemoveMembers, Session,
-    SetFields, SetLimits, Store, StoreConfig, StringParams, Type, Unobserved,
+    AddMembers, Batch, Cooling, Delete, Elements, Event, ExpireFields, FieldExpiry, Gathered,
+    HashLimits, LargeNames, MinSaving, NewStr, Packer, PutSet, RemoveElements, RemoveFields,
+    RemoveMembers, Session, SetFields, SetLimits, Store, StoreConfig, StringParams, Type,
+    Unobserved,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -145,6 +146,54 @@ fn check_hash(batch: &Batch<'_>, name: &[u8], model: &Fields) {
     assert!(met == *model);
 }
 
+/// Fields that expire are hidden at their time, and go with the walk that removes what is
+/// due, a bounded number at a time; the hash goes with its last.
+#[test]
+fn fields_expire() {
+    let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
+    let mut session = store.session();
+    let names: Vec<Vec<u8>> = (0..300).map(string).collect::<BTreeSet<_>>().into_iter().collect();
+    let fields = || names.iter().map(|name| new(name));
+    let len = |batch: &Batch<'_>| {
+        let key = batch.key(b"h");
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find(&key)?;
+        let mut room = Vec::new();
+        Some(slot.hash(found, &mut room).unwrap().unwrap().len())
+    };
+    {
+        let batch = session.enter(NOW);
+        let key = batch.key(b"h");
+        let mut slot = batch.lock(0, &key);
+        let pairs = fields().map(|name| (name, NewStr::Int(1)));
+        let op = SetFields::new(pairs, FieldExpiry::Clear, HASH_LIMITS);
+        slot.apply(&key, None, op, Event::NONE).unwrap();
+        for (n, name) in names.iter().enumerate() {
+            let found = slot.find(&key);
+            let at = Some(NOW + n as u64 / 3 % 60);
+            let op = ExpireFields { fields: std::iter::once(new(name)), at };
+            slot.apply(&key, found, op, Event::NONE).unwrap();
+        }
+    }
+    let left = |ms: u64| (0..names.len() as u64).filter(|n| n / 3 % 60 > ms).count();
+    {
+        let batch = session.enter(NOW + 20);
+        assert_eq!(len(&batch), Some(left(20)));
+        while batch.expire_due(0, 1, &mut || true) {}
+        assert_eq!(len(&batch), Some(left(20)));
+    }
+    {
+        let batch = session.enter(NOW + 60);
+        assert_eq!(len(&batch), Some(0));
+        for _ in 0..names.len().div_ceil(64) {
+            batch.expire_due(0, 1, &mut || false);
+        }
+        assert_eq!((len(&batch), store.keys(0)), (None, 0));
+    }
+    let memory = store.type_memory(Type::Hash);
+    assert_eq!((memory.allocated, memory.raw), (0, 0));
+}
+
 type Members = BTreeSet<Vec<u8>>;
 
 fn check_set(batch: &Batch<'_>, name: &[u8], model: &Members) {
@@ -210,10 +259,8 @@ proptest! {
                         fields.iter().map(|(f, v)| (string(*f), string(*v))).collect();
                     let before = models[at].len();
                     models[at].extend(fields.iter().cloned());
-                    let op = SetFields {
-                        fields: fields.iter().map(|(f, v)| (new(f), new(v))),
-                        limits: HASH_LIMITS,
-                    };
+                    let pairs = fields.iter().map(|(f, v)| (new(f), new(v)));
+                    let op = SetFields::new(pairs, FieldExpiry::Clear, HASH_LIMITS);
                     let added = slot.apply(&key, found, op, Event::NONE).unwrap().outcome;
                     prop_assert_eq!(added, models[at].len() - before);
                 }

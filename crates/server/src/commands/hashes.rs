@@ -15,11 +15,12 @@ use crate::request::error::Error;
 use crate::text::float::Extended;
 use snug_store::{Class, Event, canonical_int};
 use snug_store::{
-    Found, Hash, HashLimits, Item, Key, NewStr, RemoveFields, SetFields, SlotGuard, Type,
+    FieldExpiry, Found, Hash, HashLimits, Item, Key, NewStr, RemoveDue, RemoveFields, SetFields,
+    SlotGuard, Type,
 };
 use std::ops::ControlFlow;
 
-const fn hash(
+pub(super) const fn hash(
     command: Command,
     since: &'static str,
     complexity: &'static str,
@@ -140,13 +141,13 @@ fn limits(cx: &Context<'_>) -> HashLimits {
     }
 }
 
-const fn event(name: &'static str) -> Event {
+pub(super) const fn event(name: &'static str) -> Event {
     Event::new(Class::HASH, name)
 }
 
 /// Gives the hash at a key to `reader`, or none if there is no such key.
 #[inline]
-fn with_hash<R>(
+pub(super) fn with_hash<R>(
     cx: &Context<'_>,
     name: &[u8],
     reader: impl FnOnce(Option<Hash<'_>>) -> Result<R, Error>,
@@ -162,20 +163,49 @@ fn with_hash<R>(
     reader(slot.hash(found, &mut room)?)
 }
 
-/// Looks up a hash that is about to be changed.
-fn find(cx: &Context<'_>, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Result<Option<Found>, Error> {
-    cx.find_typed(slot, key, Type::Hash)
+/// Of the fields whose time has come and that a write does not name, it removes so many.
+const DUE_AT_ONCE: usize = 64;
+
+/// Looks up a hash that is about to be changed, and removes what of it has expired: the
+/// fields that are `named`, and some of the others.
+#[inline]
+pub(super) fn find<'a>(
+    cx: &Context<'_>,
+    slot: &mut SlotGuard<'_>,
+    key: &Key<'_>,
+    named: impl Iterator<Item = NewStr<'a>> + Clone,
+) -> Result<Option<Found>, Error> {
+    match cx.find_typed(slot, key, Type::Hash)? {
+        Some(found) if slot.has_due_fields(found) => remove_due(cx, slot, (key, found), named),
+        found => Ok(found),
+    }
+}
+
+#[cold]
+fn remove_due<'a>(
+    cx: &Context<'_>,
+    slot: &mut SlotGuard<'_>,
+    (key, found): (&Key<'_>, Found),
+    named: impl Iterator<Item = NewStr<'a>> + Clone,
+) -> Result<Option<Found>, Error> {
+    let op = RemoveDue::new(named, DUE_AT_ONCE);
+    let is_gone = slot.apply(key, Some(found), op, event("hexpired"))?.is_gone;
+    if is_gone {
+        cx.notify(Event::DEL, key.bytes);
+    }
+    Ok((!is_gone).then_some(found))
 }
 
 /// Sets fields and tells of it; how many are new.
-fn set<'a>(
+pub(super) fn set<'a>(
     cx: &Context<'_>,
     slot: &mut SlotGuard<'_>,
     (key, found): (&Key<'_>, Option<Found>),
     fields: impl Iterator<Item = (NewStr<'a>, NewStr<'a>)> + Clone,
+    expiry: FieldExpiry,
     name: &'static str,
 ) -> Result<usize, Error> {
-    let op = SetFields { fields, limits: limits(cx) };
+    let op = SetFields::new(fields, expiry, limits(cx));
     Ok(slot.apply(key, found, op, event(name))?.outcome)
 }
 
@@ -186,9 +216,9 @@ fn set_all(cx: &Context<'_>, args: Args<'_>) -> Result<usize, Error> {
     }
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let found = find(cx, &mut slot, &key)?;
     let fields = (2..args.len()).step_by(2).map(|at| (args.value(at), args.value(at + 1)));
-    set(cx, &mut slot, (&key, found), fields, "hset")
+    let found = find(cx, &mut slot, &key, fields.clone().map(|(field, _)| field))?;
+    set(cx, &mut slot, (&key, found), fields, FieldExpiry::Clear, "hset")
 }
 
 fn hset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -204,7 +234,7 @@ fn hmset(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 /// What a value of the hash found comes to, if it has the field.
-fn value_of<R>(
+pub(super) fn value_of<R>(
     slot: &SlotGuard<'_>,
     found: Option<Found>,
     field: &NewStr<'_>,
@@ -221,11 +251,11 @@ fn value_of<R>(
 fn hsetnx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let found = find(cx, &mut slot, &key)?;
+    let found = find(cx, &mut slot, &key, std::iter::once(args.value(2)))?;
     let is_there = value_of(&slot, found, &args.value(2), |_| ())?.is_some();
     if !is_there {
         let field = std::iter::once((args.value(2), args.value(3)));
-        set(cx, &mut slot, (&key, found), field, "hset")?;
+        set(cx, &mut slot, (&key, found), field, FieldExpiry::Clear, "hset")?;
     }
     out.w().integer(i64::from(!is_there));
     Ok(())
@@ -236,7 +266,11 @@ fn hget(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 /// Writes the value of a field, or null.
-fn reply(hash: Option<&Hash<'_>>, field: &NewStr<'_>, out: &mut Out) -> Result<(), Error> {
+pub(super) fn reply(
+    hash: Option<&Hash<'_>>,
+    field: &NewStr<'_>,
+    out: &mut Out,
+) -> Result<(), Error> {
     let is_there = match hash {
         Some(hash) => hash.get(field, |value| out.item(&value))?.is_some(),
         None => false,
@@ -324,8 +358,8 @@ fn hdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let mut removed = 0;
-    if let Some(found) = find(cx, &mut slot, &key)? {
-        let fields = (2..args.len()).map(|at| args.value(at));
+    let fields = (2..args.len()).map(|at| args.value(at));
+    if let Some(found) = find(cx, &mut slot, &key, fields.clone())? {
         let edited = slot.apply(&key, Some(found), RemoveFields { fields }, event("hdel"))?;
         removed = edited.outcome;
         if edited.is_gone {
@@ -340,7 +374,7 @@ fn hincrby(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let by = args.int(3)?;
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let found = find(cx, &mut slot, &key)?;
+    let found = find(cx, &mut slot, &key, std::iter::once(args.value(2)))?;
     let before = value_of(&slot, found, &args.value(2), |value| match value {
         Item::Bytes(bytes) => canonical_int(&bytes),
         Item::Large(_) => None,
@@ -349,7 +383,7 @@ fn hincrby(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let sum =
         before.checked_add(by).ok_or(Error::new("ERR increment or decrement would overflow"))?;
     let field = std::iter::once((args.value(2), NewStr::Int(sum)));
-    set(cx, &mut slot, (&key, found), field, "hincrby")?;
+    set(cx, &mut slot, (&key, found), field, FieldExpiry::Keep, "hincrby")?;
     out.w().integer(sum);
     Ok(())
 }
@@ -361,7 +395,7 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     }
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let found = find(cx, &mut slot, &key)?;
+    let found = find(cx, &mut slot, &key, std::iter::once(args.value(2)))?;
     let before = value_of(&slot, found, &args.value(2), |value| match value {
         Item::Bytes(bytes) => Extended::parse(&bytes),
         Item::Large(_) => None,
@@ -372,7 +406,7 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let sum =
         before.add(by).ok_or(Error::new("ERR increment would produce NaN or Infinity"))?.to_text();
     let field = std::iter::once((args.value(2), NewStr::Bytes(sum.as_bytes())));
-    set(cx, &mut slot, (&key, found), field, "hincrbyfloat")?;
+    set(cx, &mut slot, (&key, found), field, FieldExpiry::Keep, "hincrbyfloat")?;
     out.w().bulk(sum.as_bytes());
     Ok(())
 }

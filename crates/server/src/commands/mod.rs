@@ -22,6 +22,7 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
+mod hash_expiry;
 mod hashes;
 mod hyperloglog;
 pub(crate) mod info;
@@ -53,6 +54,7 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    hash_expiry::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,
     info::COMMANDS,

@@ -140,7 +140,7 @@ fn parse(line: &str) -> Vec<Argument> {
 /// The type that clients are told, by an argument's name.
 fn type_of(argument: &Argument) -> &'static str {
     const INTEGERS: &str = "seconds milliseconds count offset start end index1 index2 cursor \
-        numreplicas numkeys limit timeout bit value-bits len integer dbid threshold client-id slot start-slot \
+        numreplicas numkeys numfields limit timeout bit value-bits len integer dbid threshold client-id slot start-slot \
         end-slot decrement entries-added percent limit ms microseconds protover size port samples";
     match &argument.kind {
         Kind::Word => "pure-token",
@@ -277,19 +277,37 @@ const SYNTAX: &[(&str, &str)] = &[
     ("hdel", "key field..."),
     ("hello", "[protover [AUTH (username password)] [SETNAME clientname]]"),
     ("hexists", "key field"),
+    ("hexpire", "key seconds [NX | XX | GT | LT] FIELDS (numfields field...)"),
+    ("hexpireat", "key unix-time-seconds [NX | XX | GT | LT] FIELDS (numfields field...)"),
+    ("hexpiretime", "key FIELDS (numfields field...)"),
     ("hget", "key field"),
     ("hgetall", "key"),
+    ("hgetdel", "key FIELDS (numfields field...)"),
+    (
+        "hgetex",
+        "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] FIELDS (numfields field...)",
+    ),
     ("hincrby", "key field increment"),
     ("hincrbyfloat", "key field increment"),
     ("hkeys", "key"),
     ("hlen", "key"),
     ("hmget", "key field..."),
     ("hmset", "key (field value)..."),
+    ("hpersist", "key FIELDS (numfields field...)"),
+    ("hpexpire", "key milliseconds [NX | XX | GT | LT] FIELDS (numfields field...)"),
+    ("hpexpireat", "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS (numfields field...)"),
+    ("hpexpiretime", "key FIELDS (numfields field...)"),
+    ("hpttl", "key FIELDS (numfields field...)"),
     ("hrandfield", "key [count [WITHVALUES]]"),
     ("hscan", "key cursor [MATCH pattern] [COUNT count]"),
     ("hset", "key (field value)..."),
+    (
+        "hsetex",
+        "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS (numfields (field value)...)",
+    ),
     ("hsetnx", "key field value"),
     ("hstrlen", "key field"),
+    ("httl", "key FIELDS (numfields field...)"),
     ("hvals", "key"),
     ("incr", "key"),
     ("incrby", "key increment"),

@@ -305,6 +305,17 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.entry().add(parts.key), parts.key_len) }
     }
 
+    /// When the key expires, or a part of its value, whichever is first; `u64::MAX` for
+    /// never.
+    #[inline]
+    pub(crate) fn due(&self) -> u64 {
+        let own = self.expiry().unwrap_or(u64::MAX);
+        if !self.bits().is_boxed() {
+            return own;
+        }
+        own.min((self.type_of().row().due)(self.value()))
+    }
+
     /// The expiry in Unix milliseconds.
     #[inline]
     pub(crate) fn expiry(&self) -> Option<u64> {

@@ -6,15 +6,18 @@
 //! ```
 //!
 //! A field costs its bytes and those of its value, and one more for each; in a large hash
-//! 3 more. A time of expiry is 9 bytes. A field whose time has come is hidden from every
-//! reader at once, and removed when its hash is written next, or by the walk that removes
-//! expired keys. A hash none of whose fields ever expired is not asked for times: a note
-//! tells, and a large one keeps a lower bound of the next.
+//! 3 more. A hash with fields that expire is always a large one, and has their times in
+//! order beside the pages (`hash/times.rs`): 9 bytes in the record, about 40 there. A field
+//! whose time has come is hidden from every reader at once, and removed when its hash is
+//! written next, or by the walk that removes expired keys. Hashes without such fields pay
+//! for none of this.
 
 pub mod ops;
 mod row;
+mod times;
 
 pub(crate) use row::Hashes;
+use times::Times;
 
 use super::pages::Order;
 use super::pages::edit::View;
@@ -75,14 +78,14 @@ impl Order for Fields {
 #[derive(Debug)]
 pub(crate) struct LargeHash {
     pub(crate) paged: Paged<Fields>,
-    /// No field expires before this, in Unix milliseconds.
-    pub(crate) due: u64,
+    pub(crate) times: Times,
 }
 
 /// A hash to be read.
 #[derive(Debug)]
 pub struct Hash<'h> {
     records: Records<'h, Fields>,
+    times: Option<&'h Times>,
     session: &'h Session,
     /// What expires up to then is hidden; 0 if nothing is.
     hidden: u64,
@@ -101,31 +104,35 @@ impl SlotGuard<'_> {
             return Ok(None);
         }
         let session = self.session();
-        let (records, due) = match self.view::<Hashes>(found, room)? {
-            View::Small(run) => (Records::Small(run), 0),
-            View::Large(large) => (Records::Large(&large.paged), large.due),
+        let (records, times) = match self.view::<Hashes>(found, room)? {
+            View::Small(run) => (Records::Small(run), None),
+            View::Large(large) => (Records::Large(&large.paged), Some(&large.times)),
         };
-        let hides = records.notes() & EXPIRING != 0
-            && session.expired() != Expired::Seen
-            && due <= session.now();
+        let hides = times.is_some_and(|times| times.first() <= session.now())
+            && session.expired() != Expired::Seen;
         let hidden = if hides { session.now() } else { 0 };
-        Ok(Some(Hash { records, session, hidden }))
+        Ok(Some(Hash { records, times, session, hidden }))
+    }
+
+    /// Whether the value is a hash with fields whose time has come, which are this
+    /// session's to remove.
+    #[inline]
+    pub fn has_due_fields(&self, found: Found) -> bool {
+        let session = self.session();
+        let large = self.cell(found).value().get::<LargeHash>();
+        large.is_some_and(|large| large.times.first() <= session.now())
+            && session.expired() == Expired::Removed
     }
 }
 
 impl Hash<'_> {
-    /// How many fields it has. O(1), unless the time of some may have come.
+    /// How many fields it has. O(1), and O(fields) whose time has come.
     pub fn len(&self) -> usize {
-        if self.hidden == 0 {
-            return self.records.len();
-        }
-        let mut count = 0;
-        // What cannot be read is told to who reads it.
-        let _ = self.records.visit(self.session, |record| {
-            count += usize::from(self.shows(record));
-            ControlFlow::Continue(())
-        });
-        count
+        let hidden = match self.times {
+            Some(times) if self.hidden > 0 => times.until(self.hidden),
+            _ => 0,
+        };
+        self.records.len() - hidden
     }
 
     /// Whether it has none: the time of all of them has come.

@@ -17,8 +17,10 @@ pub mod string;
 #[cfg(test)]
 mod counter;
 
+use crate::hash::Key;
 use crate::large::PackedChain;
 use crate::pack::form::Damaged;
+use crate::slot::{Found, SlotGuard};
 use bytes::Bytes;
 use forms::{FormRow, Value};
 use stream::{StreamError, StreamScratch};
@@ -49,6 +51,17 @@ pub(crate) trait DataType {
         value.measure().raw
     }
 
+    /// When a part of the value expires first, in Unix milliseconds; `u64::MAX` for never.
+    /// O(1). Asked only of what is in a box.
+    fn due(_: Value<'_>) -> u64 {
+        u64::MAX
+    }
+
+    /// Removes parts of the value whose time has come, `limit` at most; how many.
+    fn remove_due(_: &mut SlotGuard<'_>, _: &Key<'_>, _: Found, _: usize) -> usize {
+        0
+    }
+
     /// Gives the sink what the value is made of.
     fn digest(
         value: Value<'_>,
@@ -68,6 +81,8 @@ pub(crate) struct Row {
     pub(crate) forms: &'static [FormRow],
     pub(crate) encoding: fn(Value<'_>, usize, &mut dyn FnMut() -> u8) -> &'static str,
     pub(crate) len: fn(Value<'_>) -> usize,
+    pub(crate) due: fn(Value<'_>) -> u64,
+    pub(crate) remove_due: fn(&mut SlotGuard<'_>, &Key<'_>, Found, usize) -> usize,
     pub(crate) digest: fn(Value<'_>, &mut dyn Reader, &mut dyn Sink) -> Result<(), Unreadable>,
 }
 
@@ -82,6 +97,8 @@ impl Row {
             forms: T::FORMS,
             encoding: T::encoding,
             len: T::len,
+            due: T::due,
+            remove_due: T::remove_due,
             digest: T::digest,
         }
     }

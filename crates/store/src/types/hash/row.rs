@@ -1,8 +1,13 @@
 //! The hash's row in the table of types, and its forms.
 #![allow(unsafe_code)]
 
-use super::{Fields, LargeHash, TABLE};
+use super::ops::RemoveDue;
+use super::times::Times;
+use super::{EXPIRING, Fields, LargeHash, TABLE};
+use crate::effect::{Class, Event};
+use crate::hash::Key;
 use crate::pack::piece::PieceJob;
+use crate::slot::{Found, SlotGuard};
 use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
@@ -11,6 +16,9 @@ use crate::types::pages::keyed::{Records, body};
 use crate::types::pages::paged::{Paged, item};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable};
+
+/// The event of fields whose time has come.
+const HEXPIRED: Event = Event::new(Class::HASH, "hexpired");
 
 const SMALL: Form = Form::inline(7);
 const SMALL_PACKED: Form = Form::inline(8);
@@ -30,7 +38,25 @@ impl DataType for Hashes {
 
     fn encoding(value: Value<'_>, _: usize, notes: &mut dyn FnMut() -> u8) -> &'static str {
         let notes = value.get::<LargeHash>().map_or_else(notes, |large| large.paged.notes);
-        if notes & TABLE == 0 { "listpack" } else { "hashtable" }
+        match (notes & TABLE, notes & EXPIRING) {
+            (0, 0) => "listpack",
+            (0, _) => "listpackex",
+            _ => "hashtable",
+        }
+    }
+
+    fn due(value: Value<'_>) -> u64 {
+        value.get::<LargeHash>().map_or(u64::MAX, |large| large.times.first())
+    }
+
+    fn remove_due(slot: &mut SlotGuard<'_>, key: &Key<'_>, found: Found, limit: usize) -> usize {
+        let op = RemoveDue::new(std::iter::empty(), limit);
+        // Of what is damaged, who reads it is told.
+        let Ok(edited) = slot.apply(key, Some(found), op, HEXPIRED) else { return 0 };
+        if edited.is_gone {
+            slot.session().store().tell_event(slot.db(), key.bytes, Event::DEL);
+        }
+        edited.outcome
     }
 
     /// Each field with its value, as one of many without an order.
@@ -69,7 +95,7 @@ impl Collection for Hashes {
     const SMALL: Form = SMALL;
 
     fn grow(run: Run<'_>) -> LargeHash {
-        LargeHash { paged: Paged::of(run), due: 0 }
+        LargeHash { paged: Paged::of(run), times: Times::default() }
     }
 
     fn len(large: &LargeHash) -> usize {
@@ -83,11 +109,12 @@ unsafe impl Boxed for LargeHash {
     const IS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
-        self.paged.measure()
+        let measure = self.paged.measure();
+        Measure { allocated: measure.allocated + self.times.allocated(), ..measure }
     }
 
     fn duplicate(&self) -> Self {
-        Self { paged: self.paged.duplicate(), due: self.due }
+        Self { paged: self.paged.duplicate(), times: self.times.clone() }
     }
 
     fn packing(&self) -> Packing {

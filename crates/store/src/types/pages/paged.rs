@@ -146,7 +146,7 @@ impl Needle {
         }
     }
 
-    fn large(string: Segments) -> Self {
+    pub(crate) fn large(string: Segments) -> Self {
         let hash = hash(&string);
         Self::Large(string, hash)
     }

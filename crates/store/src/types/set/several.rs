@@ -65,6 +65,12 @@ impl Elements {
         self.count += 1;
     }
 
+    /// Adds what was looked for.
+    pub(crate) fn add(&mut self, needle: &Needle) {
+        needle.write(&mut self.records, Some(&mut self.strings));
+        self.count += 1;
+    }
+
     /// Adds some of others.
     pub fn append(&mut self, other: &Self, count: usize) {
         for record in all_in::<Members>(&other.records).take(count) {
