@@ -8,7 +8,7 @@
 //! A record is what its collection makes of one item: its elements one behind the other
 //! (`element.rs`). Offsets give the order of the records, the first at the very end of
 //! the page; so putting one among others moves offsets and no records. Where records
-//! are looked for by hash, each has a byte of that in the tags, and 16 of these are
+//! are looked for by hash, each has a byte of that in the tags, and 8 of these are
 //! compared at once. What a removed or replaced record leaves is taken up again when a
 //! quarter of the page is such.
 //!
@@ -22,13 +22,15 @@
 //! fifth of growth.
 
 use super::Order;
-use crate::memory::usable;
+use crate::memory::{prefetch, usable};
 use crate::pack::form;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// Tags are compared in lines of so many.
+/// There is room for tags in lines of so many.
 const LINE: usize = 16;
+/// So many are compared at once.
+const WORD: usize = 8;
 /// Bytes in front of shared ones: two counts of references.
 const SHARED_HEADER: usize = 16;
 #[derive(Clone, Debug)]
@@ -215,14 +217,20 @@ impl Page {
     /// The first record with this tag that `is_it` takes for the one.
     #[inline]
     pub(crate) fn find(&self, tag: u8, is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
+        const LOW: u64 = 0x0101_0101_0101_0101;
+        const SEVEN: u64 = 0x7f * LOW;
         let tags = &self.bytes[..LINE * usize::from(self.lines)];
-        for (n, line) in tags.chunks_exact(LINE).enumerate() {
-            let mut equal = 0u32;
-            for (bit, &other) in line.iter().enumerate() {
-                equal |= u32::from(other == tag) << bit;
-            }
+        let wanted = LOW * u64::from(tag);
+        // What is read next comes closer meanwhile.
+        for line in self.bytes[self.bytes.len() - 2 * self.len()..].chunks(64) {
+            prefetch(line.as_ptr());
+        }
+        for (n, word) in tags.as_chunks().0.iter().enumerate() {
+            // The high bit of each byte that is equal.
+            let differs = u64::from_le_bytes(*word) ^ wanted;
+            let mut equal = !((differs & SEVEN) + SEVEN | differs | SEVEN);
             while equal != 0 {
-                let at = n * LINE + equal.trailing_zeros() as usize;
+                let at = n * WORD + (equal.trailing_zeros() / 8) as usize;
                 if at >= self.len() {
                     return None;
                 }
