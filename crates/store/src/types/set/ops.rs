@@ -41,7 +41,7 @@ pub struct SetLimits {
 impl SetLimits {
     /// What is to be noted of a set that has got this member, and has so many.
     #[inline]
-    pub(super) fn notes(&self, record: &[u8], len: usize) -> u8 {
+    pub(super) fn notes(self, record: &[u8], len: usize) -> u8 {
         let is_intset = len <= self.intset_entries && integer(record).is_some();
         if is_intset { 0 } else { TABLE }
     }
@@ -63,7 +63,7 @@ impl<'a, I: Iterator<Item = NewStr<'a>> + Clone> Change for AddMembers<I> {
         slot.edit::<Sets, _>(key, found, |set| {
             let mut added = 0;
             for member in self.members.clone() {
-                added += usize::from(add(set, &Needle::new(&member), &self.limits)?);
+                added += usize::from(add(set, &Needle::new(&member), self.limits)?);
             }
             Ok(added)
         })
@@ -97,7 +97,7 @@ fn place_among_ints(run: &Run<'_>, value: i64) -> Result<usize, usize> {
 }
 
 /// Adds a member; whether it is new.
-fn add(set: &mut Edit<'_, Sets>, needle: &Needle, limits: &SetLimits) -> Result<bool, Damaged> {
+fn add(set: &mut Edit<'_, Sets>, needle: &Needle, limits: SetLimits) -> Result<bool, Damaged> {
     if let Needle::Short(element) = needle
         && let Some(mut small) = set.small()
     {
