@@ -330,6 +330,7 @@ fn flags_of_key(command: &Command, uses: &[Use], args: Args<'_>, key: usize) -> 
         "set" => "OW update",
         "bitfield" if among("set") || among("incrby") => "RW access update",
         "bitfield" => "RO access",
+        "sort" if key != 1 => "OW update",
         _ => {
             let covers = |key_use: &&Use| match key_use.begin {
                 Begin::Keyword(..) => true,
@@ -414,7 +415,7 @@ pub(crate) fn categories(command: &Command) -> Vec<&'static str> {
     let container = !command.subcommands.is_empty() && family != "command";
     let of_keyspace = match family {
         "dbsize" | "flushall" | "flushdb" | "swapdb" => true,
-        "wait" => false,
+        "wait" | "sort" | "sort_ro" => false,
         _ => command.group == Group::Generic,
     };
     add(of_keyspace && !container, "keyspace");
@@ -438,9 +439,12 @@ pub(crate) fn categories(command: &Command) -> Vec<&'static str> {
         _ => None,
     };
     add(of_data.is_some() && !container, of_data.unwrap_or_default());
+    let of_several = matches!(family, "sort" | "sort_ro");
+    ["set", "sortedset", "list"].into_iter().for_each(|category| add(of_several, category));
     add(command.has(PUBSUB), "pubsub");
     let by_hand = matches!(family, "role" | "lastsave");
-    let dangerous = matches!(family, "flushall" | "flushdb" | "swapdb" | "info" | "keys");
+    let dangerous =
+        of_several || matches!(family, "flushall" | "flushdb" | "swapdb" | "info" | "keys");
     add(command.has(ADMIN) || by_hand, "admin");
     add(command.has(FAST), "fast");
     add(!command.has(FAST), "slow");

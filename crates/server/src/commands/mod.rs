@@ -37,6 +37,7 @@ mod server;
 mod sets;
 mod slowlog;
 mod snug;
+mod sort;
 mod stream_groups;
 mod stream_reads;
 pub(crate) mod streams;
@@ -68,6 +69,7 @@ const GROUPS: &[&[Command]] = &[
     sets::COMMANDS,
     slowlog::COMMANDS,
     snug::COMMANDS,
+    sort::COMMANDS,
     stream_groups::COMMANDS,
     stream_reads::COMMANDS,
     streams::COMMANDS,

@@ -147,7 +147,8 @@ fn type_of(argument: &Argument) -> &'static str {
         Kind::OneOf(_) => "oneof",
         Kind::Block(_) => "block",
         Kind::Value => match argument.name.as_str() {
-            "key" | "key1" | "key2" | "newkey" | "source" | "destination" | "destkey" => "key",
+            "key" | "key1" | "key2" | "newkey" | "source" | "sourcekey" | "destination"
+            | "destkey" => "key",
             "pattern" => "pattern",
             "unix-time-seconds" | "unix-time-milliseconds" => "unix-time",
             name if INTEGERS.split(' ').any(|integer| integer == name) => "integer",
@@ -346,6 +347,10 @@ const SYNTAX: &[(&str, &str)] = &[
     ("pexpire", "key milliseconds [NX | XX | GT | LT]"),
     ("pexpireat", "key unix-time-milliseconds [NX | XX | GT | LT]"),
     ("pexpiretime", "key"),
+    ("pfadd", "key [element]..."),
+    ("pfcount", "key..."),
+    ("pfdebug", "subcommand key"),
+    ("pfmerge", "destkey sourcekey..."),
     ("ping", "[message]"),
     ("psetex", "key milliseconds value"),
     ("psubscribe", "pattern..."),
@@ -391,6 +396,11 @@ const SYNTAX: &[(&str, &str)] = &[
     ("snug|pack", "key"),
     ("snug|policy", "<GET | SET json>"),
     ("snug|unpack", "key"),
+    (
+        "sort",
+        "key [BY pattern] [LIMIT (offset count)] [GET pattern]... [ASC | DESC] [ALPHA] [STORE destination]",
+    ),
+    ("sort_ro", "key [BY pattern] [LIMIT (offset count)] [GET pattern]... [ASC | DESC] [ALPHA]"),
     ("spop", "key [count]"),
     ("spublish", "shardchannel message"),
     ("srandmember", "key [count]"),
@@ -467,7 +477,7 @@ mod tests {
     }
 
     /// Commands that demand more than their syntax shows, as Redis's do.
-    const STRICTER: &[&str] = &["command|getkeys", "command|getkeysandflags", "xadd"];
+    const STRICTER: &[&str] = &["command|getkeys", "command|getkeysandflags", "pfmerge", "xadd"];
 
     #[test]
     fn every_command_that_takes_arguments_has_a_syntax_that_fits_its_arity() {

@@ -3,7 +3,7 @@
 //! `EXEC` holds the slots of all keys that are queued or watched, then looks
 //! whether a watch is broken, then executes: other workers see all of it or
 //! nothing. A transaction with a command whose keys cannot be told beforehand
-//! (`KEYS`, `FLUSHALL`, `COPY` to another database; flag `WIDE`) has the whole
+//! (`KEYS`, `SORT`, `COPY` to another database; flag `WIDE`) has the whole
 //! store to itself instead. Before all that, large packed values that it will
 //! change in place are unpacked in slices ([`make_raw`]).
 
