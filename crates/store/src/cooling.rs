@@ -398,7 +398,8 @@ impl Rules<'_> {
             Recheck::AllRaw(since) | Recheck::NewerThan(since) => Some(since),
         };
         let news = since.is_some() || self.change.is_some();
-        if access != 1 && !is_hot && !self.at_once && !news {
+        let is_idle = access != 1 && !is_hot && !self.at_once && !news;
+        if is_idle && !cell.value().cools_in_parts() {
             return Wish::Nothing;
         }
         let (kind, key) = (cell.type_of(), if news { cell.key().to_vec() } else { Vec::new() });

@@ -380,6 +380,9 @@ pub(crate) unsafe trait Boxed: Send + Sized + 'static {
     const IS_SHARED: bool = false;
     /// Whether it is packed piece by piece, and never as a whole.
     const IS_IN_PARTS: bool = false;
+    /// Whether its pieces cool each by itself, so that every walk is to meet it, however
+    /// lately the value was used.
+    const COOLS_IN_PARTS: bool = false;
 
     /// What it weighs without the box itself. O(1).
     fn measure(&self) -> Measure;
@@ -427,6 +430,7 @@ struct BoxedOps {
     is_packed: bool,
     is_shared: bool,
     is_in_parts: bool,
+    cools_in_parts: bool,
     drop: unsafe fn(NonNull<u8>),
     measure: unsafe fn(NonNull<u8>) -> Measure,
     duplicate: unsafe fn(NonNull<u8>) -> NonNull<u8>,
@@ -449,6 +453,7 @@ impl BoxedOps {
             is_packed: T::IS_PACKED,
             is_shared: T::IS_SHARED,
             is_in_parts: T::IS_IN_PARTS,
+            cools_in_parts: T::COOLS_IN_PARTS,
             drop: |at| unsafe { drop(Box::from_raw(at.cast::<T>().as_ptr())) },
             measure: |at| {
                 let measure = unsafe { at.cast::<T>().as_ref() }.measure();
@@ -610,6 +615,11 @@ impl<'v> Value<'v> {
     /// Whether it is packed piece by piece, and never as a whole.
     pub(crate) fn is_in_parts(&self) -> bool {
         matches!(self.lies, At::Box(_)) && self.form.ops().is_in_parts
+    }
+
+    /// Whether every walk that cools is to meet it.
+    pub(crate) fn cools_in_parts(&self) -> bool {
+        matches!(self.lies, At::Box(_)) && self.form.ops().cools_in_parts
     }
 
     /// What freeing it takes, its entry aside.

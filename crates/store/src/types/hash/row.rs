@@ -107,6 +107,7 @@ impl Collection for Hashes {
 unsafe impl Boxed for LargeHash {
     const FORM: Form = Form::boxed(4);
     const IS_IN_PARTS: bool = true;
+    const COOLS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         let measure = self.paged.measure();

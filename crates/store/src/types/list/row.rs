@@ -80,6 +80,7 @@ impl Collection for Lists {
 unsafe impl Boxed for Paged<Positions> {
     const FORM: Form = Form::boxed(3);
     const IS_IN_PARTS: bool = true;
+    const COOLS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         Self::measure(self)

@@ -1,7 +1,7 @@
 //! How the pages of a large collection cool, and are packed: each is a piece of its own.
 //!
 //! A page has two access bits. Whoever uses it sets them, and each walk that cools takes
-//! one off; so a page that nobody uses is packed at the third walk. A packed page that is
+//! one off; so a page that nobody uses is packed at the second walk. A packed page that is
 //! used again and again becomes raw in the same way, by a job. What is packed is the
 //! records one behind the other, without offsets and tags, with the dictionary of the
 //! family of the collection's key.
@@ -74,7 +74,7 @@ impl<O: Order> Tree<O> {
             let wanted = match page.is_packed() {
                 true => access == HOT && !met.keep_packed,
                 false => {
-                    let is_cold = access == 0 || met.at_once && access < HOT;
+                    let is_cold = access <= 1 || met.at_once && access < HOT;
                     let fits = page.raw_bytes() >= met.min_size && !met.expires_soon;
                     is_cold && fits && !page.is_settled()
                 }

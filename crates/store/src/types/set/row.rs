@@ -76,6 +76,7 @@ impl Collection for Sets {
 unsafe impl Boxed for Paged<Members> {
     const FORM: Form = Form::boxed(5);
     const IS_IN_PARTS: bool = true;
+    const COOLS_IN_PARTS: bool = true;
 
     fn measure(&self) -> Measure {
         Self::measure(self)
