@@ -136,7 +136,8 @@ pub fn compare(args: &CompareArgs) -> ExitCode {
     };
     let comparison = Comparison::of(&report);
     let mut shown = comparison.render();
-    let more = report::sections::codec(&report).into_iter();
+    let figures = std::iter::once(report::sections::figures(&report));
+    let more = figures.chain(report::sections::codec(&report));
     for section in more.chain([report::sections::agreement(&report)]) {
         if !section.is_empty() {
             shown.push('\n');
