@@ -209,7 +209,12 @@ impl<'a> Element<'a> {
     pub(crate) fn cmp_text(self, other: Element<'_>) -> Ordering {
         match (self, other) {
             (Self::Bytes(a), Element::Bytes(b)) => a.cmp(b),
-            (Self::Uuid(a, upper), Element::Uuid(b, other)) if upper == other => a.cmp(b),
+            (Self::Uuid(a, upper), Element::Uuid(b, other))
+            | (Self::Hex(a, upper), Element::Hex(b, other))
+                if upper == other =>
+            {
+                a.cmp(b)
+            }
             _ => self.show()[..].cmp(&other.show()[..]),
         }
     }
@@ -286,7 +291,7 @@ fn read_other(first: u8, bytes: &[u8]) -> Option<(Element<'_>, usize)> {
         }
         INT..=0xcf => {
             let len = usize::from(first - INT) + 1;
-            (Element::Int(int_of(at(1, len)?)), 1 + len)
+            (Element::Int(int_behind(bytes, len)?), 1 + len)
         }
         UUID_LOWER | UUID_UPPER => (Element::Uuid(at(1, 16)?, first == UUID_UPPER), 17),
         HEX_LOWER | HEX_UPPER => {
@@ -296,7 +301,7 @@ fn read_other(first: u8, bytes: &[u8]) -> Option<(Element<'_>, usize)> {
         DECIMAL.. => {
             let len = usize::from(first >> 2 & 7) + 1;
             let scale = usize::from(first & 3) + 1;
-            (Element::Decimal(int_of(at(1, len)?), scale), 1 + len)
+            (Element::Decimal(int_behind(bytes, len)?, scale), 1 + len)
         }
         _ => return None,
     })
@@ -459,6 +464,17 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
 fn int_len(value: i64) -> usize {
     let significant = 65 - (value ^ value >> 63).leading_zeros() as usize;
     significant.div_ceil(8).clamp(1, 8)
+}
+
+/// The integer of so many bytes behind the first: with one read of eight where these are
+/// there, whatever the last of them are.
+#[inline]
+fn int_behind(bytes: &[u8], len: usize) -> Option<i64> {
+    if let Some(&eight) = bytes.get(1..9).and_then(|bytes| bytes.first_chunk::<8>()) {
+        let spare = 64 - 8 * len as u32;
+        return Some(i64::from_le_bytes(eight) << spare >> spare);
+    }
+    bytes.get(1..1 + len).map(int_of)
 }
 
 fn int_of(bytes: &[u8]) -> i64 {

@@ -243,6 +243,14 @@ impl Page {
         None
     }
 
+    /// Reads a byte of every cache line. Who searches by halving would wait for one line
+    /// after the other; here they come side by side.
+    #[inline]
+    pub(crate) fn warm(&self) {
+        let bytes = self.bytes.chunks(64).map(|line| line[0]);
+        std::hint::black_box(bytes.fold(0, |all: u8, byte| all ^ byte));
+    }
+
     /// The first place whose record is not before what is looked for. The records are
     /// in order.
     pub(crate) fn partition_point(&self, is_before: impl Fn(&[u8]) -> bool) -> usize {

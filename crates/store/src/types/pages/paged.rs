@@ -74,7 +74,7 @@ impl LargeStrings {
     }
 
     #[inline]
-    fn measure(&self) -> (usize, usize) {
+    pub(crate) fn measure(&self) -> (usize, usize) {
         if self.strings.capacity() == 0 {
             return (0, 0);
         }

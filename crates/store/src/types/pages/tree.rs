@@ -235,10 +235,22 @@ impl<O: Order> Tree<O> {
     #[inline]
     pub(crate) fn change<R>(
         &mut self,
-        mut seek: impl Seek<O::Bound>,
+        seek: impl Seek<O::Bound>,
         change: impl FnOnce(&mut Page) -> R,
     ) -> R {
-        let mut books = Books { totals: &mut self.totals, nodes: 0, pages: 0 };
+        self.change_with(seek, &O::bound, change)
+    }
+
+    /// The same where more is known of records than lies in them: `bound` gives what is
+    /// to stand between two, in the place of [`Order::bound`].
+    #[inline]
+    pub(crate) fn change_with<R>(
+        &mut self,
+        mut seek: impl Seek<O::Bound>,
+        bound: Between<'_, O>,
+        change: impl FnOnce(&mut Page) -> R,
+    ) -> R {
+        let mut books = Books { totals: &mut self.totals, bound, nodes: 0, pages: 0 };
         let (below, result) = self.root.change(&mut seek, change, &mut books, (true, true));
         let (nodes, pages) = (books.nodes, books.pages);
         self.nodes = self.nodes.wrapping_add_signed(nodes);
@@ -390,8 +402,12 @@ pub(crate) enum Gone<'p> {
     Record(&'p [u8]),
 }
 
-struct Books<'b> {
+/// Gives the bound between two records, if there can be one.
+type Between<'b, O> = &'b dyn Fn(&[u8], &[u8]) -> Option<<O as Order>::Bound>;
+
+struct Books<'b, O: Order> {
     totals: &'b mut Totals,
+    bound: Between<'b, O>,
     nodes: isize,
     pages: isize,
 }
@@ -449,7 +465,7 @@ impl<O: Order> Node<O> {
         &mut self,
         seek: &mut impl Seek<O::Bound>,
         change: impl FnOnce(&mut Page) -> R,
-        books: &mut Books<'_>,
+        books: &mut Books<'_, O>,
         (is_first, is_last): (bool, bool),
     ) -> (Below<O>, R) {
         let child = self.child(seek);
@@ -490,8 +506,8 @@ impl<O: Order> Node<O> {
     /// Changes its structure, and counts what that makes of its own bytes.
     fn structured(
         &mut self,
-        books: &mut Books<'_>,
-        change: impl FnOnce(&mut Self, &mut Books<'_>),
+        books: &mut Books<'_, O>,
+        change: impl FnOnce(&mut Self, &mut Books<'_, O>),
     ) {
         let before = self.own() as isize;
         change(self, books);
@@ -499,7 +515,7 @@ impl<O: Order> Node<O> {
     }
 
     /// Cuts a page that has grown too large.
-    fn cut_page(&mut self, child: usize, edge: (bool, bool), books: &mut Books<'_>) {
+    fn cut_page(&mut self, child: usize, edge: (bool, bool), books: &mut Books<'_, O>) {
         let Children::Pages(pages) = &mut self.children else { return };
         let page = &pages[child];
         let edge = match edge {
@@ -507,7 +523,7 @@ impl<O: Order> Node<O> {
             (true, _) => Edge::First,
             _ => Edge::None,
         };
-        let Some((left, bound, right)) = cut::<O>(page, edge) else { return };
+        let Some((left, bound, right)) = cut::<O>(page, edge, books.bound) else { return };
         books.totals.remove(page);
         books.totals.add(&left);
         books.totals.add(&right);
@@ -518,7 +534,7 @@ impl<O: Order> Node<O> {
     }
 
     /// Removes an empty page, or joins a small one with a neighbour.
-    fn join_page(&mut self, child: usize, books: &mut Books<'_>) {
+    fn join_page(&mut self, child: usize, books: &mut Books<'_, O>) {
         let Children::Pages(pages) = &mut self.children else { return };
         if pages.len() == 1 {
             return;
@@ -553,7 +569,7 @@ impl<O: Order> Node<O> {
     }
 
     /// Takes in what has become of a child: it was cut, or nothing is left of it.
-    fn take_in(&mut self, child: usize, below: Below<O>, books: &mut Books<'_>) {
+    fn take_in(&mut self, child: usize, below: Below<O>, books: &mut Books<'_, O>) {
         let Children::Nodes(nodes) = &mut self.children else { return };
         if let Some((bound, right)) = below.cut {
             let count = right.len();
@@ -573,7 +589,7 @@ impl<O: Order> Node<O> {
     }
 
     /// Cuts itself in two; the bound between, and the right part.
-    fn cut(&mut self, is_last: bool, books: &mut Books<'_>) -> (O::Bound, Self) {
+    fn cut(&mut self, is_last: bool, books: &mut Books<'_, O>) -> (O::Bound, Self) {
         let before = self.own() as isize;
         // What grows at its end is left nearly full.
         let at = if is_last { FAN - FAN / 8 } else { FAN / 2 };
@@ -670,7 +686,11 @@ fn shrink<T>(vector: &mut Vec<T>) {
 
 /// Cuts a page in two where there can be a bound: near the middle, or near the edge at
 /// which the tree grows. `None` if there is no such place.
-fn cut<O: Order>(page: &Page, edge: Edge) -> Option<(Page, O::Bound, Page)> {
+fn cut<O: Order>(
+    page: &Page,
+    edge: Edge,
+    between: Between<'_, O>,
+) -> Option<(Page, O::Bound, Page)> {
     let mut records: Vec<&[u8]> = page.records::<O>().collect();
     if records.len() < 2 {
         return None;
@@ -695,7 +715,7 @@ fn cut<O: Order>(page: &Page, edge: Edge) -> Option<(Page, O::Bound, Page)> {
     // The places nearest to it come first.
     let places = (0..records.len()).flat_map(|n| [middle.wrapping_add(n), middle.wrapping_sub(n)]);
     for at in places.filter(|&at| (1..records.len()).contains(&at)) {
-        if let Some(bound) = O::bound(records[at - 1], records[at]) {
+        if let Some(bound) = between(records[at - 1], records[at]) {
             let left = Page::of::<O>(records[..at].iter().copied());
             let right = Page::of::<O>(records[at..].iter().copied());
             left.set_access(page.access());
