@@ -90,4 +90,6 @@ pub use types::set::ops::{AddMembers, PutSet, RemoveElements, RemoveMembers, Set
 pub use types::set::{Elements, Gathered, MemberSet};
 pub use types::string::ops::{Append, Lengthen, Set, Write};
 pub use types::string::{NewStr, Str, canonical_int};
+pub use types::zset::ops::{ZAdd, ZAdded, ZLimits, ZPop, ZRemove, ZRemoveRange, ZWhen};
+pub use types::zset::{Limit, ZSet};
 pub use types::{Sink, Type, Unreadable};

@@ -26,8 +26,9 @@
 //! | 5, 6 | small list; packed | 3 | list |
 //! | 7, 8 | small hash; packed | 4 | hash |
 //! | 9, 10 | small set; packed | 5 | set |
+//! | 11, 12 | small sorted set; packed | 6 | sorted set |
 //!
-//! Three inline numbers are left.
+//! One inline number is left.
 #![allow(unsafe_code)]
 
 use super::{ROWS, Type};

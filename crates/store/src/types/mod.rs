@@ -13,6 +13,7 @@ pub mod pages;
 pub mod set;
 pub mod stream;
 pub mod string;
+pub mod zset;
 
 #[cfg(test)]
 mod counter;
@@ -128,6 +129,7 @@ types! {
     List, "Items by position." => list::Lists;
     Hash, "Fields with values." => hash::Hashes;
     Set, "Members, each once." => set::Sets;
+    SortedSet, "Members by score." => zset::SortedSets;
     #[cfg(test)] Counter, "A sum, for tests." => counter::Counters;
 }
 
