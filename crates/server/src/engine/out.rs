@@ -233,6 +233,21 @@ impl Out {
         Ok(())
     }
 
+    /// A score as a double, printed as redis-server 7.0 does it.
+    #[inline]
+    pub(crate) fn score(&mut self, score: f64) {
+        let mut text = crate::text::double::Text::default();
+        let digits = text.of(score);
+        match self.protocol {
+            Protocol::Resp2 => self.w().bulk(digits),
+            Protocol::Resp3 => {
+                self.bytes.push(b',');
+                self.bytes.extend_from_slice(digits);
+                self.w().crlf();
+            }
+        }
+    }
+
     /// A chain as a bulk, by reference.
     pub(crate) fn chain(&mut self, chain: &Segments) {
         self.chain_range(chain, 0, chain.len());

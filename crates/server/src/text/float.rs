@@ -33,6 +33,11 @@ pub(crate) struct Extended(X87DoubleExtended);
 impl Extended {
     pub(crate) const ZERO: Self = Self(X87DoubleExtended::ZERO);
 
+    /// A double as it is; it is not NaN.
+    pub(crate) fn of(value: f64) -> Self {
+        Self(Double::from_bits(u128::from(value.to_bits())).convert(&mut false).value)
+    }
+
     /// The number that the whole of `text` is, as `strtold` takes it: decimal
     /// or hexadecimal, or an infinity. `None` if it is none, or too large or
     /// too small to be told from infinity or zero.
