@@ -337,8 +337,13 @@ def message_by_pattern(frame):
 
 UNBALANCED = b"ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified."
 
+WRONG_ARITY = "ERR wrong number of arguments for '%s' command"
+
 #: What 7.2 says instead of 7.0, by the command.
 NEWER_ERRORS = {
+    # WITHSCORE may follow.
+    (b"zrank", (WRONG_ARITY % "zrank").encode()): b"ERR syntax error",
+    (b"zrevrank", (WRONG_ARITY % "zrevrank").encode()): b"ERR syntax error",
     (b"xread", UNBALANCED): b"ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.",
     (b"xreadgroup", UNBALANCED): b"ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
 }

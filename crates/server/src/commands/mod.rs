@@ -38,6 +38,7 @@ mod sets;
 mod slowlog;
 mod snug;
 mod sort;
+mod sorted_sets;
 mod stream_groups;
 mod stream_reads;
 pub(crate) mod streams;
@@ -70,6 +71,7 @@ const GROUPS: &[&[Command]] = &[
     slowlog::COMMANDS,
     snug::COMMANDS,
     sort::COMMANDS,
+    sorted_sets::COMMANDS,
     stream_groups::COMMANDS,
     stream_reads::COMMANDS,
     streams::COMMANDS,

@@ -104,6 +104,8 @@ parameters! {
         HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE, "Fields of a hash up to which OBJECT ENCODING tells listpack.";
         HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE, "Bytes of a hash's fields and values up to which OBJECT ENCODING tells listpack.";
         SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE, "Members of a set of integers up to which OBJECT ENCODING tells intset.";
+        ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE, "Members of a sorted set up to which OBJECT ENCODING tells listpack.";
+        ZsetMaxListpackValue "zset-max-listpack-value" BYTES, "64", MUTABLE, "Bytes of a sorted set's members up to which OBJECT ENCODING tells listpack.";
         StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
         AppendOnly "appendonly" Kind::Enum(&["no"]), "no", MUTABLE, "Kept for compatibility until the append-only file arrives.";
         LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
@@ -173,8 +175,6 @@ parameters! {
         ListCompressDepth "list-compress-depth" NATURAL, "0", MUTABLE;
         SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE;
         SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE;
-        ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE;
-        ZsetMaxListpackValue "zset-max-listpack-value" BYTES, "64", MUTABLE;
         LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE;
         AutoAofRewritePercentage "auto-aof-rewrite-percentage" NATURAL, "100", MUTABLE;
         TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE;
