@@ -22,6 +22,7 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
+mod geo;
 mod hash_expiry;
 mod hashes;
 mod hyperloglog;
@@ -56,6 +57,7 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    geo::COMMANDS,
     hash_expiry::COMMANDS,
     hashes::COMMANDS,
     hyperloglog::COMMANDS,

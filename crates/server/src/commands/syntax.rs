@@ -269,6 +269,34 @@ const SYNTAX: &[(&str, &str)] = &[
     ("expiretime", "key"),
     ("flushall", "[ASYNC | SYNC]"),
     ("flushdb", "[ASYNC | SYNC]"),
+    ("geoadd", "key [NX | XX] [CH] (longitude latitude member)..."),
+    ("geodist", "key member1 member2 [M | KM | FT | MI]"),
+    ("geohash", "key [member]..."),
+    ("geopos", "key [member]..."),
+    (
+        "georadius",
+        "key longitude latitude radius (M | KM | FT | MI) [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
+    ),
+    (
+        "georadius_ro",
+        "key longitude latitude radius (M | KM | FT | MI) [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
+    ),
+    (
+        "georadiusbymember",
+        "key member radius (M | KM | FT | MI) [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] [STORE key] [STOREDIST key]",
+    ),
+    (
+        "georadiusbymember_ro",
+        "key member radius (M | KM | FT | MI) [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
+    ),
+    (
+        "geosearch",
+        "key (FROMMEMBER member | FROMLONLAT (longitude latitude)) (BYRADIUS (radius (M | KM | FT | MI)) | BYBOX (width height (M | KM | FT | MI))) [ASC | DESC] [COUNT count [ANY]] [WITHCOORD] [WITHDIST] [WITHHASH]",
+    ),
+    (
+        "geosearchstore",
+        "destination source (FROMMEMBER member | FROMLONLAT (longitude latitude)) (BYRADIUS (radius (M | KM | FT | MI)) | BYBOX (width height (M | KM | FT | MI))) [ASC | DESC] [COUNT count [ANY]] [STOREDIST]",
+    ),
     ("get", "key"),
     ("getbit", "key offset"),
     ("getdel", "key"),
