@@ -2,19 +2,19 @@
 //! ones are packed, copied and grow.
 
 use proptest::prelude::*;
-use snug_codec::Segments;
+use snug_codec::{Segments, Workspace, WorkspaceConfig};
 use snug_store::{
     AddMembers, Batch, Cooling, Delete, Elements, Event, ExpireFields, FieldExpiry, Gathered,
-    HashLimits, LargeNames, MinSaving, NewStr, Packer, PutSet, RemoveElements, RemoveFields,
-    RemoveMembers, Session, SetFields, SetLimits, Store, StoreConfig, StringParams, Type,
-    Unobserved,
+    HashLimits, MinSaving, Names, NewStr, PieceParams, PutSet, RemoveElements, RemoveFields,
+    RemoveMembers, Session, SetFields, SetLimits, Store, StoreConfig, Type, Unobserved,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 const NOW: u64 = 1_700_000_000_000;
-const PARAMS: StringParams = StringParams { min_size: 32, min_saving: MinSaving(1), level: 1 };
+const PARAMS: PieceParams =
+    PieceParams { min_size: 32, min_saving: MinSaving(1), level: 1, ..PieceParams::DEFAULT };
 const HASH_LIMITS: HashLimits = HashLimits { entries: 512, value: 64 };
 const SET_LIMITS: SetLimits = SetLimits { intset_entries: 512 };
 const KEYS: usize = 3;
@@ -70,29 +70,38 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct World {
     store: Arc<Store>,
     beside: Session,
-    packer: Packer,
+    workspace: Workspace,
 }
 
 impl World {
     fn new() -> Self {
         let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
         let beside = store.session();
-        Self { store, beside, packer: Packer::default() }
+        Self { store, beside, workspace: Workspace::new(WorkspaceConfig::default()) }
     }
 
-    /// Packs all that can be packed.
-    fn pack(&mut self, batch: &Batch<'_>) {
+    /// Packs all that can be packed: small ones as they are met, large ones page by page.
+    fn pack(&mut self, batch: &Batch<'_>, names: &[Vec<u8>]) {
         let mut cooling = Cooling::new(0, 1);
+        let mut room = Vec::new();
         for _ in 0..3 {
-            let mut candidates = Vec::new();
+            let mut jobs = Vec::new();
             cooling.begin(&self.beside, &PARAMS);
             while !cooling.is_done() {
-                cooling.step(batch, &PARAMS, true, &mut candidates, &mut LargeNames::default());
-                for candidate in candidates.drain(..) {
-                    if let Some(ready) = self.packer.pack(&self.store, &candidate, &PARAMS) {
-                        batch.install(&candidate, &ready);
+                cooling.step(batch, &PARAMS, true, &mut jobs, &mut Names::default());
+            }
+            for name in names {
+                while let Some(job) = batch.job(0, name, &PARAMS) {
+                    jobs.push(job);
+                    if jobs.len() > 100 {
+                        break;
                     }
                 }
+            }
+            for mut job in jobs {
+                job.prepare(&self.beside, &PARAMS, Some(&mut self.workspace));
+                job.run_at_once(&mut self.workspace, &mut room);
+                batch.install(&mut job);
             }
         }
     }
@@ -298,7 +307,7 @@ proptest! {
                     prop_assert_eq!(drawn.len(), count.min(models[at].len()));
                     prop_assert!(drawn.iter().all(|(f, v)| models[at].get(f) == Some(v)));
                 }
-                Step::Pack => world.pack(&batch),
+                Step::Pack => world.pack(&batch, &names),
                 _ => {}
             }
         }
@@ -387,7 +396,7 @@ proptest! {
                         slot.apply(&key, None, PutSet(gathered), Event::NONE).unwrap();
                     }
                 }
-                Step::Pack => world.pack(&batch),
+                Step::Pack => world.pack(&batch, &names),
                 _ => {}
             }
         }

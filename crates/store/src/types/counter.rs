@@ -23,7 +23,7 @@ impl DataType for Counters {
     const NUMBER: u32 = 99;
     const FORMS: &'static [FormRow] = &[FormRow::boxed::<Pages>()];
 
-    fn encoding(_: Value<'_>, _: usize) -> &'static str {
+    fn encoding(_: Value<'_>, _: usize, _: &mut dyn FnMut() -> u8) -> &'static str {
         "numbers"
     }
 
@@ -215,6 +215,14 @@ mod tests {
         fn end(&mut self) {
             self.1 += 1;
         }
+
+        fn end_unordered(&mut self) {
+            self.end();
+        }
+
+        fn begin_group(&mut self) {}
+
+        fn end_group(&mut self) {}
     }
 
     fn digest(batch: &Batch<'_>, name: &[u8]) -> Given {

@@ -228,7 +228,7 @@ impl Page {
         for (n, word) in tags.as_chunks().0.iter().enumerate() {
             // The high bit of each byte that is equal.
             let differs = u64::from_le_bytes(*word) ^ wanted;
-            let mut equal = !((differs & SEVEN) + SEVEN | differs | SEVEN);
+            let mut equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN);
             while equal != 0 {
                 let at = n * WORD + (equal.trailing_zeros() / 8) as usize;
                 if at >= self.len() {
