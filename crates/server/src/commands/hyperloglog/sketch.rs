@@ -470,17 +470,42 @@ struct Found {
     cursor: Cursor,
 }
 
+/// Registers of the run that begins with a byte; 0 for a long one, which the next byte
+/// tells.
+const LENGTHS: [u8; 256] = {
+    let mut lengths = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        lengths[byte] = match byte >> 6 {
+            0 => byte as u8 + 1,
+            1 => 0,
+            _ => (byte as u8 & 3) + 1,
+        };
+        byte += 1;
+    }
+    lengths
+};
+
+/// Walks from run to run: what adding an element to a sparse sketch takes most of its
+/// time for.
 fn find(body: &[u8], index: usize, from: Cursor) -> Result<Found, Corrupt> {
-    let Cursor { mut at, mut first } = from;
-    let (mut before, mut cursor) = (None, from);
-    while let Some(run) = body.get(at..).and_then(Run::read) {
-        let behind = first + run.registers();
-        if index < behind {
-            return Ok(Found { run, at, first, before: before.map(|c: Cursor| c.at), cursor });
+    let (mut place, mut before, mut cursor) = (from, from, from);
+    while let Some(&byte) = body.get(place.at) {
+        let (mut len, mut bytes) = (usize::from(LENGTHS[usize::from(byte)]), 1);
+        if len == 0 {
+            let second = body.get(place.at + 1).copied().unwrap_or(0);
+            len = (usize::from(byte & 0x3f) << 8 | usize::from(second)) + 1;
+            bytes = 2;
         }
-        cursor = before.unwrap_or(cursor);
-        before = Some(Cursor { at, first });
-        (at, first) = (at + run.bytes(), behind);
+        let behind = place.first + len;
+        if index < behind {
+            let Cursor { at, first } = place;
+            let run = Run::read(&body[at..]).ok_or(Corrupt)?;
+            let before = (before.at < at).then_some(before.at);
+            return Ok(Found { run, at, first, before, cursor });
+        }
+        (cursor, before) = (before, place);
+        place = Cursor { at: place.at + bytes, first: behind };
     }
     Err(Corrupt)
 }
