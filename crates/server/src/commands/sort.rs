@@ -238,7 +238,7 @@ enum Weights {
 
 /// Whether values of a type have an order of their own.
 fn has_order(kind: Type) -> bool {
-    matches!(kind, Type::List)
+    matches!(kind, Type::List | Type::SortedSet)
 }
 
 /// The elements of a value, and whether they are already those of the window. What is
@@ -275,6 +275,17 @@ fn elements(
                 ControlFlow::Continue(())
             })?;
             Ok((texts, false))
+        }
+        Type::SortedSet => {
+            let Some(zset) = slot.zset(found, &mut room)? else { return Err(Error::WRONG_TYPE) };
+            let window = if sorts { 0..zset.len() } else { plan.window(zset.len()) };
+            let is_back = plan.is_back && !sorts;
+            let from = if is_back { zset.len() - window.end } else { window.start };
+            zset.visit(from, window.len(), is_back, |member, _| {
+                texts.push_item(&member);
+                ControlFlow::Continue(())
+            })?;
+            Ok((texts, !sorts))
         }
         _ => Err(Error::WRONG_TYPE),
     }
@@ -467,6 +478,9 @@ fn sorted(cx: &mut Context<'_>, args: Args<'_>, may_store: bool, out: &mut Out) 
                 let is_stored = by == Some(Pattern::Nothing) && target.is_some();
                 if is_stored && !has_order(slot.type_of(found)) {
                     (by, is_alpha) = (None, true);
+                }
+                if slot.type_of(found) == Type::SortedSet {
+                    slot.note_skiplist(&source, found)?;
                 }
                 elements(&slot, found, &plan, by != Some(Pattern::Nothing))?
             }

@@ -23,6 +23,7 @@ pub(crate) use row::SortedSets;
 
 use super::pages::edit::View;
 use super::pages::paged::{Item, Needle, item};
+use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
@@ -30,6 +31,7 @@ use crate::types::Type;
 use crate::types::string::NewStr;
 use order::{Scores, member_of, score_of};
 use ranked::Ranked;
+use row::SKIPLIST;
 use std::ops::ControlFlow;
 
 /// A sorted set to be read.
@@ -51,6 +53,24 @@ impl SlotGuard<'_> {
             return Ok(None);
         }
         Ok(Some(ZSet { view: self.view::<SortedSets>(found, room)?, session: self.session() }))
+    }
+
+    /// Has `OBJECT ENCODING` tell a sorted set as `skiplist` from now on, into which Redis
+    /// converts one that it sorts. Members and scores stay, so it is no effect and is told
+    /// to nobody.
+    pub fn note_skiplist(&mut self, key: &Key<'_>, found: Found) -> Result<(), Damaged> {
+        let mut room = Vec::new();
+        let notes = match self.view::<SortedSets>(found, &mut room)? {
+            View::Small(run) => run.notes,
+            View::Large(large) => large.notes,
+        };
+        if notes & SKIPLIST == 0 {
+            self.edit::<SortedSets, _>(key, Some(found), |zset| match zset.small() {
+                Some(mut small) => small.note(notes | SKIPLIST),
+                None => zset.large().notes |= SKIPLIST,
+            })?;
+        }
+        Ok(())
     }
 }
 
