@@ -43,6 +43,7 @@ pub(crate) struct Fields;
 impl Order for Fields {
     type Bound = u64;
     const TAGGED: bool = true;
+    const AFTER_FIRST: Option<usize> = Some(1);
     const COUNT_MAX: usize = keyed::COUNT_MAX;
     const BYTES_MAX: usize = keyed::BYTES_MAX;
 

@@ -32,6 +32,7 @@ pub(crate) struct Positions;
 
 impl Order for Positions {
     type Bound = ();
+    const AFTER_FIRST: Option<usize> = Some(0);
     const COUNT_MAX: usize = 1024;
     const BYTES_MAX: usize = 16 * 1024;
 

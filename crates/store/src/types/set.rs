@@ -38,6 +38,7 @@ pub(crate) struct Members;
 impl Order for Members {
     type Bound = u64;
     const TAGGED: bool = true;
+    const AFTER_FIRST: Option<usize> = Some(0);
     const COUNT_MAX: usize = keyed::COUNT_MAX;
     const BYTES_MAX: usize = keyed::BYTES_MAX;
 

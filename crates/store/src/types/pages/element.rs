@@ -216,13 +216,12 @@ fn push_decimal(text: &mut Text, value: i64, scale: usize) {
         text.push(b"-");
     }
     let zeros = (scale + 1).saturating_sub(digits.len());
-    let mut written = 0;
-    for digit in std::iter::repeat_n(&b'0', zeros).chain(digits) {
-        if written == (zeros + digits.len()) - scale {
+    let whole = zeros + digits.len() - scale;
+    for (n, digit) in std::iter::repeat_n(&b'0', zeros).chain(digits).enumerate() {
+        if n == whole {
             text.push(b".");
         }
         text.push(&[*digit]);
-        written += 1;
     }
 }
 
@@ -396,7 +395,7 @@ pub(crate) fn write_score(out: &mut impl Buffer, score: f64) {
         }
         for (scale, power) in POWERS.iter().enumerate().skip(1) {
             let scaled = (score * power).round();
-            if scaled.abs() < EXACT_MAX && scaled / power == score {
+            if scaled.abs() < EXACT_MAX && (scaled / power).to_bits() == score.to_bits() {
                 return write_decimal(out, scaled as i64, scale);
             }
         }

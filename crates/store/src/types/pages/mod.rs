@@ -11,6 +11,7 @@
 //! A record is what a collection makes of one item: a list's is its item, a hash's its
 //! field and value, a set's its member, a sorted set's its score and member.
 
+pub(crate) mod compact;
 pub(crate) mod edit;
 pub(crate) mod element;
 pub(crate) mod keyed;
@@ -32,6 +33,10 @@ pub(crate) trait Order: Send + std::fmt::Debug + 'static {
     /// The most records and bytes of a page.
     const COUNT_MAX: usize;
     const BYTES_MAX: usize;
+
+    /// How many elements follow the first in a record, where records are made of elements
+    /// and nothing else (`compact.rs`).
+    const AFTER_FIRST: Option<usize> = None;
 
     /// The bytes of the record at the front.
     fn record_len(bytes: &[u8]) -> usize;

@@ -22,6 +22,7 @@
 //! fifth of growth.
 
 use super::Order;
+use super::compact;
 use crate::memory::{prefetch, usable};
 use crate::pack::form;
 use std::cell::Cell;
@@ -32,7 +33,7 @@ const LINE: usize = 16;
 /// So many are compared at once.
 const WORD: usize = 8;
 /// Bytes in front of shared ones: two counts of references.
-const SHARED_HEADER: usize = 16;
+pub(crate) const SHARED_HEADER: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     bytes: Arc<[u8]>,
@@ -102,9 +103,9 @@ impl Page {
         page
     }
 
-    /// The records, one behind the other, of a packed page that was unpacked.
+    /// A packed page as it was, of what it was unpacked to.
     pub(crate) fn unpacked<O: Order>(&self, raw: &[u8]) -> Self {
-        let mut page = Self::of::<O>(each::<O>(raw));
+        let mut page = compact::page::<O>(raw, self.len());
         page.notes = Cell::new(self.notes.get() & ACCESS);
         page
     }
@@ -137,7 +138,11 @@ impl Page {
         };
         let raw = self.raw_bytes();
         match self.is_packed() {
-            true => Weight { allocated, raw, packed_from: raw, packed: self.bytes.len() },
+            // What is only stored without offsets and tags is not more than it was.
+            true => {
+                let packed = self.bytes.len().min(raw);
+                Weight { allocated, raw, packed_from: raw, packed }
+            }
             false => Weight { allocated, raw, packed_from: 0, packed: 0 },
         }
     }
@@ -272,7 +277,7 @@ impl Page {
         debug_assert!(!self.is_packed() && (!O::TAGGED || at == self.len()));
         // A record has at most two strings of the length from which they lie elsewhere, and
         // a page is cut at a fourth of what its offsets reach.
-        debug_assert!(usize::from(self.used) + record.len() <= usize::from(u16::MAX));
+        debug_assert!(u16::try_from(usize::from(self.used) + record.len()).is_ok());
         let count = self.len();
         let lines = match O::TAGGED {
             true => usize::from(self.lines).max((count + 1).div_ceil(LINE)),

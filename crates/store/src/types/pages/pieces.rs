@@ -11,14 +11,16 @@
 //! which the address of its bytes tells.
 
 use super::Order;
-use super::page::Page;
+use super::compact;
+use super::page::{Page, SHARED_HEADER};
 use super::tree::{ByBound, ByRank, Tree};
+use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
 use crate::pack::form::PACK_MAX;
 use crate::pack::piece::{Damage, Fate, PieceJob, Plans, Ran, Running, With};
 use crate::pack::recipe::{Made, Recipe};
 use crate::types::forms::{Asked, Installed, Met};
-use snug_codec::Dictionary;
+use snug_codec::{Codec, Dictionary, Workspace};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -26,6 +28,10 @@ use std::sync::Arc;
 const PAGES_AT_ONCE: usize = 16 * 1024;
 /// A page that comes back may have moved by so many, where only its rank is known.
 const NEIGHBOURS: usize = 16;
+
+/// What storing a page without its offsets must save, in percent: reading it then takes
+/// a microsecond or two more.
+const STORED_SAVES: usize = 10;
 
 /// How lately a page was used that is hot.
 const HOT: u8 = 3;
@@ -51,6 +57,8 @@ struct PagePiece<O: Order> {
     /// The dictionary that it is packed with.
     dictionary: Option<Arc<Dictionary>>,
     recipe: Option<Recipe>,
+    /// What it is packed from.
+    raw: Vec<u8>,
     made: Option<Outcome>,
 }
 
@@ -132,7 +140,15 @@ impl<O: Order> Tree<O> {
         let bound = (O::TAGGED && !page.is_packed() && page.len() > 0)
             .then(|| O::bound(&[], page.just::<O>(0)))
             .flatten();
-        Some(Box::new(PagePiece::<O> { page, rank, bound, dictionary, recipe: None, made: None }))
+        Some(Box::new(PagePiece::<O> {
+            page,
+            rank,
+            bound,
+            dictionary,
+            recipe: None,
+            raw: Vec::new(),
+            made: None,
+        }))
     }
 
     /// Puts what has come of a page into its place, if it is as it was.
@@ -199,7 +215,8 @@ impl<O: Order> PieceJob for PagePiece<O> {
 
     fn prepare(&mut self, plan: &Plans<'_>) {
         if self.packs() {
-            self.recipe = plan.recipe(&raw::<O>(&self.page));
+            self.raw = compact::write::<O>(&self.page);
+            self.recipe = plan.recipe(&self.raw);
         }
     }
 
@@ -218,26 +235,38 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 };
                 return Ran { raw_bytes, came, ..Ran::default() };
             }
-            let raw = raw::<O>(&self.page);
+            let raw = std::mem::take(&mut self.raw);
             let made =
                 self.recipe.take().map(|recipe| recipe.pack(with.workspace, &raw, with.room));
-            let (made, came, damage) = match made {
+            let (mut codec, mut damage) = (None, None);
+            let (made, came) = match made {
                 Some(Made::Packed { form, held }) => {
                     let came = Fate::Packed(form.len());
-                    (Outcome::Packed(form, held), came, None)
+                    (Outcome::Packed(form, held), came)
                 }
-                Some(Made::NotBack) => (Outcome::NotWorth, Fate::NotWorth, Some(Damage::NotBack)),
-                _ => (Outcome::NotWorth, Fate::NotWorth, None),
+                made => {
+                    damage = matches!(made, Some(Made::NotBack)).then_some(Damage::NotBack);
+                    match stored(&self.page, &raw, with.workspace) {
+                        Some(form) => {
+                            codec = Some(Codec::None);
+                            let came = Fate::Packed(form.len().min(raw_bytes));
+                            (Outcome::Packed(form, None), came)
+                        }
+                        None => (Outcome::NotWorth, Fate::NotWorth),
+                    }
+                }
             };
             self.made = Some(made);
-            Ran { raw_bytes, came, damage, ..Ran::default() }
+            Ran { raw_bytes, came, codec, damage, ..Ran::default() }
         })
     }
 }
 
-/// The records of a page, one behind the other.
-fn raw<O: Order>(page: &Page) -> Vec<u8> {
-    let mut raw = Vec::with_capacity(page.raw_bytes());
-    page.records::<O>().for_each(|record| raw.extend_from_slice(record));
-    raw
+/// A page that no codec makes smaller, as it is without its offsets, tags and free room,
+/// if that saves enough: members that are random are packed in this way.
+fn stored(page: &Page, raw: &[u8], workspace: &mut Workspace) -> Option<Vec<u8>> {
+    let mut form = Vec::with_capacity(raw.len() + 4);
+    workspace.pack(Codec::None, 0, None, raw, &mut form).ok()?;
+    let (before, after) = (page.weight().allocated, usable(SHARED_HEADER + form.len()));
+    (after * 100 <= before * (100 - STORED_SAVES)).then_some(form)
 }

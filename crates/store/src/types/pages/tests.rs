@@ -2,6 +2,7 @@
 //! and unpacked.
 
 use super::Order;
+use super::compact;
 use super::element;
 use super::page::Page;
 use super::tree::{ByBound, ByRank, Gone, Tree};
@@ -14,6 +15,7 @@ struct Places;
 
 impl Order for Places {
     type Bound = ();
+    const AFTER_FIRST: Option<usize> = Some(0);
     const COUNT_MAX: usize = 8;
     const BYTES_MAX: usize = 100;
 
@@ -37,6 +39,7 @@ struct Keys;
 impl Order for Keys {
     type Bound = u64;
     const TAGGED: bool = true;
+    const AFTER_FIRST: Option<usize> = Some(1);
     const COUNT_MAX: usize = 40;
     const BYTES_MAX: usize = 1000;
 
@@ -65,8 +68,8 @@ impl Order for Keys {
 
 fn packed<O: Order>(page: &mut Page) {
     if !page.is_packed() && page.len() > 0 {
-        let records = page.records::<O>().collect::<Vec<_>>().concat();
-        page.pack(&records);
+        let form = compact::write::<O>(page);
+        page.pack(&form);
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) type Mark = (f64, Box<[u8]>);
 
 impl Order for Scores {
     type Bound = Mark;
+    const AFTER_FIRST: Option<usize> = Some(1);
     const COUNT_MAX: usize = if cfg!(test) { 8 } else { 128 };
     const BYTES_MAX: usize = if cfg!(test) { 200 } else { 4096 };
 

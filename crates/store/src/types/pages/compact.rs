@@ -1,0 +1,104 @@
+//! What a page's records are written as before they are packed.
+//!
+//! ```text
+//!  0 | record | record | ...
+//!  1 | difference: 1 to 10 | ...   | rest | rest | ...
+//! ```
+//!
+//! Where every record begins with an integer (a member, an item, a score, a field), the
+//! integers stand apart, each as its difference from the one before: members of a set in
+//! rising order, scores as they are ordered, take a byte or two. What follows the integer
+//! in each record comes behind all of them, together. Differences are signed, seven bits a
+//! byte, lowest first.
+
+use super::Order;
+use super::element::{self, EXPIRES, Element};
+use super::page::{Page, each};
+
+const PLAIN: u8 = 0;
+const INTEGERS: u8 = 1;
+
+/// The records of a page.
+pub(crate) fn write<O: Order>(page: &Page) -> Vec<u8> {
+    let mut records: Vec<&[u8]> = page.records::<O>().collect();
+    if O::TAGGED {
+        records.sort_by_cached_key(|record| O::key(record));
+    }
+    let mut out = Vec::with_capacity(1 + page.raw_bytes());
+    if O::AFTER_FIRST.is_some() && write_integers(&records, &mut out) {
+        return out;
+    }
+    out.clear();
+    out.push(PLAIN);
+    records.iter().for_each(|record| out.extend_from_slice(record));
+    out
+}
+
+/// Whether all of them begin with integers, and were written so.
+fn write_integers(records: &[&[u8]], out: &mut Vec<u8>) -> bool {
+    out.push(INTEGERS);
+    let mut before = 0i64;
+    for record in records {
+        let Element::Int(value) = element::read(record).0 else { return false };
+        if record.first() == Some(&EXPIRES) {
+            return false;
+        }
+        let difference = value.wrapping_sub(before);
+        push(out, (difference << 1 ^ difference >> 63) as u64);
+        before = value;
+    }
+    records.iter().for_each(|record| out.extend_from_slice(&record[element::skip(record)..]));
+    true
+}
+
+/// The records that were written so, `count` of them, one behind the other. What is
+/// damaged gives fewer.
+pub(crate) fn read<O: Order>(bytes: &[u8], count: usize) -> Vec<u8> {
+    let Some((&kind, mut bytes)) = bytes.split_first() else { return Vec::new() };
+    if kind != INTEGERS {
+        return bytes.to_vec();
+    }
+    let mut integers = Vec::with_capacity(count);
+    let mut before = 0i64;
+    for _ in 0..count {
+        let Some(coded) = take(&mut bytes) else { break };
+        before = before.wrapping_add((coded >> 1) as i64 ^ -((coded & 1) as i64));
+        integers.push(before);
+    }
+    let mut records = Vec::with_capacity(bytes.len() + 6 * count);
+    for integer in integers {
+        element::write_int(&mut records, integer);
+        for _ in 0..O::AFTER_FIRST.unwrap_or(0) {
+            let (rest, others) = bytes.split_at(element::skip(bytes).min(bytes.len()));
+            records.extend_from_slice(rest);
+            bytes = others;
+        }
+    }
+    records
+}
+
+/// The page of what was written of a page of `count` records.
+pub(crate) fn page<O: Order>(bytes: &[u8], count: usize) -> Page {
+    Page::of::<O>(each::<O>(&read::<O>(bytes, count)))
+}
+
+fn push(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for n in 0..10 {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << (7 * n);
+        if byte < 0x80 {
+            break;
+        }
+    }
+    Some(value)
+}
