@@ -137,7 +137,7 @@ fn fields(args: Args<'_>, at: usize, step: usize) -> Result<usize, Error> {
     Ok(at + 2)
 }
 
-fn values<'a>(args: Args<'a>, first: usize) -> impl Iterator<Item = NewStr<'a>> + Clone {
+fn values(args: Args<'_>, first: usize) -> impl Iterator<Item = NewStr<'_>> + Clone {
     (first..args.len()).map(move |at| args.value(at))
 }
 
@@ -200,7 +200,9 @@ fn hpexpireat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     expire(cx, args, out, (MILLISECONDS, false))
 }
 
-/// When the field at each of these arguments expires, if there is such a field.
+/// When the field at each of these arguments expires, if it does; `None` outside if there
+/// is no such field.
+#[allow(clippy::option_option)]
 fn expiries(
     slot: &SlotGuard<'_>,
     found: Option<Found>,

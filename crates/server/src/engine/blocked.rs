@@ -725,6 +725,8 @@ mod tests {
         }
     }
 
+    /// What [`House::told`] gives of a reply with this letter.
+    #[allow(clippy::unnecessary_wraps)]
     fn is(letter: &str) -> Option<String> {
         Some(format!("$1\r\n{letter}\r\n"))
     }
