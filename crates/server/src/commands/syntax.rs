@@ -101,9 +101,9 @@ fn alternatives(tokens: &mut std::iter::Peekable<std::vec::IntoIter<&str>>) -> V
             }
             name => Argument::new(name.into(), Kind::Value),
         };
-        // A word takes the argument behind it, unless that may be left out.
+        // A word takes the argument behind it, unless one of them may be left out.
         match current.last_mut() {
-            Some(word) if word.kind == Kind::Word && !next.optional => {
+            Some(word) if word.kind == Kind::Word && !word.optional && !next.optional => {
                 *word = Argument { token: word.token.take(), ..next };
             }
             _ => current.push(next),
