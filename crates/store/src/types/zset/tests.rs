@@ -1,5 +1,7 @@
 //! A sorted set under random changes is a plain ordered set of scores and members.
 
+#![allow(clippy::float_cmp)]
+
 use super::ops::{ZAdd, ZLimits, ZPop, ZRemove, ZRemoveRange, ZWhen};
 use super::{Limit, View, ZSet};
 use crate::{Event, NewStr, Store, StoreConfig, Unobserved};
