@@ -11,6 +11,7 @@ use snug_resp::{Limits, Parsed, Parser, Protocol, Writer, append_command};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 struct Redis {
@@ -25,10 +26,24 @@ impl Drop for Redis {
     }
 }
 
+/// A port that nobody listens on. Tests run side by side: none is given one that another
+/// was given, whose server may not have bound it yet.
+fn free_port() -> Option<u16> {
+    static GIVEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut given = GIVEN.lock().unwrap();
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        if !given.contains(&port) {
+            given.push(port);
+            return Some(port);
+        }
+    }
+}
+
 impl Redis {
     /// Starts a redis-server that holds nothing, if there is one.
     fn start(password: Option<&str>) -> Option<Self> {
-        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        let port = free_port()?;
         let process = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
             .args(password.into_iter().flat_map(|password| ["--requirepass", password]))

@@ -177,6 +177,10 @@ impl SlotGuard<'_> {
                 self.insert(key, cell);
             }
             Some(found) if is_empty => drop(self.detach(found)),
+            Some(found) if self.is_as_it_was(found, &payload) => {
+                let cell = self.cell_mut(found);
+                cell.set_access(after_write(session, cell.access()));
+            }
             Some(found) => {
                 self.change(found, |cell| {
                     cell.replace(cell.expiry(), payload);
@@ -185,6 +189,13 @@ impl SlotGuard<'_> {
             }
         }
         Ok(Edited { outcome, is_gone: is_empty && found.is_some() })
+    }
+
+    /// Whether a small collection lies raw in its entry as the change has left it.
+    fn is_as_it_was(&self, found: Found, payload: &Payload<'_>) -> bool {
+        let cell = self.cell(found);
+        let Payload::Inline(_, bytes) = payload else { return false };
+        cell.bits().is_raw_inline() && cell.bytes() == *bytes
     }
 
     /// Copies the bytes of a small collection, unpacked, to `room`.

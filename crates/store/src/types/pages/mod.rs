@@ -34,6 +34,9 @@ pub(crate) trait Order: Send + std::fmt::Debug + 'static {
     const COUNT_MAX: usize;
     const BYTES_MAX: usize;
 
+    /// Whether a codec is tried on its pages. What is random in every collection only gives
+    /// up its offsets.
+    const IS_CODED: bool = true;
     /// How many elements follow the first in a record, where records are made of elements
     /// and nothing else (`compact.rs`).
     const AFTER_FIRST: Option<usize> = None;

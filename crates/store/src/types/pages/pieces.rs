@@ -216,7 +216,7 @@ impl<O: Order> PieceJob for PagePiece<O> {
     fn prepare(&mut self, plan: &Plans<'_>) {
         if self.packs() {
             self.raw = compact::write::<O>(&self.page);
-            self.recipe = plan.recipe(&self.raw);
+            self.recipe = O::IS_CODED.then(|| plan.recipe(&self.raw)).flatten();
         }
     }
 

@@ -210,6 +210,7 @@ pub(crate) const HASH_LEN: usize = 4;
 impl Order for Members {
     type Bound = u64;
     const TAGGED: bool = true;
+    const IS_CODED: bool = false;
     const COUNT_MAX: usize = if cfg!(test) { 20 } else { 128 };
     const BYTES_MAX: usize = 4096;
 

@@ -37,9 +37,10 @@ pub(crate) struct Ranked {
     pub(crate) strings: LargeStrings,
     /// What is noted of the sorted set.
     pub(crate) notes: u8,
-    /// How far the pages of the scores have cooled. Those of the index stay raw: hashes
-    /// are not worth packing.
+    /// How far the pages of both have cooled. Hashes do not pack: a cold page of the index
+    /// is stored without its offsets.
     cooled: Cooled,
+    index_cooled: Cooled,
 }
 
 /// Where within the order something stands: how many records are before it.
@@ -105,7 +106,14 @@ impl Ranked {
             });
         }
         let strings = LargeStrings::default();
-        Self { scores, index, strings, notes: run.notes, cooled: Cooled::default() }
+        Self {
+            scores,
+            index,
+            strings,
+            notes: run.notes,
+            cooled: Cooled::default(),
+            index_cooled: Cooled::default(),
+        }
     }
 
     #[inline]
@@ -122,7 +130,7 @@ impl Ranked {
             raw: weight.raw + raw,
             packed_from: weight.packed_from,
             packed: weight.packed,
-            pending: self.cooled.pending,
+            pending: self.cooled.pending + self.index_cooled.pending,
         }
     }
 
@@ -133,22 +141,29 @@ impl Ranked {
             strings: self.strings.clone(),
             notes: self.notes,
             cooled: Cooled::default(),
+            index_cooled: Cooled::default(),
         }
     }
 
     /// A walk that cools has met it.
     pub(crate) fn cool(&mut self, met: &Met<'_>) -> Wish {
-        if self.scores.cool(&mut self.cooled, met) { Wish::Pieces } else { Wish::Nothing }
+        let scores = self.scores.cool(&mut self.cooled, met);
+        let index = self.index.cool(&mut self.index_cooled, met);
+        if scores || index { Wish::Pieces } else { Wish::Nothing }
     }
 
     /// The next of its pages to be packed or unpacked.
     pub(crate) fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
-        self.scores.next_piece(&mut self.cooled, asked)
+        let piece = self.scores.next_piece(&mut self.cooled, asked);
+        piece.or_else(|| self.index.next_piece(&mut self.index_cooled, asked))
     }
 
     /// Takes a page back.
     pub(crate) fn install(&mut self, job: &mut dyn PieceJob) -> Installed {
-        self.scores.install_piece(job)
+        match self.scores.install_piece(job) {
+            Installed::Not => self.index.install_piece(job),
+            installed => installed,
+        }
     }
 
     /// The score of a member. O(log n).
