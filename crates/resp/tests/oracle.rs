@@ -41,28 +41,43 @@ fn free_port() -> Option<u16> {
 }
 
 impl Redis {
-    /// Starts a redis-server that holds nothing, if there is one.
+    /// Starts a redis-server that holds nothing, if there is one. Another takes its place
+    /// if somebody was given its port before it could bind it.
     fn start(password: Option<&str>) -> Option<Self> {
-        let port = free_port()?;
-        let process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
-            .args(password.into_iter().flat_map(|password| ["--requirepass", password]))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(process) = process else {
-            // Not with eprintln, which a passing test keeps to itself.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: no redis-server to compare with");
-            return None;
-        };
-        let redis = Self { process, port };
-        for _ in 0..500 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Some(redis);
+        for _ in 0..20 {
+            let port = free_port()?;
+            let process = Command::new("redis-server")
+                .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+                .args(password.into_iter().flat_map(|password| ["--requirepass", password]))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            let Ok(process) = process else {
+                // Not with eprintln, which a passing test keeps to itself.
+                let _ = writeln!(std::io::stderr(), "SKIPPED: no redis-server to compare with");
+                return None;
+            };
+            let mut redis = Self { process, port };
+            while redis.process.try_wait().is_ok_and(|status| status.is_none()) {
+                if redis.is_there() {
+                    return Some(redis);
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("redis-server does not answer");
+        panic!("no redis-server stays");
+    }
+
+    /// Whether it answers, and not somebody else: a connection to a port on which nobody
+    /// listens can come to be one with itself.
+    fn is_there(&self) -> bool {
+        let Ok(mut connection) = TcpStream::connect(("127.0.0.1", self.port)) else {
+            return false;
+        };
+        let mut answer = [0; 5];
+        let asked = connection.write_all(b"PING\r\n");
+        asked.and_then(|()| connection.read_exact(&mut answer)).is_ok()
+            && matches!(&answer, b"+PONG" | b"-NOAU")
     }
 
     /// All that Redis answers to `stream` before the connection ends.
