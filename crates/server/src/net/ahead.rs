@@ -25,6 +25,9 @@ use snug_store::{Batch, Key};
 /// Commands parsed ahead: enough to hide a memory's latency behind the others'.
 const AHEAD_MAX: usize = 16;
 
+/// Arguments for which room is kept, for each command parsed ahead.
+const SPANS_KEPT: usize = 1024;
+
 /// What may be known of each command's key.
 pub(crate) type Keys<'b> = [Option<Key<'b>>; AHEAD_MAX];
 
@@ -38,8 +41,13 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Forgets all commands.
+    /// Forgets all commands, and gives back what the arguments of long ones took.
     pub(crate) fn clear(&mut self) {
+        for spans in &mut self.spans[..self.lens.len()] {
+            if spans.capacity() > SPANS_KEPT {
+                *spans = Vec::new();
+            }
+        }
         self.lens.clear();
     }
 
