@@ -20,7 +20,7 @@ mod registry;
 mod runs;
 pub mod segments;
 pub mod stream;
-mod varint;
+pub mod varint;
 mod workspace;
 mod zstd_static;
 

@@ -3,7 +3,7 @@
 //! below 16,384, at most 10.
 
 /// Appends `value`.
-pub(crate) fn push(out: &mut Vec<u8>, mut value: u64) {
+pub fn push(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -14,7 +14,7 @@ pub(crate) fn push(out: &mut Vec<u8>, mut value: u64) {
 /// Takes a number off the front of `bytes`; `None` when it is cut short or does
 /// not fit 64 bits.
 #[inline]
-pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (i, &byte) in bytes.iter().enumerate().take(10) {
         let part = u64::from(byte & 0x7f);
@@ -37,13 +37,13 @@ pub(crate) fn take_len(bytes: &mut &[u8]) -> Option<usize> {
 
 /// Small magnitudes of either sign as small unsigned numbers: 0, -1, 1, -2, ...
 #[inline]
-pub(crate) fn zigzag(value: i64) -> u64 {
+pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
 /// The inverse of [`zigzag`].
 #[inline]
-pub(crate) fn unzigzag(value: u64) -> i64 {
+pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 

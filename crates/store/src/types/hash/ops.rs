@@ -13,7 +13,7 @@ use crate::effect::{Change, Form, Told};
 use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
-use crate::types::pages::edit::{Edit, Edited, flat};
+use crate::types::pages::edit::{Changed, Edit, flat, told};
 use crate::types::pages::element::EXPIRES;
 use crate::types::pages::keyed::{self, body, change, expiry, find_in_run, with_room};
 use crate::types::pages::paged::{Needle, put, ready};
@@ -21,16 +21,6 @@ use crate::types::pages::tree::ByBound;
 use crate::types::set::Elements;
 use crate::types::string::NewStr;
 use std::cell::Cell;
-
-/// What a change of a hash came to: how many fields it concerned.
-type Changed = Result<Edited<usize>, Damaged>;
-
-fn told(outcome: &Changed) -> Told {
-    match outcome {
-        Ok(Edited { outcome: 1.., .. }) => Told::Everybody,
-        _ => Told::Nobody,
-    }
-}
 
 /// Up to what size Redis would hold a hash as a listpack.
 #[derive(Clone, Copy, Debug)]

@@ -17,21 +17,11 @@ use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
-use crate::types::pages::edit::{Edit, Edited, flat};
+use crate::types::pages::edit::{Changed, Edit, flat, told};
 use crate::types::pages::page::Page;
 use crate::types::pages::paged::{Item, Needle, Paged, item, raw, ready, remove_strings};
 use crate::types::pages::tree::{ByRank, Gone, Tree};
 use crate::types::string::NewStr;
-
-/// What a change of a list came to: how many items it concerned.
-type Changed = Result<Edited<usize>, Damaged>;
-
-fn told(outcome: &Changed) -> Told {
-    match outcome {
-        Ok(Edited { outcome: 1.., .. }) => Told::Everybody,
-        _ => Told::Nobody,
-    }
-}
 
 /// Adds items at one end, one after the other; there may be no list yet. The list's
 /// length is given back.

@@ -14,6 +14,7 @@
 use super::Order;
 use super::element::{self, EXPIRES, Element};
 use super::page::{Page, each};
+use snug_codec::varint;
 
 const PLAIN: u8 = 0;
 const INTEGERS: u8 = 1;
@@ -43,8 +44,7 @@ fn write_integers(records: &[&[u8]], out: &mut Vec<u8>) -> bool {
         if record.first() == Some(&EXPIRES) {
             return false;
         }
-        let difference = value.wrapping_sub(before);
-        push(out, (difference << 1 ^ difference >> 63) as u64);
+        varint::push(out, varint::zigzag(value.wrapping_sub(before)));
         before = value;
     }
     records.iter().for_each(|record| out.extend_from_slice(&record[element::skip(record)..]));
@@ -61,8 +61,8 @@ pub(crate) fn read<O: Order>(bytes: &[u8], count: usize) -> Vec<u8> {
     let mut integers = Vec::with_capacity(count);
     let mut before = 0i64;
     for _ in 0..count {
-        let Some(coded) = take(&mut bytes) else { break };
-        before = before.wrapping_add((coded >> 1) as i64 ^ -((coded & 1) as i64));
+        let Some(coded) = varint::take(&mut bytes) else { break };
+        before = before.wrapping_add(varint::unzigzag(coded));
         integers.push(before);
     }
     let mut records = Vec::with_capacity(bytes.len() + 6 * count);
@@ -80,25 +80,4 @@ pub(crate) fn read<O: Order>(bytes: &[u8], count: usize) -> Vec<u8> {
 /// The page of what was written of a page of `count` records.
 pub(crate) fn page<O: Order>(bytes: &[u8], count: usize) -> Page {
     Page::of::<O>(each::<O>(&read::<O>(bytes, count)))
-}
-
-fn push(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for n in 0..10 {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << (7 * n);
-        if byte < 0x80 {
-            break;
-        }
-    }
-    Some(value)
 }

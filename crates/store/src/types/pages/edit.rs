@@ -5,6 +5,7 @@ use super::paged::Item;
 use super::run::{Run, RunBuf};
 use crate::books::weight::Weight;
 use crate::cell::entry::{Cell, Payload};
+use crate::effect::Told;
 use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::packing::PackedStr;
@@ -105,6 +106,17 @@ pub struct Edited<R> {
     pub outcome: R,
     /// Nothing was left of it, and so its key is gone.
     pub is_gone: bool,
+}
+
+/// What most changes of a collection come to: how many of its items were concerned.
+pub(crate) type Changed = Result<Edited<usize>, Damaged>;
+
+/// Who is to hear of a change that may have concerned none.
+pub(crate) fn told(outcome: &Changed) -> Told {
+    match outcome {
+        Ok(Edited { outcome: 1.., .. }) => Told::Everybody,
+        _ => Told::Nobody,
+    }
 }
 
 thread_local! {

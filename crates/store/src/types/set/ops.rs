@@ -12,7 +12,7 @@ use crate::effect::{Change, Form, Told};
 use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
-use crate::types::pages::edit::{Edit, Edited, flat};
+use crate::types::pages::edit::{Changed, Edit, flat, told};
 use crate::types::pages::keyed::{self, change, find, find_in_run, integer};
 use crate::types::pages::paged::{Item, Needle};
 use crate::types::pages::run::Run;
@@ -20,16 +20,6 @@ use crate::types::pages::tree::ByBound;
 use crate::types::string::NewStr;
 
 pub use super::several::PutSet;
-
-/// What a change of a set came to: how many members it concerned.
-type Changed = Result<Edited<usize>, Damaged>;
-
-fn told(outcome: &Changed) -> Told {
-    match outcome {
-        Ok(Edited { outcome: 1.., .. }) => Told::Everybody,
-        _ => Told::Nobody,
-    }
-}
 
 /// Up to what size Redis would hold a set as an intset.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use crate::hash::Key;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
-use crate::types::pages::edit::{Edit, Edited, flat};
+use crate::types::pages::edit::{Edit, Edited, flat, told};
 use crate::types::pages::element;
 use crate::types::pages::paged::{Item, Needle, item};
 use crate::types::pages::run::RunBuf;
@@ -260,13 +260,6 @@ fn put_small(
 
 /// What removing came to: how many members it concerned.
 type Removed = Result<Edited<usize>, Damaged>;
-
-fn told(outcome: &Removed) -> Told {
-    match outcome {
-        Ok(Edited { outcome: 1.., .. }) => Told::Everybody,
-        _ => Told::Nobody,
-    }
-}
 
 /// Removes members; how many were there is given back.
 #[derive(Clone, Debug)]
