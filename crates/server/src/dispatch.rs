@@ -63,6 +63,7 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
             // Work that was done for it is lost: the pause may be long.
             return Err(Halt::Pause);
         }
+        Ok(command) if is_behind(asked, command) => return Err(Halt::Behind),
         Err(_) if is_http(args) => {
             tracing::warn!(peer = %asked.client.shared.peer, "possible attack: an HTTP request; connection closed");
             out.clear();
@@ -142,6 +143,13 @@ fn is_paused(asked: &Asked<'_>, command: &'static Command) -> bool {
     pause.writes_paused(asked.store.now())
         && (pause.is_of_all() || does(asked, command, flags::WRITE | flags::MAY_REPLICATE))
         && pause.hold(&asked.client.shared)
+}
+
+/// Whether the command writes and those who follow commits have too much before them.
+#[inline]
+fn is_behind(asked: &Asked<'_>, command: &'static Command) -> bool {
+    let journal = &asked.server.journal;
+    journal.is_full() && does(asked, command, flags::WRITE) && journal.hold(&asked.client.shared)
 }
 
 const NO_REPLICAS: Error = Error::new("NOREPLICAS Not enough good replicas to write.");

@@ -318,6 +318,11 @@ impl Store {
         self.interests.load(Ordering::Relaxed) & FOLLOWED != 0
     }
 
+    /// Has commits told to nobody any more. Those that are being made may still be.
+    pub fn unfollow(&self) {
+        self.interests.fetch_and(!FOLLOWED, Ordering::Relaxed);
+    }
+
     /// The number of the last commit that was followed.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
@@ -568,7 +573,7 @@ impl Drop for Batch<'_> {
 
 impl<'s> Batch<'s> {
     /// The store.
-    pub fn store(&self) -> &'s Store {
+    pub fn store(&self) -> &'s Arc<Store> {
         &self.session.store
     }
 
@@ -794,16 +799,11 @@ impl<'s> Batch<'s> {
         self.session.expired.set(are);
     }
 
-    /// Has commits told to the observer, from now on or no longer. Waits for the
-    /// batches of other sessions to end, so that every commit is told whole.
-    pub fn follow(&self, followed: bool) {
+    /// Has commits told to the observer from now on. Waits for the batches of other
+    /// sessions to end, so that every commit is told whole.
+    pub fn follow(&self) {
         let _alone = self.exclusive();
-        let interests = &self.store().interests;
-        if followed {
-            interests.fetch_or(FOLLOWED, Ordering::Relaxed);
-        } else {
-            interests.fetch_and(!FOLLOWED, Ordering::Relaxed);
-        }
+        self.store().interests.fetch_or(FOLLOWED, Ordering::Relaxed);
     }
 
     /// Takes everything out of a database. The store is the caller's alone. O(slots).

@@ -108,7 +108,8 @@ impl Sweeper {
     /// Removes keys whose time has come; whether some may be left.
     fn expire(&mut self, server: &Server, session: &mut Session, began: Instant) -> bool {
         let now = unix_ms();
-        if !server.active_expire.load(Relaxed) || server.pause.writes_paused(now) {
+        let waits = server.pause.writes_paused(now) || server.journal.is_full();
+        if !server.active_expire.load(Relaxed) || waits {
             return false;
         }
         let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);

@@ -3,78 +3,77 @@
 //! what replicas, the append-only file and migration will rely on.
 //!
 //! ```text
-//!  store ──commits──> waiting ──in the order of their numbers──> handlers ──> mirror
-//!                                                                (Origin::Replay)
+//!  store ──commits──> journal ──commands──> handlers ──> mirror
+//!                                          (Origin::Replay)
 //! ```
 //!
 //! `DEBUG MIRROR START`, `CHECK`, `STOP`. A check keeps everybody else out while it
-//! replays what waits and compares every key: what it holds by its digest, when it
-//! expires, and of streams also their counters and groups. For tests: until a check,
-//! every write is kept in memory.
+//! replays what the journal has for it and compares every key: what it holds by its
+//! digest, when it expires, and of streams also their counters and groups. For tests:
+//! until a check, every write is kept in memory.
 
+use crate::commands::replay::{Replayed, Replayer};
 use crate::commands::{self, digest};
 use crate::engine::client::Caller;
-use crate::engine::command::Unanswered;
 use crate::engine::context::{Context, Origin};
-use crate::engine::out::Out;
-use crate::request::args::OwnedArgs;
+use crate::engine::server::Mirror;
+use crate::journal::Piece;
 use crate::request::error::Error;
+use crate::request::stream::CommandStream;
 use snug_store::types::stream::{Group, Stream, StreamId};
 use snug_store::{Batch, DATABASES, Expired, Store, StoreConfig, Unobserved};
 
 /// Begins to mirror a store that has no keys yet.
 pub(crate) fn start(cx: &Context<'_>) -> Result<(), Error> {
     let _alone = cx.store.exclusive();
-    let (store, mirror) = (cx.store.store(), &cx.server.mirror);
+    let store = cx.store.store();
     if (0..DATABASES).any(|db| store.keys(db) > 0) {
         return Err(Error::new("ERR a mirror begins with no keys"));
     }
     let config = StoreConfig { cluster: cx.server.cluster.enabled };
-    *mirror.store.lock() = Some(Store::new(config, Box::new(Unobserved)));
-    mirror.waiting.lock().clear();
-    cx.store.follow(true);
+    let follower = cx.server.journal.join(cx.store, true, Box::new(|| ()));
+    let store = Store::new(config, Box::new(Unobserved));
+    *cx.server.mirror.lock() = Some(Mirror { store, follower });
     Ok(())
 }
 
 /// Ends mirroring.
 pub(crate) fn stop(cx: &Context<'_>) {
-    cx.store.follow(false);
-    *cx.server.mirror.store.lock() = None;
-    cx.server.mirror.waiting.lock().clear();
+    *cx.server.mirror.lock() = None;
 }
 
 /// Replays what has been committed, and compares. The error says what differs.
 pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
     let _alone = cx.store.exclusive();
-    let store = cx.server.mirror.store.lock().clone();
-    let store = store.ok_or(Error::new("ERR there is no mirror"))?;
-    let mut waiting = std::mem::take(&mut *cx.server.mirror.waiting.lock());
-    waiting.sort_unstable_by_key(|commit| commit.number);
-    let mut session = store.session();
+    let mut mirror = cx.server.mirror.lock();
+    let mirror = mirror.as_mut().ok_or(Error::new("ERR there is no mirror"))?;
+    let mut session = mirror.store.session();
     let mut caller = Caller::default();
     let failed = |what: String| Err(Error::from(format!("ERR the mirror differs: {what}")));
-    for pair in waiting.windows(2) {
-        if pair[0].number + 1 != pair[1].number {
-            return failed(format!(
-                "no commit came between {} and {}",
-                pair[0].number, pair[1].number
-            ));
-        }
+    let mut pieces = Vec::new();
+    mirror.follower.read(&mut pieces);
+    if mirror.follower.last() != cx.store.store().commits() {
+        return failed(format!("commit {} is the last told", mirror.follower.last()));
     }
-    for commit in &waiting {
-        let batch = session.enter(commit.now);
-        batch.expired_keys(Expired::Seen);
-        for (db, args) in &commit.ops {
-            let Some(args) = args else { return failed("a command is too long".into()) };
-            caller.db = *db;
-            if let Err(why) = replay(cx, &mut caller, &batch, args) {
-                let args = args.args();
-                let command: Vec<String> = (0..args.len())
-                    .map(|n| String::from_utf8_lossy(args.bytes(n)).chars().take(60).collect())
-                    .collect();
-                return failed(format!("'{}' was answered with {why}", command.join(" ")));
+    let (mut stream, mut replayer) = (CommandStream::default(), Replayer::default());
+    for piece in pieces {
+        let Piece::Bytes(bytes) = piece else { continue };
+        stream.push(&bytes);
+        loop {
+            let args = match stream.next() {
+                Ok(Some(args)) => args,
+                Ok(None) => break,
+                Err(why) => return failed(why.to_string()),
+            };
+            let batch = session.enter(cx.store.now());
+            let on = Replayed { server: cx.server, store: &batch, worker: cx.worker };
+            if let Err(why) = replayer.execute(on, args) {
+                return failed(why);
             }
         }
+    }
+    if replayer.is_in_transaction() || !stream.is_between_commands() {
+        return failed("the last commit is cut off".into());
     }
     let now = cx.store.now();
     let batch = session.enter(now);
@@ -101,29 +100,6 @@ fn context<'c>(cx: &Context<'c>, caller: &'c mut Caller, store: &'c Batch<'c>) -
         hashed: None,
         pool: None,
         finished: None,
-    }
-}
-
-/// Executes one command of a commit; what is wrong with it.
-fn replay(
-    cx: &Context<'_>,
-    caller: &mut Caller,
-    store: &Batch<'_>,
-    args: &OwnedArgs,
-) -> Result<(), String> {
-    let args = args.args();
-    let told = |error: Error| String::from_utf8_lossy(error.text()).into_owned();
-    let command = commands::find(args).map_err(told)?;
-    let mut out = Out::default();
-    let mut cx = Context { command, ..context(cx, caller, store) };
-    match (command.handler)(&mut cx, args, &mut out) {
-        Ok(()) => {}
-        Err(Unanswered::Error(error)) => return Err(told(error)),
-        Err(Unanswered::Wait(_) | Unanswered::Later(_)) => return Err("no reply".into()),
-    }
-    match out.bytes.first() {
-        Some(b'-') => Err(String::from_utf8_lossy(&out.bytes).into_owned()),
-        _ => Ok(()),
     }
 }
 
@@ -203,9 +179,10 @@ mod tests {
     use crate::dispatch::{self, Asked};
     use crate::engine::blocked;
     use crate::engine::client::Client;
+    use crate::engine::out::Out;
     use crate::engine::server::Server;
     use crate::follow::clients::Shared;
-    use crate::journal::mirror::Waiting;
+    use crate::request::args::OwnedArgs;
     use rand::rngs::StdRng;
     use rand::{RngExt as _, SeedableRng};
     use std::collections::BTreeSet;
@@ -419,7 +396,7 @@ mod tests {
             let now = clock.load(Relaxed);
             let changes = server.store.commits();
             assert!(changes > 1000, "{changes}");
-            told.extend(server.mirror.waiting.lock().iter().flat_map(names));
+            told.extend(names(&server));
             first.with(now, |cx| assert_eq!(check(cx), Ok(())));
             first.call(now, &["FLUSHALL".into()]);
             first.with(now, |cx| {
@@ -433,14 +410,25 @@ mod tests {
         assert_eq!(told.into_iter().collect::<Vec<_>>().join(" "), expected);
     }
 
-    /// The commands of a commit, with the subcommands of containers.
-    fn names(commit: &Waiting) -> Vec<String> {
-        let name = |(_, args): &(usize, Option<OwnedArgs>)| {
-            let args = args.as_ref().unwrap().args();
-            let word = |n| String::from_utf8(args.bytes(n).to_vec()).unwrap();
-            if args.is(0, "xgroup") { format!("XGROUP-{}", word(1)) } else { word(0) }
-        };
-        commit.ops.iter().map(name).collect()
+    /// The commands that wait for a mirror, with the subcommands of containers. What
+    /// the journal puts around them left out.
+    fn names(server: &Server) -> BTreeSet<String> {
+        let (mut names, mut stream) = (BTreeSet::new(), CommandStream::default());
+        for piece in server.journal.peek() {
+            let Piece::Bytes(bytes) = piece else { continue };
+            stream.push(&bytes);
+            while let Some(args) = stream.next().unwrap() {
+                let word = |n| String::from_utf8(args.bytes(n).to_vec()).unwrap();
+                names.insert(match args.is(0, "xgroup") {
+                    true => format!("XGROUP-{}", word(1)),
+                    false => word(0),
+                });
+            }
+        }
+        for around in ["SELECT", "MULTI", "EXEC"] {
+            assert!(names.remove(around), "{around}");
+        }
+        names
     }
 
     /// The proof can fail: what no commit tells of is found.
@@ -452,7 +440,7 @@ mod tests {
         let set = |value: &str| vec![b"SET".to_vec(), b"key".to_vec(), value.into()];
         driver.call(START, &set("one"));
         driver.with(START, |cx| assert_eq!(check(cx), Ok(())));
-        driver.with(START, |cx| cx.store.follow(false));
+        server.store.unfollow();
         driver.call(START, &set("two"));
         driver.with(START, |cx| {
             let differs = check(cx).unwrap_err();

@@ -34,6 +34,7 @@ mod memory;
 mod mirror;
 mod object;
 mod pubsub;
+pub(crate) mod replay;
 mod server;
 mod sets;
 mod slowlog;
@@ -211,7 +212,14 @@ pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
 /// The command that these arguments call: a container's subcommand if it is
 /// one.
 pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
-    let Some(command) = named(args.bytes(0)) else { return Err(unknown(args)) };
+    match named(args.bytes(0)) {
+        Some(command) => subcommand(command, args),
+        None => Err(unknown(args)),
+    }
+}
+
+/// The command, or its subcommand that these arguments call.
+fn subcommand(command: &'static Command, args: Args<'_>) -> Result<&'static Command, Error> {
     if command.subcommands.is_empty() {
         return Ok(command);
     }

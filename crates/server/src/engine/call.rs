@@ -23,6 +23,8 @@ pub(crate) enum Halt {
     Work(Box<Work>),
     /// The command is executed again when `CLIENT PAUSE` is over.
     Pause,
+    /// The command is executed again when those who follow commits have caught up.
+    Behind,
 }
 
 /// Calls a command's handler, answers its error if it fails, and counts it once it is

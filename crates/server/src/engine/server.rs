@@ -10,7 +10,7 @@ use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
 use crate::follow::pubsub::{Means, PubSub};
 use crate::follow::watch::Watches;
-use crate::journal::mirror::Mirror;
+use crate::journal::{Follower, Journal};
 use crate::measure::families::FamilySums;
 use crate::measure::log::Seldom;
 use crate::measure::loops::Loops;
@@ -53,7 +53,9 @@ pub(crate) struct Server {
     pub listening: Listening,
     pub loops: Loops,
     pub pause: Pause,
-    pub mirror: Mirror,
+    /// Commits in order, for those who follow them.
+    pub journal: Arc<Journal>,
+    pub mirror: Mutex<Option<Mirror>>,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
     pub workspaces: Workspaces,
@@ -92,9 +94,16 @@ pub(crate) struct Server {
     applying_policy: Mutex<()>,
 }
 
+/// A second store that follows the commits of the first: `DEBUG MIRROR`.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    pub store: Arc<Store>,
+    pub follower: Follower,
+}
+
 /// Tells the server what the store does by itself.
 #[derive(Debug)]
-struct StoreEvents(Weak<Server>);
+struct StoreEvents(Weak<Server>, Arc<Journal>);
 
 impl Observer for StoreEvents {
     fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {
@@ -135,9 +144,7 @@ impl Observer for StoreEvents {
     }
 
     fn committed(&self, commit: Commit<'_>) {
-        if let Some(server) = self.0.upgrade() {
-            server.mirror.committed(commit);
-        }
+        self.1.committed(commit);
     }
 
     fn free_expired(&self, value: Detached) {
@@ -163,17 +170,19 @@ impl Server {
         commands: usize,
     ) -> Arc<Self> {
         let by_cluster = cluster.enabled;
+        let journal = Arc::<Journal>::default();
         Arc::new_cyclic(|me| Self {
             store: Store::new(
                 StoreConfig { cluster: by_cluster },
-                Box::new(StoreEvents(Weak::clone(me))),
+                Box::new(StoreEvents(Weak::clone(me), Arc::clone(&journal))),
             ),
             cluster,
             listening: Listening::default(),
             loops: Loops::default(),
             monitor: Monitor::new(commands, workers),
             pause: Pause::default(),
-            mirror: Mirror::default(),
+            journal,
+            mirror: Mutex::default(),
             trainer: Trainer::default(),
             slices: Arc::default(),
             workspaces: Workspaces::new(&config, workers),

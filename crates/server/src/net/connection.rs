@@ -96,7 +96,7 @@ impl Drop for Connection {
         match &self.halt {
             Some(Halt::Wait(waiter)) => waiter.leave(&self.server.blocked),
             Some(Halt::Pause) => self.server.pause.leave(self.client.id()),
-            Some(Halt::Work(_)) | None => {}
+            Some(Halt::Work(_) | Halt::Behind) | None => {}
         }
         worker::with(|scratch| {
             let batch = scratch.session.enter(crate::outside::clock::unix_ms());
@@ -363,7 +363,8 @@ impl Connection {
             Some(Halt::Pause) if self.server.pause.holds(self.client.id()) => {
                 return self.read_ahead(task);
             }
-            Some(Halt::Pause) | None => {}
+            Some(Halt::Behind) if self.server.journal.is_full() => return self.read_ahead(task),
+            Some(Halt::Pause | Halt::Behind) | None => {}
         }
         self.halt = None;
         worker::with(|scratch| {

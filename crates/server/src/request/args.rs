@@ -4,7 +4,6 @@ use crate::request::error::Error;
 use snug_codec::Segments;
 use snug_resp::{Argument, Span, parse_integer};
 use snug_store::NewStr;
-use snug_store::effect::{Argument as CommitArgument, CommitOp};
 use std::sync::OnceLock;
 
 /// A large argument: a chain, and its one-piece form once somebody asked.
@@ -114,26 +113,6 @@ impl OwnedArgs {
             owned.spans.extend(Span::new(start, arg.len()));
         }
         owned
-    }
-
-    /// An op of a commit, as the command that it is; large values by reference.
-    /// `None` where its arguments are more bytes than a command can have.
-    pub(crate) fn of_op(op: CommitOp<'_>) -> Option<Self> {
-        let mut owned = Self { buf: Vec::new(), spans: Vec::new(), large: Vec::new() };
-        for arg in op.args() {
-            owned.spans.push(match arg {
-                CommitArgument::Bytes(bytes) => {
-                    let start = owned.buf.len();
-                    owned.buf.extend_from_slice(bytes);
-                    Span::new(start, bytes.len())?
-                }
-                CommitArgument::Chain(chain) => {
-                    owned.large.push(Large::from(chain.clone()));
-                    Span::of_large(owned.large.len() - 1)?
-                }
-            });
-        }
-        Some(owned)
     }
 
     /// Bytes that it keeps.

@@ -1,0 +1,119 @@
+//! Commands that took effect elsewhere or before, executed again: commits of another
+//! store, an append-only file, what a primary sends.
+//!
+//! They are told by their own names, whatever `rename-command` calls them here; names
+//! that it gave are understood where they are nobody's own. What stands between
+//! `MULTI` and `EXEC` is executed at once when `EXEC` has come, with the store to
+//! itself: a stream that ends before it leaves nothing of a transaction behind.
+
+use crate::commands;
+use crate::engine::client::Caller;
+use crate::engine::command::{Command, Unanswered};
+use crate::engine::context::{Context, Origin};
+use crate::engine::out::Out;
+use crate::engine::server::Server;
+use crate::request::args::{Args, OwnedArgs};
+use crate::request::error::Error;
+use snug_store::{Batch, Expired};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// One stream of commands: the database that is selected, the transaction that is open.
+#[derive(Debug, Default)]
+pub(crate) struct Replayer {
+    caller: Caller,
+    queue: Option<Vec<OwnedArgs>>,
+    out: Out,
+}
+
+/// On what it is executed.
+#[derive(Clone, Copy)]
+pub(crate) struct Replayed<'c> {
+    pub server: &'c Server,
+    pub store: &'c Batch<'c>,
+    pub worker: usize,
+}
+
+impl Replayer {
+    /// Whether a transaction has begun and not ended.
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Executes a command, or keeps it until its transaction ends. What is wrong with
+    /// it, if something is.
+    pub(crate) fn execute(&mut self, on: Replayed<'_>, args: Args<'_>) -> Result<(), String> {
+        if args.is(0, "multi") {
+            self.queue = Some(Vec::new());
+            return Ok(());
+        }
+        if args.is(0, "exec") {
+            let queue = self.queue.take().ok_or("EXEC without MULTI")?;
+            let _alone = on.store.exclusive();
+            return queue.iter().try_for_each(|args| self.now(on, args.args()));
+        }
+        match &mut self.queue {
+            Some(queue) => queue.push(OwnedArgs::new(args)),
+            None => self.now(on, args)?,
+        }
+        Ok(())
+    }
+
+    fn now(&mut self, on: Replayed<'_>, args: Args<'_>) -> Result<(), String> {
+        let told = |error: Error| String::from_utf8_lossy(error.text()).into_owned();
+        let failed = |why: String| format!("'{}' was answered with {why}", shown(args));
+        let command = find(args).map_err(told)?;
+        if !command.arity_fits(args.len()) {
+            return Err(failed(told(Error::wrong_arity(&command.full_name()))));
+        }
+        on.store.expired_keys(Expired::Seen);
+        self.out.clear();
+        let mut cx = Context {
+            caller: &mut self.caller,
+            client: None,
+            store: on.store,
+            server: on.server,
+            command,
+            worker: on.worker,
+            origin: Origin::Replay,
+            hashed: None,
+            pool: None,
+            finished: None,
+        };
+        match (command.handler)(&mut cx, args, &mut self.out) {
+            Ok(()) => {}
+            Err(Unanswered::Error(error)) => return Err(failed(told(error))),
+            Err(Unanswered::Wait(_) | Unanswered::Later(_)) => {
+                return Err(failed("no reply".into()));
+            }
+        }
+        match self.out.bytes.first() {
+            Some(b'-') => Err(failed(String::from_utf8_lossy(&self.out.bytes).trim().into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A command as an error shows it.
+fn shown(args: Args<'_>) -> String {
+    let word = |n| String::from_utf8_lossy(args.bytes(n)).chars().take(60).collect();
+    (0..args.len().min(8)).map(word).collect::<Vec<String>>().join(" ")
+}
+
+/// The command of that own name, or else the one that is called so here.
+fn find(args: Args<'_>) -> Result<&'static Command, Error> {
+    static OWN: OnceLock<HashMap<&'static str, &'static Command>> = OnceLock::new();
+    let is_own = |command: &&&Command| command.called != command.name.as_bytes();
+    let own = OWN.get_or_init(|| {
+        let renamed = commands::all().iter().filter(|c| c.container.is_none()).filter(is_own);
+        renamed.map(|command| (command.name, *command)).collect()
+    });
+    if own.is_empty() {
+        return commands::find(args);
+    }
+    let name = String::from_utf8_lossy(args.bytes(0)).to_ascii_lowercase();
+    match own.get(name.as_str()) {
+        Some(command) => commands::subcommand(command, args),
+        None => commands::find(args),
+    }
+}
