@@ -69,8 +69,9 @@ pub const DATABASES: usize = 16;
 #[allow(unused_variables)]
 pub trait Observer: Send + Sync {
     /// A key changed in a slot that is observed ([`SlotGuard::observe`]); `told` is
-    /// not [`Told::Nobody`] and not [`Told::Quietly`].
-    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {}
+    /// not [`Told::Nobody`] and not [`Told::Quietly`]. `came` if it is new, or has been
+    /// given the value of another key.
+    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told, came: bool) {}
 
     /// An event happened to a key, of a class that is heeded ([`Store::heed`]).
     fn event(&self, db: usize, key: &[u8], event: Event) {}

@@ -58,5 +58,13 @@ pub(crate) fn wait(
     awaits: Type,
 ) -> Unanswered {
     let again = || OwnedArgs::new(args);
-    cx.wait(Wait { args: &again, keys, timeout_ms, awaits, without_key: false, rivals: None })
+    cx.wait(Wait {
+        args: &again,
+        keys,
+        timeout_ms,
+        awaits,
+        each_change: false,
+        without_key: false,
+        rivals: None,
+    })
 }

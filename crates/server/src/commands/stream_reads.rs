@@ -404,6 +404,7 @@ fn nothing_yet(
         keys: options.first..first_id,
         timeout_ms,
         awaits: Type::Stream,
+        each_change: true,
         without_key: options.group.is_some(),
         rivals: options.group.filter(|_| options.streams == 1).map(|reader| reader.group),
     }))

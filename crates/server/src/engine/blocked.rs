@@ -20,7 +20,9 @@
 //! ```
 //!
 //! Nothing is lost between looking and waiting, for both happen under the
-//! slots' locks. Keys are served in the order in which they became ready; of each key
+//! slots' locks. A key becomes ready when it comes to be; only for those who say so, as
+//! `XREAD` does, with each of its changes and when it goes.
+//! Keys are served in the order in which they became ready; of each key
 //! the clients in the order in which they began to wait, for as long as the key holds
 //! what they wait for, each with what its command finds then. One that finds nothing
 //! keeps its place. One that waits for several keys is served from the one that is ready
@@ -77,6 +79,8 @@ pub(crate) struct Wait<'w> {
     pub timeout_ms: u64,
     /// What a key has to hold to be worth a look.
     pub awaits: Type,
+    /// Whether each change of a key is worth one, not only that it comes to be.
+    pub each_change: bool,
     /// Whether a key that is gone, or holds something else, is worth one too.
     pub without_key: bool,
     /// Of clients with the same rivals, which wait for one key alone, none finds
@@ -95,6 +99,7 @@ pub(crate) struct Waiter {
     args: OwnedArgs,
     keys: Vec<Key>,
     awaits: Type,
+    each_change: bool,
     without_key: bool,
     rivals: Option<Vec<u8>>,
     /// Replies are off: it is served all the same.
@@ -130,6 +135,8 @@ struct Queue {
     awaits: Type,
     /// By arrival.
     waiters: BTreeMap<u64, Arc<Waiter>>,
+    /// Whether any of them ever asked for each change.
+    each_change: bool,
     /// How many of them wait for the key to go, too.
     without_key: usize,
 }
@@ -150,11 +157,17 @@ impl Registry {
         let queues = self.slots.entry(place).or_default().entry(key.to_vec()).or_default();
         let awaits = waiter.awaits;
         let at = queues.iter().position(|queue| queue.awaits == awaits).unwrap_or_else(|| {
-            queues.push(Queue { awaits, waiters: BTreeMap::new(), without_key: 0 });
+            queues.push(Queue {
+                awaits,
+                waiters: BTreeMap::new(),
+                each_change: false,
+                without_key: 0,
+            });
             queues.len() - 1
         });
         let queue = &mut queues[at];
         queue.waiters.insert(waiter.arrival, Arc::clone(waiter));
+        queue.each_change |= waiter.each_change;
         queue.without_key += usize::from(waiter.without_key);
     }
 
@@ -257,12 +270,14 @@ impl Blocked {
         (keys().count(), keys().filter(going).count())
     }
 
-    /// A key in a slot changed; whether anybody waits there. Under the slot's lock.
+    /// A key in a slot changed, or came to be; whether anybody waits there. Under the
+    /// slot's lock.
     #[cold]
-    pub(crate) fn changed(&self, db: usize, slot: usize, key: &[u8]) -> bool {
+    pub(crate) fn changed(&self, db: usize, slot: usize, key: &[u8], came: bool) -> bool {
         let registry = self.registry.lock();
         let keys = registry.slots.get(&(db, slot));
-        if keys.is_some_and(|keys| keys.contains_key(key)) {
+        let queues = keys.and_then(|keys| keys.get(key));
+        if queues.is_some_and(|queues| came || queues.iter().any(|queue| queue.each_change)) {
             make_ready(db, key);
         }
         keys.is_some()
@@ -556,6 +571,7 @@ impl Context<'_> {
             args,
             keys,
             awaits: wait.awaits,
+            each_change: wait.each_change,
             without_key: wait.without_key,
             rivals: wait.rivals.map(<[u8]>::to_vec),
             silent: client.is_silent(),
@@ -626,6 +642,7 @@ mod tests {
             keys,
             timeout_ms: 0,
             awaits: Type::String,
+            each_change: false,
             without_key: false,
             rivals: None,
         }))
@@ -762,6 +779,25 @@ mod tests {
         house.write("SET x 12");
         assert_eq!(house.told(third), is("1"));
         assert_eq!(house.write("GET x"), "$1\r\n2\r\n");
+    }
+
+    /// A key that was emptied while it was served stands in no line: what comes to it
+    /// later comes after what was ready before.
+    #[test]
+    fn a_key_is_ready_when_it_comes_not_when_it_goes() {
+        let mut house = House::new();
+        let (to_b, to_d) = (house.take("b d"), house.take("d a"));
+        let last = house.take("- a b");
+        let to_a = house.take("a d");
+        for command in ["MULTI", "SET a 1", "SET d 2", "EXEC"] {
+            house.write(command);
+        }
+        assert_eq!(
+            (house.told(to_d), house.told(to_b), house.told(to_a)),
+            (is("1"), is("2"), is("1"))
+        );
+        assert_eq!(house.told(last), is("2"), "b came before a");
+        assert_eq!(house.write("GET a"), "$1\r\n1\r\n");
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(crate) struct Mirror {
 struct StoreEvents(Weak<Server>, Arc<Journal>);
 
 impl Observer for StoreEvents {
-    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told) {
+    fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told, came: bool) {
         let Some(server) = self.0.upgrade() else { return };
         let hashed = server.store.key(key);
         let (db, number) = (slot.db(), hashed.slot());
@@ -119,7 +119,8 @@ impl Observer for StoreEvents {
         {
             slot.observe(Interest::Watch, false);
         }
-        if slot.observed(Interest::Wait) && !server.blocked.changed(db, number, key) && alone {
+        if slot.observed(Interest::Wait) && !server.blocked.changed(db, number, key, came) && alone
+        {
             slot.observe(Interest::Wait, false);
         }
     }

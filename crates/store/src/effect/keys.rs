@@ -10,7 +10,7 @@
 //! | a database is emptied | `FLUSHDB` |
 //! | two databases are swapped | `SWAPDB a b` |
 
-use super::{Change, Class, Event, Form, Told};
+use super::{Came, Change, Class, Event, Form, Told};
 use crate::hash::Key;
 use crate::slot::{Detached, Found, SlotGuard};
 use crate::store::{Batch, Counter, Flushed};
@@ -122,9 +122,9 @@ impl Batch<'_> {
     }
 
     /// Tells of a change of a key that was made and recorded.
-    fn tell(&self, db: usize, key: &Key<'_>, name: &'static str) {
+    fn tell(&self, db: usize, key: &Key<'_>, came: Came, name: &'static str) {
         let slot = self.lock(db, key);
-        slot.tell(key.bytes, Told::Everybody, Event::new(Class::GENERIC, name));
+        slot.tell_how(key.bytes, Told::Everybody, came, Event::new(Class::GENERIC, name));
     }
 
     /// Moves the value of a key of database `from` to a key of database `to`, in
@@ -146,8 +146,8 @@ impl Batch<'_> {
         self.record(db, |form| {
             form.command("RENAME").bytes(from.bytes).bytes(to.bytes);
         });
-        self.tell(db, from, "rename_from");
-        self.tell(db, to, "rename_to");
+        self.tell(db, from, Came::Not, "rename_from");
+        self.tell(db, to, Came::Given, "rename_to");
         before
     }
 
@@ -159,8 +159,8 @@ impl Batch<'_> {
         self.record(from, |form| {
             form.command("MOVE").bytes(key.bytes).number(to as u64);
         });
-        self.tell(from, key, "move_from");
-        self.tell(to, key, "move_to");
+        self.tell(from, key, Came::Not, "move_from");
+        self.tell(to, key, Came::Given, "move_to");
     }
 
     /// Gives a copy of a key's value, with its expiry, to another key, in place of
@@ -177,7 +177,7 @@ impl Batch<'_> {
             form.command("COPY").bytes(from.bytes).bytes(to.bytes);
             form.word("DB").number(to_db as u64).word("REPLACE");
         });
-        self.tell(to_db, to, "copy_to");
+        self.tell(to_db, to, Came::Given, "copy_to");
         before
     }
 

@@ -107,24 +107,39 @@ impl SlotGuard<'_> {
     /// Counts a change, and tells the observer if there is anything to tell it.
     #[inline]
     pub(crate) fn tell(&self, key: &[u8], told: Told, event: Event) {
+        let came = if self.take_added() { Came::Added } else { Came::Not };
+        self.tell_how(key, told, came, event);
+    }
+
+    #[inline]
+    fn tell_how(&self, key: &[u8], told: Told, came: Came, event: Event) {
         let store = self.session().store();
         store.count(Counter::Changes, 1);
-        let added = self.take_added();
-        let heard = if added { event.class.and(Class::NEW) } else { event.class };
+        let heard = if came == Came::Added { event.class.and(Class::NEW) } else { event.class };
         if self.is_observed() || store.heeded().any(heard) {
-            self.tell_observer(key, told, added, event);
+            self.tell_observer(key, told, came, event);
         }
     }
 
     #[cold]
-    fn tell_observer(&self, key: &[u8], told: Told, added: bool, event: Event) {
+    fn tell_observer(&self, key: &[u8], told: Told, came: Came, event: Event) {
         let store = self.session().store();
         if self.is_observed() && told != Told::Quietly {
-            store.observer().changed(self, key, told);
+            store.observer().changed(self, key, told, came != Came::Not);
         }
-        if added {
+        if came == Came::Added {
             store.tell_event(self.db(), key, Event::NEW);
         }
         store.tell_event(self.db(), key, event);
     }
+}
+
+/// Whether a change is that a key came to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Not,
+    /// It is new, and nobody was told yet.
+    Added,
+    /// It was given the value of another key; an event told of it if it is new.
+    Given,
 }
