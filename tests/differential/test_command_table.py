@@ -37,7 +37,7 @@ DIFFERS = {
     ("zrank", "arity"): "7.2 adds WITHSCORE",
     ("zrevrank", "arity"): "7.2 adds WITHSCORE",
 }
-FIELDS = ["name", "arity", "flags", "first", "last", "step", "categories"]
+FIELDS = ["name", "arity", "flags", "first", "last", "step", "categories", "tips", "key_specs"]
 
 
 def command_info(server):
@@ -50,10 +50,22 @@ def command_info(server):
 
 def collect(entry, found):
     values = entry[1]
-    row = dict(zip(FIELDS, (plain(v) for v in values[:7])))
+    row = dict(zip(FIELDS, [*(plain(v) for v in values[:8]), specs(values[8])]))
     found[row["name"]] = row
     for sub in values[9][1] if len(values) > 9 else []:
         collect(sub, found)
+
+
+def specs(reply):
+    """Key specifications, in their order: flags as a set, the rest as it is. What
+    redis-server remarks on some in prose Snug does not repeat."""
+    rows = []
+    for entry in reply[1]:
+        fields = entry[1]
+        pairs = dict(fields) if entry[0] == "%" else dict(zip(fields[::2], fields[1::2]))
+        row = {plain(name): repr(value) for name, value in pairs.items() if plain(name) not in ("flags", "notes")}
+        rows.append((plain(pairs[("$", b"flags")]), sorted(row.items())))
+    return rows
 
 
 def plain(reply):
@@ -74,7 +86,7 @@ def test_all_commands_are_there(tables):
     assert not missing
 
 
-@pytest.mark.parametrize("field", FIELDS[1:])
+@pytest.mark.parametrize("field", [f for f in FIELDS[1:] if f != "tips"])
 def test_field(tables, field):
     reference, tested = tables
     both = sorted(set(reference) & set(tested))

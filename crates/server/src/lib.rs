@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod admin;
+mod auth;
 mod background;
 mod cluster;
 mod commands;

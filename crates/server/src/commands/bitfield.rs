@@ -15,6 +15,8 @@ use super::strings::read_string;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command};
 use crate::engine::context::Context;
+use crate::engine::keys::Use;
+use crate::engine::keys::uses::*;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -29,7 +31,7 @@ const PER_FIELD: &str = "O(1) for each subcommand specified";
 
 pub(crate) const COMMANDS: &[Command] = &[
     bitmap(
-        Command::new("bitfield", -2, bitfield).flags(WRITE | DENYOOM).key(1),
+        Command::new("bitfield", -2, bitfield).flags(WRITE | DENYOOM).key(1).used_by(bitfield_uses),
         "3.2.0",
         PER_FIELD,
         "Reads and writes integers of any width within a string.",
@@ -335,6 +337,22 @@ impl TwoSegments<'_> {
         }
         Ok(segment)
     }
+}
+
+/// Only `GET` leaves the value as it is. What is not understood is taken for a write.
+fn bitfield_uses(args: Args<'_>, _: usize) -> Use {
+    let mut at = 2;
+    while at < args.len() {
+        let more = args.len() - at - 1;
+        at += if args.is(at, "get") && more >= 2 {
+            3
+        } else if args.is(at, "overflow") && more >= 1 {
+            2
+        } else {
+            return RW_ACCESS_UPDATE;
+        };
+    }
+    RO_ACCESS
 }
 
 fn bitfield_ro(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {

@@ -12,6 +12,8 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -35,7 +37,7 @@ pub(super) const fn bitmap(
 
 pub(crate) const COMMANDS: &[Command] = &[
     bitmap(
-        Command::new("setbit", 4, setbit).flags(WRITE | DENYOOM).key(1),
+        Command::new("setbit", 4, setbit).flags(WRITE | DENYOOM).key(1).used(RW_ACCESS_UPDATE),
         "2.2.0",
         "O(1)",
         "Sets or clears one bit of a string and returns what it was.",
@@ -59,7 +61,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Finds the first bit that is set, or clear, in a string or a part of it.",
     ),
     bitmap(
-        Command::new("bitop", -4, bitop).flags(WRITE | DENYOOM).keys(2, -1, 1),
+        Command::new("bitop", -4, bitop)
+            .flags(WRITE | DENYOOM)
+            .keys(2, -1, 1)
+            .specs(&[KeySpec::at(OW_UPDATE, 2), KeySpec::up_to(RO_ACCESS, 3, -1)]),
         "2.6.0",
         "O(N)",
         "Combines strings bit by bit and stores the outcome.",

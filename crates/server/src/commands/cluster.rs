@@ -1,6 +1,7 @@
 //! The CLUSTER command, READONLY, READWRITE and ASKING, for a node that knows
 //! only itself.
 
+use crate::auth::Categories;
 use crate::cluster::Cluster;
 use crate::config::Param;
 use crate::engine::command::flags::*;
@@ -33,19 +34,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Depends on subcommand.",
         "Tells and changes which slots this node serves.",
     ),
-    Command::new("readonly", 1, readonly).flags(LOADING | STALE | FAST).about(
-        Group::Cluster,
-        "3.0.0",
-        "O(1)",
-        "Allows this connection to read from a replica.",
-    ),
-    Command::new("readwrite", 1, readwrite).flags(LOADING | STALE | FAST).about(
-        Group::Cluster,
-        "3.0.0",
-        "O(1)",
-        "Ends what READONLY allowed.",
-    ),
-    Command::new("asking", 1, asking).flags(FAST).about(
+    Command::new("readonly", 1, readonly)
+        .flags(LOADING | STALE | FAST)
+        .acl(Categories::CONNECTION)
+        .about(Group::Cluster, "3.0.0", "O(1)", "Allows this connection to read from a replica."),
+    Command::new("readwrite", 1, readwrite)
+        .flags(LOADING | STALE | FAST)
+        .acl(Categories::CONNECTION)
+        .about(Group::Cluster, "3.0.0", "O(1)", "Ends what READONLY allowed."),
+    Command::new("asking", 1, asking).flags(FAST).acl(Categories::CONNECTION).about(
         Group::Cluster,
         "3.0.0",
         "O(1)",

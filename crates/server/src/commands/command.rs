@@ -1,25 +1,28 @@
 //! COMMAND: the command table as clients read it.
 //!
-//! Name, arity, flags, keys, group and summary come from each command's
-//! declaration; ACL categories are derived from them by Redis's rules. What a
-//! declaration does not say and client libraries want all the same (how a key
-//! is used, tips for cluster clients, what replaces a command) is in the small
-//! tables at the end of this file.
+//! Name, arity, flags, keys and how they are used, categories, group and summary come
+//! from each command's declaration. What a declaration does not say and client
+//! libraries want all the same (tips for cluster clients, what replaces a command) is
+//! in the small tables at the end of this file.
 
+use crate::auth::Categories;
 use crate::commands;
 use crate::commands::syntax;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::{Begin, Find, KeySpec, UsedKey};
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use crate::text::glob;
+use smallvec::SmallVec;
 
 const FLAGS: u32 = LOADING | STALE;
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("command", -1, info_all)
     .flags(FLAGS)
+    .acl(Categories::CONNECTION)
     .about(
         Group::Server,
         "2.8.13",
@@ -27,43 +30,62 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("command", -1, info_all)
         "Describes all commands.",
     )
     .subcommands(&[
-        Command::new("count", 2, count).of("command").flags(FLAGS).about(
-            Group::Server,
-            "2.8.13",
-            "O(1)",
-            "Returns how many commands there are.",
-        ),
-        Command::new("docs", -2, docs).of("command").flags(FLAGS).about(
-            Group::Server,
-            "7.0.0",
-            "O(N) where N is the number of commands to look up",
-            "Says what commands do.",
-        ),
-        Command::new("info", -2, info).of("command").flags(FLAGS).about(
-            Group::Server,
-            "2.8.13",
-            "O(N) where N is the number of commands to look up",
-            "Describes commands: arity, flags, keys, categories.",
-        ),
-        Command::new("list", -2, list).of("command").flags(FLAGS).about(
-            Group::Server,
-            "7.0.0",
-            "O(N) where N is the total number of Redis commands",
-            "Returns the names of commands.",
-        ),
-        Command::new("getkeys", -4, get_keys).of("command").flags(FLAGS).about(
-            Group::Server,
-            "2.8.13",
-            "O(N) where N is the number of arguments to the command",
-            "Returns the keys among the arguments of a command.",
-        ),
-        Command::new("getkeysandflags", -4, get_keys_and_flags).of("command").flags(FLAGS).about(
-            Group::Server,
-            "7.0.0",
-            "O(N) where N is the number of arguments to the command",
-            "Returns the keys among the arguments of a command, and how each is used.",
-        ),
-        Command::new("help", 2, help).of("command").flags(FLAGS).about(
+        Command::new("count", 2, count)
+            .of("command")
+            .flags(FLAGS)
+            .acl(Categories::CONNECTION)
+            .about(Group::Server, "2.8.13", "O(1)", "Returns how many commands there are."),
+        Command::new("docs", -2, docs)
+            .of("command")
+            .flags(FLAGS)
+            .acl(Categories::CONNECTION)
+            .about(
+                Group::Server,
+                "7.0.0",
+                "O(N) where N is the number of commands to look up",
+                "Says what commands do.",
+            ),
+        Command::new("info", -2, info)
+            .of("command")
+            .flags(FLAGS)
+            .acl(Categories::CONNECTION)
+            .about(
+                Group::Server,
+                "2.8.13",
+                "O(N) where N is the number of commands to look up",
+                "Describes commands: arity, flags, keys, categories.",
+            ),
+        Command::new("list", -2, list)
+            .of("command")
+            .flags(FLAGS)
+            .acl(Categories::CONNECTION)
+            .about(
+                Group::Server,
+                "7.0.0",
+                "O(N) where N is the total number of Redis commands",
+                "Returns the names of commands.",
+            ),
+        Command::new("getkeys", -4, get_keys)
+            .of("command")
+            .flags(FLAGS)
+            .acl(Categories::CONNECTION)
+            .about(
+                Group::Server,
+                "2.8.13",
+                "O(N) where N is the number of arguments to the command",
+                "Returns the keys among the arguments of a command.",
+            ),
+        Command::new("getkeysandflags", -4, get_keys_and_flags)
+            .of("command")
+            .flags(FLAGS)
+            .acl(Categories::CONNECTION)
+            .about(
+                Group::Server,
+                "7.0.0",
+                "O(N) where N is the number of arguments to the command",
+                "Returns the keys among the arguments of a command, and how each is used.",
+            ),
+        Command::new("help", 2, help).of("command").flags(FLAGS).acl(Categories::CONNECTION).about(
             Group::Server,
             "5.0.0",
             "O(1)",
@@ -131,15 +153,15 @@ fn describe(command: &Command, out: &mut Out) {
     for number in [command.keys.first, command.keys.last, command.keys.step] {
         w.integer(i64::from(number));
     }
-    let categories = categories(command);
+    let categories: Vec<&str> = command.categories().names().collect();
     w.set(categories.len());
     categories.iter().for_each(|category| w.simple(&format!("@{category}")));
     let tips = tips(command);
     w.set(tips.len());
     tips.iter().for_each(|tip| w.bulk(tip.as_bytes()));
-    let uses = key_uses(command);
-    w.set(uses.len());
-    uses.iter().for_each(|key_use| describe_use(key_use, out));
+    let specs = command.key_specs();
+    w.set(specs.len());
+    specs.iter().for_each(|spec| describe_spec(spec, out));
     // A set when there are none, as in Redis.
     match command.subcommands.len() {
         0 => out.w().set(0),
@@ -148,46 +170,61 @@ fn describe(command: &Command, out: &mut Out) {
     command.subcommands.iter().for_each(|subcommand| describe(subcommand, out));
 }
 
-fn describe_use(key_use: &Use, out: &mut Out) {
+fn describe_spec(spec: &KeySpec, out: &mut Out) {
     let mut w = out.w();
-    let flags = key_use.flags.split(' ');
     w.map(3);
     w.bulk(b"flags");
-    w.set(flags.clone().count());
-    flags.for_each(|flag| w.simple(flag));
+    w.set(spec.used.names().count());
+    spec.used.names().for_each(|flag| w.simple(flag));
     w.bulk(b"begin_search");
-    w.map(2);
-    w.bulk(b"type");
-    match key_use.begin {
-        Begin::Index(index) => {
-            w.bulk(b"index");
-            w.bulk(b"spec");
-            w.map(1);
-            w.bulk(b"index");
-            w.integer(i64::from(index));
-        }
+    match spec.begin {
+        Begin::Index(index) => describe_search(out, "index", &[("index", index)]),
         Begin::Keyword(keyword, from) => {
-            w.bulk(b"keyword");
-            w.bulk(b"spec");
+            describe_search(out, "keyword", &[]);
+            let mut w = out.w();
             w.map(2);
             w.bulk(b"keyword");
             w.bulk(keyword.as_bytes());
             w.bulk(b"startfrom");
             w.integer(i64::from(from));
         }
+        Begin::Unknown => {
+            describe_search(out, "unknown", &[]);
+            out.w().map(0);
+        }
     }
-    w.bulk(b"find_keys");
+    out.w().bulk(b"find_keys");
+    match spec.find {
+        Find::Range { last, step, limit } => {
+            let numbers = [("lastkey", last), ("keystep", step), ("limit", limit)];
+            describe_search(out, "range", &numbers);
+        }
+        Find::Counted => {
+            let numbers = [("keynumidx", 0), ("firstkey", 1), ("keystep", 1)];
+            describe_search(out, "keynum", &numbers);
+        }
+        Find::Unknown => {
+            describe_search(out, "unknown", &[]);
+            out.w().map(0);
+        }
+    }
+}
+
+/// Writes a way to find keys, and the numbers that it needs; without any, the caller
+/// writes what it needs.
+fn describe_search(out: &mut Out, kind: &str, numbers: &[(&str, i32)]) {
+    let mut w = out.w();
     w.map(2);
     w.bulk(b"type");
-    w.bulk(b"range");
+    w.bulk(kind.as_bytes());
     w.bulk(b"spec");
-    w.map(3);
-    w.bulk(b"lastkey");
-    w.integer(i64::from(key_use.last));
-    w.bulk(b"keystep");
-    w.integer(i64::from(key_use.step));
-    w.bulk(b"limit");
-    w.integer(i64::from(key_use.limit));
+    if !numbers.is_empty() {
+        w.map(numbers.len());
+    }
+    for (name, number) in numbers {
+        w.bulk(name.as_bytes());
+        w.integer(i64::from(*number));
+    }
 }
 
 fn docs(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -273,9 +310,8 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Error> {
     if args.is(3, "module") {
         Ok(Box::new(|_| false))
     } else if args.is(3, "aclcat") {
-        Ok(Box::new(|command| {
-            categories(command).iter().any(|c| c.as_bytes().eq_ignore_ascii_case(value))
-        }))
+        let wanted = Categories::named(value).unwrap_or_default();
+        Ok(Box::new(move |command| command.categories().has(wanted)))
     } else if args.is(3, "pattern") {
         Ok(Box::new(|command| glob::matches(value, command.full_name().as_bytes(), true)))
     } else {
@@ -283,69 +319,41 @@ fn filter(args: Args<'_>) -> Result<Filter<'_>, Error> {
     }
 }
 
-/// The command that follows `GETKEYS`, its arguments, and where its keys are.
-fn keys_of(args: Args<'_>) -> Result<(&'static Command, Args<'_>, Vec<usize>), Error> {
+/// The command that follows `GETKEYS`, its arguments, and its keys among them.
+fn keys_of(args: Args<'_>) -> Result<(Args<'_>, SmallVec<[UsedKey; 4]>), Error> {
     let args = Args { spans: &args.spans[2..], ..args };
     let command = commands::find(args).map_err(|_| Error::new("ERR Invalid command specified"))?;
-    let of_channels = key_uses(command).iter().any(|key_use| key_use.flags == "not_key");
-    if !command.names_keys() || of_channels {
+    let only_channels = command.used.is_some_and(|used| !used.is_of_key());
+    if !command.names_keys() || only_channels {
         return Err(Error::new("ERR The command has no key arguments"));
     }
     if !command.arity_fits(args.len()) {
         return Err(Error::new("ERR Invalid number of arguments specified for command"));
     }
-    match command.key_indices(args) {
-        Ok(keys) if !keys.is_empty() => Ok((command, args, keys)),
+    match command.used_keys(args) {
+        Ok(keys) if !keys.is_empty() => Ok((args, keys)),
         _ => Err(Error::new("ERR Invalid arguments specified for command")),
     }
 }
 
 fn get_keys(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let (_, args, keys) = keys_of(args)?;
+    let (args, keys) = keys_of(args)?;
     out.w().array(keys.len());
-    keys.iter().for_each(|&key| out.w().bulk(args.bytes(key)));
+    keys.iter().for_each(|(key, _)| out.w().bulk(args.bytes(*key)));
     Ok(())
 }
 
 fn get_keys_and_flags(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let (command, args, keys) = keys_of(args)?;
-    let uses = key_uses(command);
+    let (args, keys) = keys_of(args)?;
     out.w().array(keys.len());
-    for key in keys {
-        let flags = flags_of_key(command, &uses, args, key);
+    for (key, used) in keys {
         let mut w = out.w();
         w.array(2);
         w.bulk(args.bytes(key));
-        w.set(flags.split(' ').count());
-        flags.split(' ').for_each(|flag| w.simple(flag));
+        w.set(used.names().count());
+        used.names().for_each(|flag| w.simple(flag));
     }
     Ok(())
-}
-
-/// How the key at this index is used by these very arguments.
-fn flags_of_key(command: &Command, uses: &[Use], args: Args<'_>, key: usize) -> &'static str {
-    let among = |word: &str| (2..args.len()).any(|index| args.is(index, word));
-    match command.name {
-        "set" if among("get") => "RW access update",
-        "set" => "OW update",
-        "bitfield" if among("set") || among("incrby") => "RW access update",
-        "bitfield" => "RO access",
-        "sort" if key != 1 => "OW update",
-        _ => {
-            let covers = |key_use: &&Use| match key_use.begin {
-                Begin::Keyword(..) => true,
-                Begin::Index(first) => {
-                    let last = if key_use.last < 0 {
-                        args.len() as i32 + key_use.last
-                    } else {
-                        first + key_use.last
-                    };
-                    (first..=last).contains(&(key as i32))
-                }
-            };
-            uses.iter().find(covers).map_or("RW update", |key_use| key_use.flags)
-        }
-    }
 }
 
 fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
@@ -402,149 +410,6 @@ fn group_name(group: Group) -> &'static str {
         Group::Cluster => "cluster",
     }
 }
-
-/// The ACL categories of a command, without `@`.
-pub(crate) fn categories(command: &Command) -> Vec<&'static str> {
-    let mut categories = Vec::new();
-    let mut add = |on: bool, category: &'static str| {
-        if on && !categories.contains(&category) {
-            categories.push(category);
-        }
-    };
-    let family = command.container.unwrap_or(command.name);
-    let container = !command.subcommands.is_empty() && family != "command";
-    let of_keyspace = match family {
-        "dbsize" | "flushall" | "flushdb" | "swapdb" => true,
-        "wait" | "sort" | "sort_ro" => false,
-        _ => command.group == Group::Generic,
-    };
-    add(of_keyspace && !container, "keyspace");
-    add(command.has(READONLY), "read");
-    add(command.has(WRITE), "write");
-    let of_data = match command.group {
-        Group::String => Some("string"),
-        Group::Bitmap => Some("bitmap"),
-        Group::List => Some("list"),
-        Group::Set => Some("set"),
-        Group::SortedSet => Some("sortedset"),
-        Group::Hash => Some("hash"),
-        Group::Hyperloglog => Some("hyperloglog"),
-        Group::Geo => Some("geo"),
-        Group::Stream => Some("stream"),
-        _ => None,
-    };
-    let of_connection = match command.group {
-        Group::Transactions => Some("transaction"),
-        Group::Connection => Some("connection"),
-        _ => None,
-    };
-    add(of_data.is_some() && !container, of_data.unwrap_or_default());
-    let of_several = matches!(family, "sort" | "sort_ro");
-    ["set", "sortedset", "list"].into_iter().for_each(|category| add(of_several, category));
-    add(command.has(PUBSUB), "pubsub");
-    let by_hand = matches!(family, "role" | "lastsave");
-    let dangerous =
-        of_several || matches!(family, "flushall" | "flushdb" | "swapdb" | "info" | "keys");
-    add(command.has(ADMIN) || by_hand, "admin");
-    add(command.has(FAST), "fast");
-    add(!command.has(FAST), "slow");
-    add(command.has(BLOCKING), "blocking");
-    add(command.has(ADMIN) || by_hand || dangerous, "dangerous");
-    add(of_connection.is_some() && !container, of_connection.unwrap_or_default());
-    let talks = matches!(family, "command" | "wait" | "asking" | "readonly" | "readwrite");
-    add(talks, "connection");
-    categories
-}
-
-/// Where a range of keys begins.
-#[derive(Clone, Copy, Debug)]
-enum Begin {
-    Index(i32),
-    /// Behind this word, looked for from that index on.
-    Keyword(&'static str, i32),
-}
-
-/// A range of keys and how they are used: a "key specification".
-#[derive(Clone, Copy, Debug)]
-struct Use {
-    flags: &'static str,
-    begin: Begin,
-    /// The last key, counted from the first, or if negative from the end.
-    last: i32,
-    step: i32,
-    /// Of the arguments left, only one in so many are keys; 0 for all.
-    limit: i32,
-}
-
-const fn one(flags: &'static str, at: i32) -> Use {
-    Use { flags, begin: Begin::Index(at), last: 0, step: 1, limit: 0 }
-}
-
-/// How a command uses its keys.
-fn key_uses(command: &Command) -> Vec<Use> {
-    let name = command.full_name();
-    if let Some((_, uses)) = SEVERAL_USES.iter().find(|(several, _)| *several == name) {
-        return uses.to_vec();
-    }
-    let keys = command.keys;
-    if keys.first == 0 {
-        return Vec::new();
-    }
-    let last = if keys.last < 0 { keys.last } else { keys.last - keys.first };
-    let special = USES.iter().find(|(names, _)| names.split(' ').any(|special| special == name));
-    let flags = match special {
-        Some((_, flags)) => *flags,
-        None if command.has(READONLY) => "RO access",
-        None => "RW update",
-    };
-    vec![Use { flags, begin: Begin::Index(keys.first), last, step: keys.step, limit: 0 }]
-}
-
-/// Commands whose keys are used in more than one way, or found by a word.
-const SEVERAL_USES: &[(&str, &[Use])] = &[
-    ("bitop", &[one("OW update", 2), Use { last: -1, ..one("RO access", 3) }]),
-    ("copy", &[one("RO access", 1), one("OW update", 2)]),
-    ("pfmerge", &[one("RW access insert", 1), Use { last: -1, ..one("RO access", 2) }]),
-    ("rename", &[one("RW access delete", 1), one("OW update", 2)]),
-    ("renamenx", &[one("RW access delete", 1), one("OW insert", 2)]),
-    (
-        "xread",
-        &[Use {
-            flags: "RO access",
-            begin: Begin::Keyword("STREAMS", 1),
-            last: -1,
-            step: 1,
-            limit: 2,
-        }],
-    ),
-    (
-        "xreadgroup",
-        &[Use {
-            flags: "RO access",
-            begin: Begin::Keyword("STREAMS", 4),
-            last: -1,
-            step: 1,
-            limit: 2,
-        }],
-    ),
-];
-
-/// How keys are used, where it is neither reading a value nor updating one.
-const USES: &[(&str, &str)] = &[
-    ("exists touch type strlen xlen watch memory|usage", "RO"),
-    ("object|encoding object|freq object|idletime object|refcount", "RO"),
-    ("del unlink", "RM delete"),
-    ("append pfadd", "RW insert"),
-    ("pfcount pfdebug", "RW access"),
-    ("bitfield set", "RW access update variable_flags"),
-    ("decr decrby incr incrby incrbyfloat getex getset move setbit", "RW access update"),
-    ("getdel", "RW access delete"),
-    ("mset psetex setex", "OW update"),
-    ("msetnx setnx", "OW insert"),
-    ("spublish ssubscribe sunsubscribe", "not_key"),
-    ("xdel xtrim xautoclaim xgroup|delconsumer xgroup|destroy", "RW delete"),
-    ("xgroup|create xgroup|createconsumer", "RW insert"),
-];
 
 /// What a client of a cluster, or of a proxy, is told about a command.
 fn tips(command: &Command) -> &'static [&'static str] {

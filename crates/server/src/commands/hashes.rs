@@ -9,6 +9,7 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -41,7 +42,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Sets fields of a hash to values.",
     ),
     hash(
-        Command::new("hsetnx", 4, hsetnx).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("hsetnx", 4, hsetnx).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "2.0.0",
         CONSTANT,
         "Sets a field of a hash to a value unless the field exists.",
@@ -83,37 +84,43 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the values of all fields of a hash.",
     ),
     hash(
-        Command::new("hlen", 2, hlen).flags(READONLY | FAST).key(1),
+        Command::new("hlen", 2, hlen).flags(READONLY | FAST).key(1).used(RO),
         "2.0.0",
         CONSTANT,
         "Returns how many fields a hash has.",
     ),
     hash(
-        Command::new("hstrlen", 3, hstrlen).flags(READONLY | FAST).key(1),
+        Command::new("hstrlen", 3, hstrlen).flags(READONLY | FAST).key(1).used(RO),
         "3.2.0",
         CONSTANT,
         "Returns the length in bytes of the value of a field.",
     ),
     hash(
-        Command::new("hexists", 3, hexists).flags(READONLY | FAST).key(1),
+        Command::new("hexists", 3, hexists).flags(READONLY | FAST).key(1).used(RO),
         "2.0.0",
         CONSTANT,
         "Tells whether a hash has a field.",
     ),
     hash(
-        Command::new("hdel", -3, hdel).flags(WRITE | FAST).key(1),
+        Command::new("hdel", -3, hdel).flags(WRITE | FAST).key(1).used(RW_DELETE),
         "2.0.0",
         PER_FIELD,
         "Removes fields of a hash, and the hash with its last one.",
     ),
     hash(
-        Command::new("hincrby", 4, hincrby).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("hincrby", 4, hincrby)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "2.0.0",
         CONSTANT,
         "Adds to the integer that is the value of a field.",
     ),
     hash(
-        Command::new("hincrbyfloat", 4, hincrbyfloat).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("hincrbyfloat", 4, hincrbyfloat)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "2.6.0",
         CONSTANT,
         "Adds to the decimal number that is the value of a field.",

@@ -17,6 +17,8 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -37,26 +39,32 @@ const fn hyperloglog(
 
 pub(crate) const COMMANDS: &[Command] = &[
     hyperloglog(
-        Command::new("pfadd", -2, pfadd).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("pfadd", -2, pfadd).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "2.8.9",
         "O(1) to add every element.",
         "Adds elements to a HyperLogLog, which is made if there is none.",
     ),
     hyperloglog(
         // It writes down what it has counted.
-        Command::new("pfcount", -2, pfcount).flags(READONLY | MAY_REPLICATE).keys(1, -1, 1),
+        Command::new("pfcount", -2, pfcount)
+            .flags(READONLY | MAY_REPLICATE)
+            .keys(1, -1, 1)
+            .used(RW_ACCESS),
         "2.8.9",
         "O(1) of one key with a small constant, O(N) of N keys with a larger one.",
         "Estimates how many distinct elements HyperLogLogs have seen together.",
     ),
     hyperloglog(
-        Command::new("pfmerge", -2, pfmerge).flags(WRITE | DENYOOM).keys(1, -1, 1),
+        Command::new("pfmerge", -2, pfmerge)
+            .flags(WRITE | DENYOOM)
+            .keys(1, -1, 1)
+            .specs(&[KeySpec::at(RW_ACCESS_INSERT, 1), KeySpec::up_to(RO_ACCESS, 2, -1)]),
         "2.8.9",
         "O(N) to merge N HyperLogLogs, with a large constant.",
         "Merges HyperLogLogs into one.",
     ),
     hyperloglog(
-        Command::new("pfdebug", 3, pfdebug).flags(WRITE | DENYOOM | ADMIN).key(2),
+        Command::new("pfdebug", 3, pfdebug).flags(WRITE | DENYOOM | ADMIN).key(2).used(RW_ACCESS),
         "2.8.9",
         "N/A",
         "Shows how a HyperLogLog lies in memory.",

@@ -1,5 +1,6 @@
 //! `INFO`: Redis's sections and formats, and `# Packing` beside them.
 
+use crate::auth::Categories;
 use crate::commands;
 use crate::commands::connection::REDIS_VERSION;
 use crate::commands::memory::Usage;
@@ -18,6 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const COMMANDS: &[Command] = &[Command::new("info", -1, info)
     .flags(LOADING | STALE)
+    .acl(Categories::DANGEROUS)
     .about(Group::Server, "1.0.0", "O(1)", "Returns figures and facts about the server.")];
 
 /// What the sections are written from.

@@ -4,11 +4,14 @@
 //! their slots first and then works on them one after the other, so that
 //! nobody sees it half done. KEYS, SCAN and RANDOMKEY lock slot by slot.
 
+use crate::auth::Categories;
 use crate::commands::strings::PERSIST;
 use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -18,56 +21,68 @@ use snug_store::Event;
 use snug_store::{Delete, Expire, Type};
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::new("del", -2, del).flags(WRITE).keys(1, -1, 1).about(
+    Command::new("del", -2, del).flags(WRITE).keys(1, -1, 1).used(RM_DELETE).about(
         Group::Generic,
         "1.0.0",
         "O(N) where N is the number of keys, plus O(M) for each that holds M elements.",
         "Removes keys.",
     ),
-    Command::new("unlink", -2, unlink).flags(WRITE | FAST).keys(1, -1, 1).about(
+    Command::new("unlink", -2, unlink).flags(WRITE | FAST).keys(1, -1, 1).used(RM_DELETE).about(
         Group::Generic,
         "4.0.0",
         "O(1) for each key; large values are freed by another thread.",
         "Removes keys, and frees what they held in the background.",
     ),
-    Command::new("exists", -2, exists).flags(READONLY | FAST).keys(1, -1, 1).about(
+    Command::new("exists", -2, exists).flags(READONLY | FAST).keys(1, -1, 1).used(RO).about(
         Group::Generic,
         "1.0.0",
         "O(N) where N is the number of keys to check.",
         "Counts how many of the keys exist.",
     ),
-    Command::new("type", 2, kind).flags(READONLY | FAST).key(1).about(
+    Command::new("type", 2, kind).flags(READONLY | FAST).key(1).used(RO).about(
         Group::Generic,
         "1.0.0",
         "O(1)",
         "Tells the type of a key's value.",
     ),
-    Command::new("touch", -2, touch).flags(READONLY | FAST).keys(1, -1, 1).about(
+    Command::new("touch", -2, touch).flags(READONLY | FAST).keys(1, -1, 1).used(RO).about(
         Group::Generic,
         "3.2.1",
         "O(N) where N is the number of keys that will be touched.",
         "Counts keys as accessed, and how many of them exist.",
     ),
-    Command::new("rename", 3, rename).flags(WRITE).keys(1, 2, 1).about(
-        Group::Generic,
-        "1.0.0",
-        "O(1)",
-        "Gives a key another name, which loses what it held.",
-    ),
-    Command::new("renamenx", 3, renamenx).flags(WRITE | FAST).keys(1, 2, 1).about(
-        Group::Generic,
-        "1.0.0",
-        "O(1)",
-        "Gives a key another name if no key has that name.",
-    ),
+    Command::new("rename", 3, rename)
+        .flags(WRITE)
+        .keys(1, 2, 1)
+        .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(OW_UPDATE, 2)])
+        .about(
+            Group::Generic,
+            "1.0.0",
+            "O(1)",
+            "Gives a key another name, which loses what it held.",
+        ),
+    Command::new("renamenx", 3, renamenx)
+        .flags(WRITE | FAST)
+        .keys(1, 2, 1)
+        .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(OW_INSERT, 2)])
+        .about(
+            Group::Generic,
+            "1.0.0",
+            "O(1)",
+            "Gives a key another name if no key has that name.",
+        ),
     // WIDE: in EXEC the other database's slot cannot be told beforehand.
-    Command::new("copy", -3, copy).flags(WRITE | DENYOOM | WIDE).keys(1, 2, 1).about(
-        Group::Generic,
-        "6.2.0",
-        "O(N) where N is the number of elements of the value; O(1) for strings.",
-        "Copies a key's value and expiry to another key.",
-    ),
-    Command::new("move", 3, move_).flags(WRITE | FAST | WIDE).key(1).about(
+    Command::new("copy", -3, copy)
+        .flags(WRITE | DENYOOM | WIDE)
+        .keys(1, 2, 1)
+        .specs(&[KeySpec::at(RO_ACCESS, 1), KeySpec::at(OW_UPDATE, 2)])
+        .about(
+            Group::Generic,
+            "6.2.0",
+            "O(N) where N is the number of elements of the value; O(1) for strings.",
+            "Copies a key's value and expiry to another key.",
+        ),
+    Command::new("move", 3, move_).flags(WRITE | FAST | WIDE).key(1).used(RW_ACCESS_UPDATE).about(
         Group::Generic,
         "1.0.0",
         "O(1)",
@@ -79,12 +94,15 @@ pub(crate) const COMMANDS: &[Command] = &[
         "O(1)",
         "Returns a key drawn at random.",
     ),
-    Command::new("keys", 2, keys).flags(READONLY | WIDE).about(
-        Group::Generic,
-        "1.0.0",
-        "O(N) where N is the number of keys in the database.",
-        "Returns all keys that match a pattern.",
-    ),
+    Command::new("keys", 2, keys)
+        .flags(READONLY | WIDE)
+        .acl(Categories::KEYSPACE.and(Categories::DANGEROUS))
+        .about(
+            Group::Generic,
+            "1.0.0",
+            "O(N) where N is the number of keys in the database.",
+            "Returns all keys that match a pattern.",
+        ),
     Command::new("scan", -2, scan).flags(READONLY | WIDE).about(
         Group::Generic,
         "2.8.0",

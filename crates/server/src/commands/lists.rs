@@ -8,6 +8,8 @@ use crate::commands::blocking_pops::{keys_after_number, numbered_keys, timeout, 
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -36,43 +38,43 @@ const WHOLE: &str = "O(N) where N is the number of items in the list.";
 
 pub(crate) const COMMANDS: &[Command] = &[
     list(
-        Command::new("lpush", -3, lpush).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("lpush", -3, lpush).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "1.0.0",
         PER_ITEM,
         "Adds items at the left end of a list, which is made if there is none.",
     ),
     list(
-        Command::new("rpush", -3, rpush).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("rpush", -3, rpush).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "1.0.0",
         PER_ITEM,
         "Adds items at the right end of a list, which is made if there is none.",
     ),
     list(
-        Command::new("lpushx", -3, lpushx).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("lpushx", -3, lpushx).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "2.2.0",
         PER_ITEM,
         "Adds items at the left end of a list that exists.",
     ),
     list(
-        Command::new("rpushx", -3, rpushx).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("rpushx", -3, rpushx).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "2.2.0",
         PER_ITEM,
         "Adds items at the right end of a list that exists.",
     ),
     list(
-        Command::new("lpop", -2, lpop).flags(WRITE | FAST).key(1),
+        Command::new("lpop", -2, lpop).flags(WRITE | FAST).key(1).used(RW_ACCESS_DELETE),
         "1.0.0",
         PER_POPPED,
         "Removes items from the left end of a list and returns them.",
     ),
     list(
-        Command::new("rpop", -2, rpop).flags(WRITE | FAST).key(1),
+        Command::new("rpop", -2, rpop).flags(WRITE | FAST).key(1).used(RW_ACCESS_DELETE),
         "1.0.0",
         PER_POPPED,
         "Removes items from the right end of a list and returns them.",
     ),
     list(
-        Command::new("llen", 2, llen).flags(READONLY | FAST).key(1),
+        Command::new("llen", 2, llen).flags(READONLY | FAST).key(1).used(RO),
         "1.0.0",
         CONSTANT,
         "Returns the number of items of a list.",
@@ -90,7 +92,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Puts another item at a position.",
     ),
     list(
-        Command::new("linsert", 5, linsert).flags(WRITE | DENYOOM).key(1),
+        Command::new("linsert", 5, linsert).flags(WRITE | DENYOOM).key(1).used(RW_INSERT),
         "2.2.0",
         WHOLE,
         "Puts an item before or behind another.",
@@ -102,13 +104,13 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the items of some positions.",
     ),
     list(
-        Command::new("lrem", 4, lrem).flags(WRITE).key(1),
+        Command::new("lrem", 4, lrem).flags(WRITE).key(1).used(RW_DELETE),
         "1.0.0",
         WHOLE,
         "Removes items that are equal to one.",
     ),
     list(
-        Command::new("ltrim", 4, ltrim).flags(WRITE).key(1),
+        Command::new("ltrim", 4, ltrim).flags(WRITE).key(1).used(RW_DELETE),
         "1.0.0",
         "O(N) where N is the number of pages removed.",
         "Removes all items but those of some positions.",
@@ -120,31 +122,46 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the positions of items that are equal to one.",
     ),
     list(
-        Command::new("lmove", 5, lmove).flags(WRITE | DENYOOM).keys(1, 2, 1),
+        Command::new("lmove", 5, lmove)
+            .flags(WRITE | DENYOOM)
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(RW_INSERT, 2)]),
         "6.2.0",
         CONSTANT,
         "Moves an item from an end of a list to an end of another, and returns it.",
     ),
     list(
-        Command::new("rpoplpush", 3, rpoplpush).flags(WRITE | DENYOOM).keys(1, 2, 1),
+        Command::new("rpoplpush", 3, rpoplpush)
+            .flags(WRITE | DENYOOM)
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(RW_INSERT, 2)]),
         "1.2.0",
         CONSTANT,
         "Moves the last item of a list to the left end of another, and returns it.",
     ),
     list(
-        Command::new("lmpop", -4, lmpop).flags(WRITE).movable(lmpop_keys),
+        Command::new("lmpop", -4, lmpop)
+            .flags(WRITE)
+            .movable(lmpop_keys)
+            .specs(&[KeySpec::counted(RW_ACCESS_DELETE, 1)]),
         "7.0.0",
         PER_KEY_AND_ITEM,
         "Removes items from the first of some lists that is not empty, and returns them.",
     ),
     list(
-        Command::new("blpop", -3, blpop).flags(WRITE | NOSCRIPT | BLOCKING).keys(1, -2, 1),
+        Command::new("blpop", -3, blpop)
+            .flags(WRITE | NOSCRIPT | BLOCKING)
+            .keys(1, -2, 1)
+            .used(RW_ACCESS_DELETE),
         "2.0.0",
         PER_KEY,
         "Removes the first item of the first list that has one, and returns it. Waits for it.",
     ),
     list(
-        Command::new("brpop", -3, brpop).flags(WRITE | NOSCRIPT | BLOCKING).keys(1, -2, 1),
+        Command::new("brpop", -3, brpop)
+            .flags(WRITE | NOSCRIPT | BLOCKING)
+            .keys(1, -2, 1)
+            .used(RW_ACCESS_DELETE),
         "2.0.0",
         PER_KEY,
         "Removes the last item of the first list that has one, and returns it. Waits for it.",
@@ -152,7 +169,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     list(
         Command::new("blmove", 6, blmove)
             .flags(WRITE | DENYOOM | NOSCRIPT | BLOCKING)
-            .keys(1, 2, 1),
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(RW_INSERT, 2)]),
         "6.2.0",
         CONSTANT,
         "Moves an item from an end of a list to an end of another. Waits for it.",
@@ -160,13 +178,17 @@ pub(crate) const COMMANDS: &[Command] = &[
     list(
         Command::new("brpoplpush", 4, brpoplpush)
             .flags(WRITE | DENYOOM | NOSCRIPT | BLOCKING)
-            .keys(1, 2, 1),
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(RW_INSERT, 2)]),
         "2.2.0",
         CONSTANT,
         "Moves the last item of a list to the left end of another. Waits for it.",
     ),
     list(
-        Command::new("blmpop", -5, blmpop).flags(WRITE | BLOCKING).movable(blmpop_keys),
+        Command::new("blmpop", -5, blmpop)
+            .flags(WRITE | BLOCKING)
+            .movable(blmpop_keys)
+            .specs(&[KeySpec::counted(RW_ACCESS_DELETE, 2)]),
         "7.0.0",
         PER_KEY_AND_ITEM,
         "Removes items from the first of some lists that has any. Waits for them.",

@@ -6,6 +6,7 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
@@ -24,7 +25,7 @@ const SLOW: &str = "Depends on how much memory is allocated, could be slow";
 pub(crate) const COMMANDS: &[Command] = &[Command::new("memory", -2, container)
     .about(Group::Server, "4.0.0", "Depends on subcommand.", "Shows what takes memory.")
     .subcommands(&[
-        Command::new("usage", -3, usage).of("memory").flags(READONLY).key(2).about(
+        Command::new("usage", -3, usage).of("memory").flags(READONLY).key(2).used(RO).about(
             Group::Server,
             "4.0.0",
             "O(N) where N is the number of samples.",

@@ -4,6 +4,7 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::measure::passes::PASSES;
 use crate::request::args::Args;
@@ -15,25 +16,25 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("object", -2, super::cont
     .about(Group::Generic, "2.2.3", "Depends on subcommand.", "Tells how a key's value is held.")];
 
 const SUBCOMMANDS: &[Command] = &[
-    Command::new("encoding", 3, encoding).of("object").flags(READONLY).key(2).about(
+    Command::new("encoding", 3, encoding).of("object").flags(READONLY).key(2).used(RO).about(
         Group::Generic,
         "2.2.3",
         "O(1)",
         "Tells the encoding that Redis would use for the value.",
     ),
-    Command::new("freq", 3, freq).of("object").flags(READONLY).key(2).about(
+    Command::new("freq", 3, freq).of("object").flags(READONLY).key(2).used(RO).about(
         Group::Generic,
         "4.0.0",
         "O(1)",
         "Tells how often a key is accessed, as a logarithm.",
     ),
-    Command::new("idletime", 3, idletime).of("object").flags(READONLY).key(2).about(
+    Command::new("idletime", 3, idletime).of("object").flags(READONLY).key(2).used(RO).about(
         Group::Generic,
         "2.2.3",
         "O(1)",
         "Tells for how many seconds, at least, a key has not been accessed.",
     ),
-    Command::new("refcount", 3, refcount).of("object").flags(READONLY).key(2).about(
+    Command::new("refcount", 3, refcount).of("object").flags(READONLY).key(2).used(RO).about(
         Group::Generic,
         "2.2.3",
         "O(1)",

@@ -4,6 +4,8 @@ use crate::engine::client::Client;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
+use crate::engine::keys::ChannelUse;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::follow::pubsub::{Subject, tell};
 use crate::request::args::Args;
@@ -14,54 +16,74 @@ const PUBLISHING: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
 const ASKING: u32 = PUBSUB | LOADING | STALE;
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::new("subscribe", -2, subscribe).flags(SUBSCRIBING).about(
-        Group::Pubsub,
-        "2.0.0",
-        "O(N) where N is the number of channels to subscribe to.",
-        "Subscribes to channels.",
-    ),
+    Command::new("subscribe", -2, subscribe)
+        .flags(SUBSCRIBING)
+        .channels(ChannelUse::Subscribe)
+        .about(
+            Group::Pubsub,
+            "2.0.0",
+            "O(N) where N is the number of channels to subscribe to.",
+            "Subscribes to channels.",
+        ),
     Command::new("unsubscribe", -1, unsubscribe).flags(SUBSCRIBING).about(
         Group::Pubsub,
         "2.0.0",
         "O(N) where N is the number of clients already subscribed to a channel.",
         "Ends subscriptions to channels, or to all of them.",
     ),
-    Command::new("psubscribe", -2, psubscribe).flags(SUBSCRIBING).about(
-        Group::Pubsub,
-        "2.0.0",
-        "O(N) where N is the number of patterns to subscribe to.",
-        "Subscribes to all channels that match patterns.",
-    ),
+    Command::new("psubscribe", -2, psubscribe)
+        .flags(SUBSCRIBING)
+        .channels(ChannelUse::SubscribePatterns)
+        .about(
+            Group::Pubsub,
+            "2.0.0",
+            "O(N) where N is the number of patterns to subscribe to.",
+            "Subscribes to all channels that match patterns.",
+        ),
     Command::new("punsubscribe", -1, punsubscribe).flags(SUBSCRIBING).about(
         Group::Pubsub,
         "2.0.0",
         "O(N) where N is the number of clients already subscribed to a pattern.",
         "Ends subscriptions to patterns, or to all of them.",
     ),
-    Command::new("ssubscribe", -2, ssubscribe).flags(SUBSCRIBING).keys(1, -1, 1).about(
-        Group::Pubsub,
-        "7.0.0",
-        "O(N) where N is the number of shard channels to subscribe to.",
-        "Subscribes to shard channels.",
-    ),
-    Command::new("sunsubscribe", -1, sunsubscribe).flags(SUBSCRIBING).keys(1, -1, 1).about(
-        Group::Pubsub,
-        "7.0.0",
-        "O(N) where N is the number of clients already subscribed to a shard channel.",
-        "Ends subscriptions to shard channels, or to all of them.",
-    ),
-    Command::new("publish", 3, publish).flags(PUBLISHING).about(
+    Command::new("ssubscribe", -2, ssubscribe)
+        .flags(SUBSCRIBING)
+        .channels(ChannelUse::Subscribe)
+        .keys(1, -1, 1)
+        .used(NOT_KEY)
+        .about(
+            Group::Pubsub,
+            "7.0.0",
+            "O(N) where N is the number of shard channels to subscribe to.",
+            "Subscribes to shard channels.",
+        ),
+    Command::new("sunsubscribe", -1, sunsubscribe)
+        .flags(SUBSCRIBING)
+        .keys(1, -1, 1)
+        .used(NOT_KEY)
+        .about(
+            Group::Pubsub,
+            "7.0.0",
+            "O(N) where N is the number of clients already subscribed to a shard channel.",
+            "Ends subscriptions to shard channels, or to all of them.",
+        ),
+    Command::new("publish", 3, publish).flags(PUBLISHING).channels(ChannelUse::Publish).about(
         Group::Pubsub,
         "2.0.0",
         "O(N+M) where N is the number of subscribers and M that of all subscribed patterns.",
         "Sends a message to a channel.",
     ),
-    Command::new("spublish", 3, spublish).flags(PUBLISHING).key(1).about(
-        Group::Pubsub,
-        "7.0.0",
-        "O(N) where N is the number of subscribers of the shard channel.",
-        "Sends a message to a shard channel.",
-    ),
+    Command::new("spublish", 3, spublish)
+        .flags(PUBLISHING)
+        .channels(ChannelUse::Publish)
+        .key(1)
+        .used(NOT_KEY)
+        .about(
+            Group::Pubsub,
+            "7.0.0",
+            "O(N) where N is the number of subscribers of the shard channel.",
+            "Sends a message to a shard channel.",
+        ),
     Command::new("pubsub", -2, super::container).subcommands(PUBSUB_SUBCOMMANDS).about(
         Group::Pubsub,
         "2.8.0",

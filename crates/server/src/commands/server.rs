@@ -6,6 +6,7 @@
 //! step for everybody; what a database held is freed afterwards, and with
 //! `ASYNC` on a thread of its own.
 
+use crate::auth::Categories;
 use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
@@ -26,25 +27,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const REPLICATION: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::new("dbsize", 1, dbsize).flags(READONLY | FAST).about(
+    Command::new("dbsize", 1, dbsize).flags(READONLY | FAST).acl(Categories::KEYSPACE).about(
         Group::Server,
         "1.0.0",
         "O(1)",
         "Returns the number of keys in the database.",
     ),
-    Command::new("flushdb", -1, flushdb).flags(WRITE | WIDE).about(
+    Command::new("flushdb", -1, flushdb).flags(WRITE | WIDE).acl(Categories::KEYSPACE.and(Categories::DANGEROUS)).about(
         Group::Server,
         "1.0.0",
         "O(N) where N is the number of keys in the selected database",
         "Removes all keys of the database.",
     ),
-    Command::new("flushall", -1, flushall).flags(WRITE | WIDE).about(
+    Command::new("flushall", -1, flushall).flags(WRITE | WIDE).acl(Categories::KEYSPACE.and(Categories::DANGEROUS)).about(
         Group::Server,
         "1.0.0",
         "O(N) where N is the total number of keys in all databases",
         "Removes all keys of all databases.",
     ),
-    Command::new("swapdb", 3, swapdb).flags(WRITE | FAST | WIDE).about(
+    Command::new("swapdb", 3, swapdb).flags(WRITE | FAST | WIDE).acl(Categories::KEYSPACE.and(Categories::DANGEROUS)).about(
         Group::Server,
         "4.0.0",
         "O(N) where N is the count of clients watching or blocking on keys from both databases.",
@@ -70,19 +71,19 @@ pub(crate) const COMMANDS: &[Command] = &[
             "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
             "Ends the server.",
         ),
-    Command::new("wait", 3, wait).flags(NOSCRIPT).about(
+    Command::new("wait", 3, wait).flags(NOSCRIPT).acl(Categories::CONNECTION).about(
         Group::Generic,
         "3.0.0",
         "O(1)",
         "Returns how many replicas have acknowledged the connection's writes.",
     ),
-    Command::new("role", 1, role).flags(NOSCRIPT | LOADING | STALE | FAST).about(
+    Command::new("role", 1, role).flags(NOSCRIPT | LOADING | STALE | FAST).acl(Categories::ADMIN.and(Categories::DANGEROUS)).about(
         Group::Server,
         "2.8.12",
         "O(1)",
         "Returns the server's role in replication.",
     ),
-    Command::new("lastsave", 1, lastsave).flags(LOADING | STALE | FAST).about(
+    Command::new("lastsave", 1, lastsave).flags(LOADING | STALE | FAST).acl(Categories::ADMIN.and(Categories::DANGEROUS)).about(
         Group::Server,
         "1.0.0",
         "O(1)",

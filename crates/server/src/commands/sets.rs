@@ -10,6 +10,8 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -40,19 +42,19 @@ const DRAWN: &str = "O(N) where N is the number of members returned.";
 
 pub(crate) const COMMANDS: &[Command] = &[
     set(
-        Command::new("sadd", -3, sadd).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("sadd", -3, sadd).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "1.0.0",
         PER_MEMBER,
         "Adds members to a set.",
     ),
     set(
-        Command::new("srem", -3, srem).flags(WRITE | FAST).key(1),
+        Command::new("srem", -3, srem).flags(WRITE | FAST).key(1).used(RW_DELETE),
         "1.0.0",
         PER_MEMBER,
         "Removes members of a set, and the set with its last one.",
     ),
     set(
-        Command::new("sismember", 3, sismember).flags(READONLY | FAST).key(1),
+        Command::new("sismember", 3, sismember).flags(READONLY | FAST).key(1).used(RO),
         "1.0.0",
         CONSTANT,
         "Tells whether a string is a member of a set.",
@@ -64,7 +66,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Tells which of several strings are members of a set.",
     ),
     set(
-        Command::new("scard", 2, scard).flags(READONLY | FAST).key(1),
+        Command::new("scard", 2, scard).flags(READONLY | FAST).key(1).used(RO),
         "1.0.0",
         CONSTANT,
         "Returns how many members a set has.",
@@ -76,7 +78,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns all members of a set.",
     ),
     set(
-        Command::new("spop", -2, spop).flags(WRITE | FAST).key(1),
+        Command::new("spop", -2, spop).flags(WRITE | FAST).key(1).used(RW_ACCESS_DELETE),
         "1.0.0",
         DRAWN,
         "Returns and removes members of a set drawn at random.",
@@ -88,7 +90,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns members of a set drawn at random.",
     ),
     set(
-        Command::new("smove", 4, smove).flags(WRITE | FAST).keys(1, 2, 1),
+        Command::new("smove", 4, smove)
+            .flags(WRITE | FAST)
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(RW_ACCESS_DELETE, 1), KeySpec::at(RW_INSERT, 2)]),
         "1.0.0",
         CONSTANT,
         "Moves a member from one set to another.",
@@ -100,13 +105,19 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the members that several sets have in common.",
     ),
     set(
-        Command::new("sintercard", -3, sintercard).flags(READONLY).movable(numbered_keys),
+        Command::new("sintercard", -3, sintercard)
+            .flags(READONLY)
+            .movable(numbered_keys)
+            .specs(&[KeySpec::counted(RO_ACCESS, 1)]),
         "7.0.0",
         COMMON,
         "Returns how many members several sets have in common.",
     ),
     set(
-        Command::new("sinterstore", -3, sinterstore).flags(WRITE | DENYOOM).keys(1, -1, 1),
+        Command::new("sinterstore", -3, sinterstore)
+            .flags(WRITE | DENYOOM)
+            .keys(1, -1, 1)
+            .specs(&[KeySpec::at(RW_UPDATE, 1), KeySpec::up_to(RO_ACCESS, 2, -1)]),
         "1.0.0",
         COMMON,
         "Stores the members that several sets have in common.",
@@ -118,7 +129,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the members of several sets, each once.",
     ),
     set(
-        Command::new("sunionstore", -3, sunionstore).flags(WRITE | DENYOOM).keys(1, -1, 1),
+        Command::new("sunionstore", -3, sunionstore)
+            .flags(WRITE | DENYOOM)
+            .keys(1, -1, 1)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::up_to(RO_ACCESS, 2, -1)]),
         "1.0.0",
         WHOLE,
         "Stores the members of several sets, each once.",
@@ -130,7 +144,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the members of a set that are in none of several others.",
     ),
     set(
-        Command::new("sdiffstore", -3, sdiffstore).flags(WRITE | DENYOOM).keys(1, -1, 1),
+        Command::new("sdiffstore", -3, sdiffstore)
+            .flags(WRITE | DENYOOM)
+            .keys(1, -1, 1)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::up_to(RO_ACCESS, 2, -1)]),
         "1.0.0",
         WHOLE,
         "Stores the members of a set that are in none of several others.",

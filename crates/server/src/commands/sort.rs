@@ -19,9 +19,12 @@
 //! each and each pattern.
 
 use super::strings::read;
+use crate::auth::Categories;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -37,19 +40,38 @@ use std::ops::{ControlFlow, Range};
 
 const COST: &str = "O(N+M*log(M)) where N is the number of elements in the list or set to sort, and M the number of returned elements. When the elements are not sorted, complexity is O(N).";
 
+const SORTABLE: Categories =
+    Categories::SET.and(Categories::SORTEDSET).and(Categories::LIST).and(Categories::DANGEROUS);
+
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::new("sort", -2, sort).flags(WRITE | DENYOOM | WIDE).key(1).movable(sort_keys).about(
-        Group::Generic,
-        "1.0.0",
-        COST,
-        "Sorts the elements of a list, a set or a sorted set, and may store them.",
-    ),
-    Command::new("sort_ro", -2, sort_ro).flags(READONLY | WIDE).key(1).movable(first_key).about(
-        Group::Generic,
-        "7.0.0",
-        COST,
-        "Sorts the elements of a list, a set or a sorted set.",
-    ),
+    Command::new("sort", -2, sort)
+        .flags(WRITE | DENYOOM | WIDE)
+        .acl(SORTABLE)
+        .key(1)
+        .movable(sort_keys)
+        .specs(&[
+            KeySpec::at(RO_ACCESS, 1),
+            KeySpec::unknown(RO_ACCESS),
+            KeySpec::unknown(OW_UPDATE),
+        ])
+        .about(
+            Group::Generic,
+            "1.0.0",
+            COST,
+            "Sorts the elements of a list, a set or a sorted set, and may store them.",
+        ),
+    Command::new("sort_ro", -2, sort_ro)
+        .flags(READONLY | WIDE)
+        .acl(SORTABLE)
+        .key(1)
+        .movable(first_key)
+        .specs(&[KeySpec::at(RO_ACCESS, 1), KeySpec::unknown(RO_ACCESS)])
+        .about(
+            Group::Generic,
+            "7.0.0",
+            COST,
+            "Sorts the elements of a list, a set or a sorted set.",
+        ),
 ];
 
 /// The event of a list that a sort has made.

@@ -15,6 +15,7 @@ use crate::commands;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -36,7 +37,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "O(1) for each message ID processed.",
         "Marks pending entries of a group as processed.",
     ),
-    Command::new("xautoclaim", -6, xautoclaim).flags(WRITE | FAST).key(1).about(
+    Command::new("xautoclaim", -6, xautoclaim).flags(WRITE | FAST).key(1).used(RW_DELETE).about(
         Group::Stream,
         "6.2.0",
         "O(1) if COUNT is small.",
@@ -63,24 +64,30 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 const XGROUP: &[Command] = &[
-    Command::new("create", -5, create).of("xgroup").flags(WRITE | DENYOOM).key(2).about(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Creates a consumer group.",
-    ),
+    Command::new("create", -5, create)
+        .of("xgroup")
+        .flags(WRITE | DENYOOM)
+        .key(2)
+        .used(RW_INSERT)
+        .about(Group::Stream, "5.0.0", "O(1)", "Creates a consumer group."),
     Command::new("createconsumer", 5, create_consumer)
         .of("xgroup")
         .flags(WRITE | DENYOOM)
         .key(2)
+        .used(RW_INSERT)
         .about(Group::Stream, "6.2.0", "O(1)", "Creates a consumer in a group."),
-    Command::new("delconsumer", 5, delete_consumer).of("xgroup").flags(WRITE).key(2).about(
-        Group::Stream,
-        "5.0.0",
-        "O(1)",
-        "Removes a consumer from a group, and what is pending for it.",
-    ),
-    Command::new("destroy", 4, destroy).of("xgroup").flags(WRITE).key(2).about(
+    Command::new("delconsumer", 5, delete_consumer)
+        .of("xgroup")
+        .flags(WRITE)
+        .key(2)
+        .used(RW_DELETE)
+        .about(
+            Group::Stream,
+            "5.0.0",
+            "O(1)",
+            "Removes a consumer from a group, and what is pending for it.",
+        ),
+    Command::new("destroy", 4, destroy).of("xgroup").flags(WRITE).key(2).used(RW_DELETE).about(
         Group::Stream,
         "5.0.0",
         "O(N) where N is the number of entries in the group's pending entries list (PEL).",

@@ -13,6 +13,8 @@ use crate::engine::blocked::Wait;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::{Out, OutMark};
 use crate::outside::clock::unix_ms;
 use crate::request::args::{Args, OwnedArgs};
@@ -23,13 +25,13 @@ use snug_store::{Found, Key, SlotGuard, Type};
 use std::ops::ControlFlow;
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::new("xread", -4, xread).flags(BLOCKING | READONLY).movable(keys).about(
+    Command::new("xread", -4, xread).flags(BLOCKING | READONLY).movable(keys).specs(&[KeySpec::half_behind(RO_ACCESS, "STREAMS", 1)]).about(
         Group::Stream,
         "5.0.0",
         "O(N) with N being the number of elements being returned.",
         "Returns the entries of several streams after an ID each. Can block.",
     ),
-    Command::new("xreadgroup", -7, xreadgroup).flags(BLOCKING | WRITE).movable(keys).about(
+    Command::new("xreadgroup", -7, xreadgroup).flags(BLOCKING | WRITE).movable(keys).specs(&[KeySpec::half_behind(RO_ACCESS, "STREAMS", 4)]).about(
         Group::Stream,
         "5.0.0",
         "For each stream mentioned: O(M) with M being the number of elements returned.",

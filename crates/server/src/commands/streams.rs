@@ -10,6 +10,7 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -29,7 +30,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
         "Appends an entry to a stream, creating it if need be.",
     ),
-    Command::new("xdel", -3, xdel).flags(WRITE | FAST).key(1).about(
+    Command::new("xdel", -3, xdel).flags(WRITE | FAST).key(1).used(RW_DELETE).about(
         Group::Stream,
         "5.0.0",
         "O(1) for each single item to delete in the stream, regardless of the stream size.",
@@ -41,7 +42,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Depends on subcommand.",
         "A container for commands that describe streams.",
     ),
-    Command::new("xlen", 2, xlen).flags(READONLY | FAST).key(1).about(
+    Command::new("xlen", 2, xlen).flags(READONLY | FAST).key(1).used(RO).about(
         Group::Stream,
         "5.0.0",
         "O(1)",
@@ -65,7 +66,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "O(1)",
         "Sets a stream's last ID; for replication.",
     ),
-    Command::new("xtrim", -4, xtrim).flags(WRITE).key(1).about(
+    Command::new("xtrim", -4, xtrim).flags(WRITE).key(1).used(RW_DELETE).about(
         Group::Stream,
         "5.0.0",
         "O(N), with N being the number of evicted entries.",

@@ -13,6 +13,8 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group, Unanswered};
 use crate::engine::context::Context;
+use crate::engine::keys::Use;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -53,43 +55,46 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the string at a key.",
     ),
     string(
-        Command::new("set", -3, set).flags(WRITE | DENYOOM).key(1),
+        Command::new("set", -3, set).flags(WRITE | DENYOOM).key(1).used_by(set_uses),
         "1.0.0",
         CONSTANT,
         "Sets a key to a string, whatever it held.",
     ),
     string(
-        Command::new("getex", -2, getex).flags(WRITE | FAST).key(1),
+        Command::new("getex", -2, getex).flags(WRITE | FAST).key(1).used(RW_ACCESS_UPDATE),
         "6.2.0",
         CONSTANT,
         "Returns the string at a key, and changes when the key expires.",
     ),
     string(
-        Command::new("getdel", 2, getdel).flags(WRITE | FAST).key(1),
+        Command::new("getdel", 2, getdel).flags(WRITE | FAST).key(1).used(RW_ACCESS_DELETE),
         "6.2.0",
         CONSTANT,
         "Returns the string at a key and removes the key.",
     ),
     string(
-        Command::new("getset", 3, getset).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("getset", 3, getset)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "1.0.0",
         CONSTANT,
         "Sets a key to a string and returns the one before.",
     ),
     string(
-        Command::new("setnx", 3, setnx).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("setnx", 3, setnx).flags(WRITE | DENYOOM | FAST).key(1).used(OW_INSERT),
         "1.0.0",
         CONSTANT,
         "Sets a key to a string unless it exists.",
     ),
     string(
-        Command::new("setex", 4, setex).flags(WRITE | DENYOOM).key(1),
+        Command::new("setex", 4, setex).flags(WRITE | DENYOOM).key(1).used(OW_UPDATE),
         "2.0.0",
         CONSTANT,
         "Sets a key to a string that expires in so many seconds.",
     ),
     string(
-        Command::new("psetex", 4, psetex).flags(WRITE | DENYOOM).key(1),
+        Command::new("psetex", 4, psetex).flags(WRITE | DENYOOM).key(1).used(OW_UPDATE),
         "2.6.0",
         CONSTANT,
         "Sets a key to a string that expires in so many milliseconds.",
@@ -101,55 +106,64 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the strings at several keys.",
     ),
     string(
-        Command::new("mset", -3, mset).flags(WRITE | DENYOOM).keys(1, -1, 2),
+        Command::new("mset", -3, mset).flags(WRITE | DENYOOM).keys(1, -1, 2).used(OW_UPDATE),
         "1.0.1",
         PER_KEY_SET,
         "Sets several keys to strings in one step.",
     ),
     string(
-        Command::new("msetnx", -3, msetnx).flags(WRITE | DENYOOM).keys(1, -1, 2),
+        Command::new("msetnx", -3, msetnx).flags(WRITE | DENYOOM).keys(1, -1, 2).used(OW_INSERT),
         "1.0.1",
         PER_KEY_SET,
         "Sets several keys to strings in one step unless any of them exists.",
     ),
     string(
-        Command::new("incr", 2, incr).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("incr", 2, incr).flags(WRITE | DENYOOM | FAST).key(1).used(RW_ACCESS_UPDATE),
         "1.0.0",
         CONSTANT,
         "Adds one to the integer at a key.",
     ),
     string(
-        Command::new("decr", 2, decr).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("decr", 2, decr).flags(WRITE | DENYOOM | FAST).key(1).used(RW_ACCESS_UPDATE),
         "1.0.0",
         CONSTANT,
         "Takes one from the integer at a key.",
     ),
     string(
-        Command::new("incrby", 3, incrby).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("incrby", 3, incrby)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "1.0.0",
         CONSTANT,
         "Adds to the integer at a key.",
     ),
     string(
-        Command::new("decrby", 3, decrby).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("decrby", 3, decrby)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "1.0.0",
         CONSTANT,
         "Takes from the integer at a key.",
     ),
     string(
-        Command::new("incrbyfloat", 3, incrbyfloat).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("incrbyfloat", 3, incrbyfloat)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "2.6.0",
         CONSTANT,
         "Adds to the decimal number at a key.",
     ),
     string(
-        Command::new("append", 3, append).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("append", 3, append).flags(WRITE | DENYOOM | FAST).key(1).used(RW_INSERT),
         "2.0.0",
         "O(M) where M is the length of what is appended.",
         "Adds bytes at the end of a string.",
     ),
     string(
-        Command::new("strlen", 2, strlen).flags(READONLY | FAST).key(1),
+        Command::new("strlen", 2, strlen).flags(READONLY | FAST).key(1).used(RO),
         "2.2.0",
         CONSTANT,
         "Returns the length of a string in bytes.",
@@ -386,6 +400,12 @@ impl<'a> Options<'a> {
         self.ttl = ttl;
         Ok(())
     }
+}
+
+/// Without `GET` it does not tell what was there. The word may be another option's
+/// argument; it is then an error.
+fn set_uses(args: Args<'_>, _: usize) -> Use {
+    if (3..args.len()).any(|at| args.is(at, "get")) { RW_ACCESS_UPDATE } else { OW_UPDATE }
 }
 
 fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {

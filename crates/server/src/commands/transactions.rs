@@ -13,6 +13,7 @@ use crate::engine::client::{Client, Multi, ReplyMode, Watching};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
+use crate::engine::keys::uses::*;
 use crate::engine::large::changes_in_place;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -41,7 +42,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "O(N), when N is the number of queued commands",
         "Drops the queued commands.",
     ),
-    Command::new("watch", -2, watch).flags(ANYTIME).keys(1, -1, 1).about(
+    Command::new("watch", -2, watch).flags(ANYTIME).keys(1, -1, 1).used(RO).about(
         Group::Transactions,
         "2.2.0",
         "O(1) for every key.",

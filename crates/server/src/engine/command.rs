@@ -13,8 +13,10 @@
 //! ];
 //! ```
 
+use crate::auth::Categories;
 use crate::engine::blocked::Waiter;
 use crate::engine::context::Context;
+use crate::engine::keys::{ChannelUse, KeyRange, KeySpec, Use, UsedBy, uses};
 use crate::engine::large::Work;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -100,15 +102,25 @@ pub(crate) enum Group {
     Cluster,
 }
 
-/// Where a command's keys are.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct KeySpec {
-    /// Index of the first key; 0 for none.
-    pub first: i32,
-    /// Index of the last key; negative counts from the end.
-    pub last: i32,
-    /// From one key to the next.
-    pub step: i32,
+impl Group {
+    /// The categories of its commands, beside those of their flags.
+    const fn categories(self) -> Categories {
+        match self {
+            Self::Generic => Categories::KEYSPACE,
+            Self::String => Categories::STRING,
+            Self::Bitmap => Categories::BITMAP,
+            Self::List => Categories::LIST,
+            Self::Set => Categories::SET,
+            Self::SortedSet => Categories::SORTEDSET,
+            Self::Hash => Categories::HASH,
+            Self::Hyperloglog => Categories::HYPERLOGLOG,
+            Self::Geo => Categories::GEO,
+            Self::Stream => Categories::STREAM,
+            Self::Transactions => Categories::TRANSACTION,
+            Self::Connection => Categories::CONNECTION,
+            Self::Pubsub | Self::Server | Self::Cluster => Categories::NONE,
+        }
+    }
 }
 
 /// A command, or a container of subcommands.
@@ -126,8 +138,17 @@ pub(crate) struct Command {
     /// Arguments with the name; negative for "at least".
     pub arity: i32,
     pub flags: u32,
-    pub keys: KeySpec,
+    pub keys: KeyRange,
     pub find_keys: Option<FindKeys>,
+    /// How it uses its keys, if it uses all alike and not as its flags say.
+    pub used: Option<Use>,
+    /// How it uses them, if in several ways.
+    pub specs: &'static [KeySpec],
+    /// Tells how its arguments use a key, if they do.
+    pub used_by: Option<UsedBy>,
+    pub channels: Option<ChannelUse>,
+    /// ACL categories that neither group nor flags tell of; instead of its group's.
+    pub own_categories: Option<Categories>,
     pub group: Group,
     pub since: &'static str,
     pub complexity: &'static str,
@@ -145,8 +166,13 @@ impl Command {
             container: None,
             arity,
             flags: 0,
-            keys: KeySpec { first: 0, last: 0, step: 0 },
+            keys: KeyRange { first: 0, last: 0, step: 0 },
             find_keys: None,
+            used: None,
+            specs: &[],
+            used_by: None,
+            channels: None,
+            own_categories: None,
             group: Group::Generic,
             since: "",
             complexity: "",
@@ -168,7 +194,39 @@ impl Command {
 
     /// Keys from `first` to `last` (negative from the end), every `step`.
     pub(crate) const fn keys(mut self, first: i32, last: i32, step: i32) -> Self {
-        self.keys = KeySpec { first, last, step };
+        self.keys = KeyRange { first, last, step };
+        self
+    }
+
+    /// How it uses its keys, all alike.
+    pub(crate) const fn used(mut self, used: Use) -> Self {
+        self.used = Some(used);
+        self
+    }
+
+    /// How it uses its keys, in several ways.
+    pub(crate) const fn specs(mut self, specs: &'static [KeySpec]) -> Self {
+        self.specs = specs;
+        self
+    }
+
+    /// Its arguments tell how it uses a key.
+    pub(crate) const fn used_by(mut self, tell: UsedBy) -> Self {
+        self.used = Some(uses::VARIABLE);
+        self.used_by = Some(tell);
+        self
+    }
+
+    /// How it uses channels.
+    pub(crate) const fn channels(mut self, channels: ChannelUse) -> Self {
+        self.channels = Some(channels);
+        self
+    }
+
+    /// The ACL categories that it has beside those of its flags, in place of its
+    /// group's.
+    pub(crate) const fn acl(mut self, categories: Categories) -> Self {
+        self.own_categories = Some(categories);
         self
     }
 
@@ -233,13 +291,25 @@ impl Command {
         if let Some(find) = self.find_keys {
             return find(args);
         }
-        let KeySpec { first, last, step } = self.keys;
-        if first == 0 {
-            return Ok(Vec::new());
-        }
-        let len = args.len() as i32;
-        let last = if last < 0 { len + last } else { last };
-        Ok((first..=last.min(len - 1)).step_by(step.max(1) as usize).map(|i| i as usize).collect())
+        Ok(self.range(args).collect())
+    }
+
+    /// Its ACL categories.
+    pub(crate) fn categories(&self) -> Categories {
+        let of_group = match self.own_categories {
+            Some(own) => own,
+            None if !self.subcommands.is_empty() => Categories::NONE,
+            None => self.group.categories(),
+        };
+        let admin = Categories::ADMIN.and(Categories::DANGEROUS);
+        let slow = !self.has(flags::FAST);
+        of_group
+            .and_if(self.has(flags::WRITE), Categories::WRITE)
+            .and_if(self.has(flags::READONLY), Categories::READ)
+            .and_if(self.has(flags::ADMIN), admin)
+            .and_if(self.has(flags::PUBSUB), Categories::PUBSUB)
+            .and_if(self.has(flags::BLOCKING), Categories::BLOCKING)
+            .and(if slow { Categories::SLOW } else { Categories::FAST })
     }
 
     /// Whether it answers with pushes, which `CLIENT REPLY` does not stop.

@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod command;
 pub(crate) mod context;
 pub(crate) mod eviction;
+pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod monitor;
 pub(crate) mod out;

@@ -7,6 +7,8 @@ use crate::commands::sorted_sets::{event, find, limits, read};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -56,7 +58,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         Command::new("georadius", -6, search::georadius)
             .flags(WRITE | DENYOOM)
             .key(1)
-            .movable(radius_keys::<6>),
+            .movable(radius_keys::<6>)
+            .specs(&[
+                KeySpec::at(RO_ACCESS, 1),
+                KeySpec::behind(OW_UPDATE, "STORE", 6),
+                KeySpec::behind(OW_UPDATE, "STOREDIST", 6),
+            ]),
         "3.2.0",
         SEARCH,
         "Returns or stores the members within a distance of a place.",
@@ -71,7 +78,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         Command::new("georadiusbymember", -5, search::georadiusbymember)
             .flags(WRITE | DENYOOM)
             .key(1)
-            .movable(radius_keys::<5>),
+            .movable(radius_keys::<5>)
+            .specs(&[
+                KeySpec::at(RO_ACCESS, 1),
+                KeySpec::behind(OW_UPDATE, "STORE", 5),
+                KeySpec::behind(OW_UPDATE, "STOREDIST", 5),
+            ]),
         "3.2.0",
         SEARCH,
         "Returns or stores the members within a distance of a member.",
@@ -93,7 +105,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     about(
         Command::new("geosearchstore", -8, search::geosearchstore)
             .flags(WRITE | DENYOOM)
-            .keys(1, 2, 1),
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::at(RO_ACCESS, 2)]),
         "6.2.0",
         SEARCH,
         "Stores the members within a circle or a box.",

@@ -21,6 +21,8 @@ use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Command, Group};
 use crate::engine::context::Context;
+use crate::engine::keys::KeySpec;
+use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -51,13 +53,16 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Adds members to a sorted set, or updates their scores.",
     ),
     about(
-        Command::new("zincrby", 4, adding::zincrby).flags(WRITE | DENYOOM | FAST).key(1),
+        Command::new("zincrby", 4, adding::zincrby)
+            .flags(WRITE | DENYOOM | FAST)
+            .key(1)
+            .used(RW_ACCESS_UPDATE),
         "1.2.0",
         "O(log(N)) where N is the number of members.",
         "Increments the score of a member.",
     ),
     about(
-        Command::new("zrem", -3, adding::zrem).flags(WRITE | FAST).key(1),
+        Command::new("zrem", -3, adding::zrem).flags(WRITE | FAST).key(1).used(RW_DELETE),
         "1.2.0",
         REMOVE,
         "Removes members from a sorted set.",
@@ -75,7 +80,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns the scores of several members.",
     ),
     about(
-        Command::new("zcard", 2, adding::zcard).flags(READONLY | FAST).key(1),
+        Command::new("zcard", 2, adding::zcard).flags(READONLY | FAST).key(1).used(RO),
         "1.2.0",
         "O(1)",
         "Returns the number of members of a sorted set.",
@@ -111,7 +116,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns members of a sorted set within a range of ranks, scores or bytes.",
     ),
     about(
-        Command::new("zrangestore", -5, ranges::zrangestore).flags(WRITE | DENYOOM).keys(1, 2, 1),
+        Command::new("zrangestore", -5, ranges::zrangestore)
+            .flags(WRITE | DENYOOM)
+            .keys(1, 2, 1)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::at(RO_ACCESS, 2)]),
         "6.2.0",
         RANGE,
         "Stores a range of members of a sorted set under another key.",
@@ -147,37 +155,55 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Returns members within a range of bytes, the last first.",
     ),
     about(
-        Command::new("zremrangebyrank", 4, ranges::zremrangebyrank).flags(WRITE).key(1),
+        Command::new("zremrangebyrank", 4, ranges::zremrangebyrank)
+            .flags(WRITE)
+            .key(1)
+            .used(RW_DELETE),
         "2.0.0",
         REMOVE,
         "Removes members within a range of ranks.",
     ),
     about(
-        Command::new("zremrangebyscore", 4, ranges::zremrangebyscore).flags(WRITE).key(1),
+        Command::new("zremrangebyscore", 4, ranges::zremrangebyscore)
+            .flags(WRITE)
+            .key(1)
+            .used(RW_DELETE),
         "1.2.0",
         REMOVE,
         "Removes members with scores within a range.",
     ),
     about(
-        Command::new("zremrangebylex", 4, ranges::zremrangebylex).flags(WRITE).key(1),
+        Command::new("zremrangebylex", 4, ranges::zremrangebylex)
+            .flags(WRITE)
+            .key(1)
+            .used(RW_DELETE),
         "2.8.9",
         REMOVE,
         "Removes members within a range of bytes.",
     ),
     about(
-        Command::new("zpopmin", -2, popping::zpopmin).flags(WRITE | FAST).key(1),
+        Command::new("zpopmin", -2, popping::zpopmin)
+            .flags(WRITE | FAST)
+            .key(1)
+            .used(RW_ACCESS_DELETE),
         "5.0.0",
         POP,
         "Removes and returns the members with the lowest scores.",
     ),
     about(
-        Command::new("zpopmax", -2, popping::zpopmax).flags(WRITE | FAST).key(1),
+        Command::new("zpopmax", -2, popping::zpopmax)
+            .flags(WRITE | FAST)
+            .key(1)
+            .used(RW_ACCESS_DELETE),
         "5.0.0",
         POP,
         "Removes and returns the members with the highest scores.",
     ),
     about(
-        Command::new("zmpop", -4, popping::zmpop).flags(WRITE).movable(keys_behind::<1>),
+        Command::new("zmpop", -4, popping::zmpop)
+            .flags(WRITE)
+            .movable(keys_behind::<1>)
+            .specs(&[KeySpec::counted(RW_ACCESS_DELETE, 1)]),
         "7.0.0",
         POP,
         "Removes and returns members of the first of several sorted sets that is there.",
@@ -185,7 +211,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     about(
         Command::new("bzpopmin", -3, popping::bzpopmin)
             .flags(WRITE | NOSCRIPT | BLOCKING | FAST)
-            .keys(1, -2, 1),
+            .keys(1, -2, 1)
+            .used(RW_ACCESS_DELETE),
         "5.0.0",
         "O(log(N)) with N being the number of members.",
         "Removes and returns the member with the lowest score of one of several sorted sets. Waits until there is one.",
@@ -193,7 +220,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     about(
         Command::new("bzpopmax", -3, popping::bzpopmax)
             .flags(WRITE | NOSCRIPT | BLOCKING | FAST)
-            .keys(1, -2, 1),
+            .keys(1, -2, 1)
+            .used(RW_ACCESS_DELETE),
         "5.0.0",
         "O(log(N)) with N being the number of members.",
         "Removes and returns the member with the highest score of one of several sorted sets. Waits until there is one.",
@@ -201,25 +229,35 @@ pub(crate) const COMMANDS: &[Command] = &[
     about(
         Command::new("bzmpop", -5, popping::bzmpop)
             .flags(WRITE | BLOCKING)
-            .movable(keys_behind::<2>),
+            .movable(keys_behind::<2>)
+            .specs(&[KeySpec::counted(RW_ACCESS_DELETE, 2)]),
         "7.0.0",
         POP,
         "Removes and returns members of one of several sorted sets. Waits until there are any.",
     ),
     about(
-        Command::new("zunion", -3, algebra::zunion).flags(READONLY).movable(keys_behind::<1>),
+        Command::new("zunion", -3, algebra::zunion)
+            .flags(READONLY)
+            .movable(keys_behind::<1>)
+            .specs(&[KeySpec::counted(RO_ACCESS, 1)]),
         "6.2.0",
         UNION,
         "Returns the union of several sorted sets.",
     ),
     about(
-        Command::new("zinter", -3, algebra::zinter).flags(READONLY).movable(keys_behind::<1>),
+        Command::new("zinter", -3, algebra::zinter)
+            .flags(READONLY)
+            .movable(keys_behind::<1>)
+            .specs(&[KeySpec::counted(RO_ACCESS, 1)]),
         "6.2.0",
         INTERSECTION,
         "Returns the intersection of several sorted sets.",
     ),
     about(
-        Command::new("zdiff", -3, algebra::zdiff).flags(READONLY).movable(keys_behind::<1>),
+        Command::new("zdiff", -3, algebra::zdiff)
+            .flags(READONLY)
+            .movable(keys_behind::<1>)
+            .specs(&[KeySpec::counted(RO_ACCESS, 1)]),
         "6.2.0",
         UNION,
         "Returns the difference between the first of several sorted sets and the others.",
@@ -228,7 +266,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         Command::new("zunionstore", -4, algebra::zunionstore)
             .flags(WRITE | DENYOOM)
             .key(1)
-            .movable(stored_keys),
+            .movable(stored_keys)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::counted(RO_ACCESS, 2)]),
         "2.0.0",
         UNION,
         "Stores the union of several sorted sets.",
@@ -237,7 +276,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         Command::new("zinterstore", -4, algebra::zinterstore)
             .flags(WRITE | DENYOOM)
             .key(1)
-            .movable(stored_keys),
+            .movable(stored_keys)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::counted(RO_ACCESS, 2)]),
         "2.0.0",
         INTERSECTION,
         "Stores the intersection of several sorted sets.",
@@ -246,7 +286,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         Command::new("zdiffstore", -4, algebra::zdiffstore)
             .flags(WRITE | DENYOOM)
             .key(1)
-            .movable(stored_keys),
+            .movable(stored_keys)
+            .specs(&[KeySpec::at(OW_UPDATE, 1), KeySpec::counted(RO_ACCESS, 2)]),
         "6.2.0",
         UNION,
         "Stores the difference between the first of several sorted sets and the others.",
@@ -254,7 +295,8 @@ pub(crate) const COMMANDS: &[Command] = &[
     about(
         Command::new("zintercard", -3, algebra::zintercard)
             .flags(READONLY)
-            .movable(keys_behind::<1>),
+            .movable(keys_behind::<1>)
+            .specs(&[KeySpec::counted(RO_ACCESS, 1)]),
         "7.0.0",
         INTERSECTION,
         "Returns the number of members of the intersection of several sorted sets.",
