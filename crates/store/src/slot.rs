@@ -27,8 +27,9 @@ use crate::large::PackedChain;
 use crate::pack::dictionaries::Pin;
 use crate::pack::form::{self, Damaged};
 use crate::packing::PackedStr;
-use crate::store::{Counter, Expired, Session};
+use crate::store::{Counter, Expired, Session, Store};
 use crate::types::Type;
+use crate::types::forms::Value;
 use crate::types::stream::{Shape, Stream, StreamError, StreamId};
 use crate::types::string::{CHANGED, INLINE_MAX, INT, Int, NewStr, SET, Str, canonical_int};
 use parking_lot::RawMutex;
@@ -68,6 +69,17 @@ impl Detached {
         self.cell.key()
     }
 
+    /// The value.
+    #[cfg_attr(not(test), allow(dead_code))] // For whoever saves it.
+    pub(crate) fn value(&self) -> Value<'_> {
+        self.cell.value()
+    }
+
+    /// The type of the value.
+    pub fn type_of(&self) -> Type {
+        self.cell.type_of()
+    }
+
     /// The expiry it carries, in Unix milliseconds.
     pub fn expiry(&self) -> Option<u64> {
         self.cell.expiry()
@@ -76,6 +88,13 @@ impl Detached {
     /// Bytes allocated for it, to decide where it is freed.
     pub fn allocated(&self) -> usize {
         self.cell.allocated()
+    }
+
+    /// An entry that its slot has let go of, which is no longer counted.
+    pub(crate) fn of_flushed(cell: Cell, store: &Store) -> Self {
+        let pin = pin(&cell, store);
+        Weight::of(&cell).count_gone(store);
+        Self { cell, _pin: pin }
     }
 
     /// What freeing it takes, as Redis reckons it, for the same.
@@ -295,6 +314,27 @@ impl<'a> SlotGuard<'a> {
     #[inline]
     pub fn take_added(&self) -> bool {
         self.added.take()
+    }
+
+    /// The keyspace behind the database.
+    pub(crate) fn keyspace(&self) -> usize {
+        self.keyspace
+    }
+
+    /// What a key holds is about to be changed: a snapshot that has not come to it keeps
+    /// it first. Costs a branch when there is none.
+    #[inline]
+    pub(crate) fn keep(&self, key: &Key<'_>) {
+        if self.session.store().has_snapshot() {
+            self.keep_now(key);
+        }
+    }
+
+    #[cold]
+    fn keep_now(&self, key: &Key<'_>) {
+        if let Some(moment) = self.session.store().moment() {
+            moment.keep(self, key);
+        }
     }
 
     /// Keys under this lock, expired but not yet removed ones included. O(1).
@@ -621,27 +661,36 @@ impl<'a> SlotGuard<'a> {
             self.count(Counter::Expiring(self.keyspace), -1);
         }
         self.count(Counter::Keys(self.keyspace), -1);
-        let pin = self.pin(&cell);
+        let pin = pin(&cell, self.session.store());
         Weight::of(&cell).count_gone(self.session.store());
         Detached { cell, _pin: pin }
-    }
-
-    /// Keeps the dictionary of a packed value that is about to leave its slot.
-    fn pin(&self, cell: &Cell) -> Option<Pin> {
-        if !cell.bits().is_packed_inline() {
-            return None;
-        }
-        self.session.store().families().dictionaries.pin(form::dictionary_id(cell.bytes()))
     }
 
     /// A copy of the value, with its expiry, to be attached to another key.
     /// O(value), large values share their segments.
     pub(crate) fn duplicate(&self, found: Found) -> Detached {
-        let cell = self.cell(found);
+        self.copy_of(self.cell(found))
+    }
+
+    /// A copy of what a key holds, whether its time has come or not, if it exists.
+    pub(crate) fn duplicate_key(&self, key: &Key<'_>) -> Option<Detached> {
+        let place = self.cells().find(key)?;
+        Some(self.copy_of(self.cells().get(place)))
+    }
+
+    /// Visits each key, with what makes a copy of what it holds.
+    pub(crate) fn duplicate_each(&self, visit: &mut dyn FnMut(&Key<'_>, &dyn Fn() -> Detached)) {
+        let store = self.session.store();
+        for cell in self.cells().iter() {
+            visit(&store.key(cell.key()), &|| self.copy_of(cell));
+        }
+    }
+
+    fn copy_of(&self, cell: &Cell) -> Detached {
         let payload = Payload::of(cell.value());
         let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), payload);
         copy.set_access(cell.access());
-        Detached { cell: copy, _pin: self.pin(cell) }
+        Detached { cell: copy, _pin: pin(cell, self.session.store()) }
     }
 
     /// Gives a detached value to a key that does not exist here.
@@ -905,6 +954,14 @@ impl<'a> SlotGuard<'a> {
     }
 }
 
+/// Keeps the dictionary of a packed value that is about to leave its slot.
+fn pin(cell: &Cell, store: &Store) -> Option<Pin> {
+    if !cell.bits().is_packed_inline() {
+        return None;
+    }
+    store.families().dictionaries.pin(form::dictionary_id(cell.bytes()))
+}
+
 /// What a write sets the access bits to, unless they are more.
 pub const WRITTEN: u8 = 2;
 
@@ -948,7 +1005,7 @@ mod tests {
     use crate::cooling::{Recheck, Rules};
     use crate::jobs::Names;
     use crate::types::string::SET_PACKED;
-    use crate::{MinSaving, PieceParams, Store, StoreConfig, Unobserved};
+    use crate::{MinSaving, PieceParams, StoreConfig, Unobserved};
     use proptest::prelude::*;
 
     #[test]

@@ -37,9 +37,10 @@ use crate::pack::form::Damaged;
 use crate::packing::Unpacker;
 use crate::sharded::Sharded;
 use crate::slot::{Detached, Slot, SlotGuard};
+use crate::snapshot::Moment;
 use crate::types::Type;
 use parking_lot::lock_api::RawRwLock as _;
-use parking_lot::{Mutex, RawRwLock};
+use parking_lot::{Mutex, RawRwLock, RwLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -197,14 +198,20 @@ pub struct Store {
     keep_packed: AtomicBool,
     families: Families,
     observer: Box<dyn Observer>,
-    /// Classes of events that are heeded, and [`FOLLOWED`].
+    /// Classes of events that are heeded, [`FOLLOWED`] and [`SNAPSHOT`].
     interests: AtomicU32,
+    /// The moment that a snapshot is of, while there is one.
+    moment: RwLock<Option<Arc<Moment>>>,
     /// Commits so far, of those that were followed.
     commits: AtomicU64,
 }
 
 /// Among the interests: commits are followed. No class of events has this bit.
 const FOLLOWED: u32 = 1 << 31;
+/// Among the interests: there is a snapshot.
+const SNAPSHOT: u32 = 1 << 30;
+/// Those that are no classes of events.
+const OTHERS: u32 = FOLLOWED | SNAPSHOT;
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -227,6 +234,7 @@ impl Store {
             families: Families::default(),
             observer,
             interests: AtomicU32::new(0),
+            moment: RwLock::default(),
             commits: AtomicU64::new(0),
         })
     }
@@ -294,14 +302,14 @@ impl Store {
 
     /// Has the observer told of events of these classes, and of no others.
     pub fn heed(&self, classes: Class) {
-        let change = |interests| Some(interests & FOLLOWED | classes.0 & !FOLLOWED);
+        let change = |interests| Some(interests & OTHERS | classes.0 & !OTHERS);
         let _ = self.interests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
     }
 
     /// The classes of events that are heeded.
     #[inline]
     pub fn heeded(&self) -> Class {
-        Class(self.interests.load(Ordering::Relaxed) & !FOLLOWED)
+        Class(self.interests.load(Ordering::Relaxed) & !OTHERS)
     }
 
     /// Tells the observer of an event, if events of its class are heeded. One that is
@@ -322,6 +330,44 @@ impl Store {
     /// Has commits told to nobody any more. Those that are being made may still be.
     pub fn unfollow(&self) {
         self.interests.fetch_and(!FOLLOWED, Ordering::Relaxed);
+    }
+
+    /// Whether there is a snapshot, for which what is changed is kept first.
+    #[inline]
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.interests.load(Ordering::Relaxed) & SNAPSHOT != 0
+    }
+
+    /// What the snapshot that there is is of.
+    pub(crate) fn moment(&self) -> Option<Arc<Moment>> {
+        self.moment.read().clone()
+    }
+
+    /// Has what is changed from now on kept for a snapshot, unless there is another. The
+    /// gates are closed.
+    pub(crate) fn set_snapshot(&self, moment: &Arc<Moment>) -> bool {
+        let mut current = self.moment.write();
+        let is_free = current.is_none();
+        if is_free {
+            *current = Some(Arc::clone(moment));
+            self.interests.fetch_or(SNAPSHOT, Ordering::Relaxed);
+        }
+        is_free
+    }
+
+    pub(crate) fn end_snapshot(&self) {
+        let mut current = self.moment.write();
+        self.interests.fetch_and(!SNAPSHOT, Ordering::Relaxed);
+        let moment = current.take();
+        drop(current);
+        drop(moment);
+    }
+
+    /// Whether so much is kept for a snapshot that whoever writes had better wait until
+    /// its reader has taken it.
+    #[inline]
+    pub fn is_snapshot_behind(&self) -> bool {
+        self.has_snapshot() && self.moment.read().as_ref().is_some_and(|m| m.is_behind())
     }
 
     /// The number of the last commit that was followed.
@@ -354,7 +400,7 @@ impl Store {
     }
 
     #[inline]
-    fn keyspace_of(&self, db: usize) -> usize {
+    pub(crate) fn keyspace_of(&self, db: usize) -> usize {
         self.databases[db].load(Ordering::Relaxed) as usize
     }
 
@@ -632,9 +678,13 @@ impl<'s> Batch<'s> {
     /// The locked slot of that number. Panics as [`lock`](Self::lock) does.
     #[inline]
     pub fn lock_slot(&self, db: usize, slot: usize) -> SlotGuard<'_> {
-        let store = self.store();
-        let keyspace = store.keyspace_of(db);
-        let slots = &store.keyspaces[keyspace];
+        self.lock_in(self.store().keyspace_of(db), db, slot)
+    }
+
+    /// The locked slot of that number of a keyspace, which goes by the number `db`.
+    #[inline]
+    pub(crate) fn lock_in(&self, keyspace: usize, db: usize, slot: usize) -> SlotGuard<'_> {
+        let slots = &self.store().keyspaces[keyspace];
         let cells = slots.slot(slot);
         match self.session.mode.get() {
             Mode::Single => SlotGuard::lock(self.session, cells, db, keyspace),
@@ -819,7 +869,12 @@ impl<'s> Batch<'s> {
         // SAFETY: every gate is closed and this session has no guard in use.
         #[allow(unsafe_code)]
         let pages = unsafe { store.keyspaces[keyspace].take() };
-        Flushed { store: Arc::clone(store), pages }
+        let flushed = Flushed { store: Arc::clone(store), pages };
+        match store.moment() {
+            // A snapshot that has not read it yet frees it when it has.
+            Some(moment) => moment.flushed(keyspace, flushed),
+            None => flushed,
+        }
     }
 
     /// Visits the live keys of a database from `cursor` (0 to begin) on, about
@@ -1049,6 +1104,26 @@ impl Drop for Exclusive<'_> {
 pub struct Flushed {
     store: Arc<Store>,
     pages: Vec<Page>,
+}
+
+impl Flushed {
+    pub(crate) fn nothing(store: &Arc<Store>) -> Self {
+        Self { store: Arc::clone(store), pages: Vec::new() }
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Takes one of its slots out, whose entries stay counted.
+    pub(crate) fn pop_slot(&mut self) -> Option<Slot> {
+        let mut slots = self.pages.pop()?.into_vec();
+        let slot = slots.pop();
+        if !slots.is_empty() {
+            self.pages.push(slots.into_boxed_slice());
+        }
+        slot
+    }
 }
 
 impl Drop for Flushed {

@@ -70,6 +70,10 @@ impl Change for Expire {
 impl SlotGuard<'_> {
     /// Removes what the store itself removes, for the reason that `event` names.
     pub(crate) fn delete(&mut self, found: Found, event: Event) -> Detached {
+        if self.session().store().has_snapshot() {
+            let name = self.key(found).to_vec();
+            self.keep(&self.session().store().key(&name));
+        }
         let value = self.detach(found);
         let session = self.session();
         if session.store().is_followed() {
@@ -112,6 +116,7 @@ impl Batch<'_> {
     fn put(&self, db: usize, key: &Key<'_>, value: Detached) -> Option<Detached> {
         let mut slot = self.lock(db, key);
         let found = slot.find_untouched(key);
+        slot.keep(key);
         let before = found.map(|found| slot.detach(found));
         slot.attach(key, value);
         // Told before what follows, which is told of both keys.
@@ -135,7 +140,10 @@ impl Batch<'_> {
         (from_db, from): (usize, &Key<'_>),
         (to_db, to): (usize, &Key<'_>),
     ) -> Option<Detached> {
-        let value = self.value_of(from_db, from, SlotGuard::detach)?;
+        let value = self.value_of(from_db, from, |slot, found| {
+            slot.keep(from);
+            slot.detach(found)
+        })?;
         self.put(to_db, to, value)
     }
 

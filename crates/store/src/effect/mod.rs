@@ -93,6 +93,7 @@ impl SlotGuard<'_> {
         mut op: O,
         event: Event,
     ) -> O::Outcome {
+        self.keep(key);
         let outcome = op.apply(self, key, found);
         let told = op.told(&outcome);
         if told != Told::Nobody {
