@@ -7,11 +7,13 @@
 
 import os
 import pathlib
+import shutil
 import signal
 
 import pytest
 
 from harness import servers
+from harness.certificates import make as make_certificates
 from harness.compare import Pair
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -89,6 +91,14 @@ def shared_server(target):
     server = target.start("--enable-debug-command", "local")
     yield server
     finish(server)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """A folder of certificates (`harness/certificates.py`)."""
+    if not shutil.which("openssl"):
+        pytest.skip("openssl is not installed")
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def finish(server):

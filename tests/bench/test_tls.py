@@ -1,44 +1,14 @@
 """TLS targets: a redis-server with certificates of an authority made for the
 test, with and without certificates for clients."""
 
-import shutil
-import subprocess
-
 import pytest
 
+from harness import certificates as tls
 from harness import servers
-
-PASSWORDLESS = ["-subj", "/O=Snug tests/CN=test"]
-
-
-def openssl(folder, *words):
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-
-def sign(folder, name, extensions):
-    """A key and a certificate of the authority."""
-    openssl(folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", *PASSWORDLESS)
-    (folder / f"{name}.ext").write_text(extensions)
-    openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext", "-out", f"{name}.crt")
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    if not shutil.which("openssl"):
-        pytest.skip("openssl is not installed")
-    folder = tmp_path_factory.mktemp("certificates")
-    openssl(folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-days", "2", "-subj", "/CN=Snug test authority")
-    openssl(folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "other.key", "-out", "other.crt", "-days", "2", "-subj", "/CN=Another authority")
-    sign(folder, "server", "subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    sign(folder, "client", "extendedKeyUsage=clientAuth\n")
-    return folder
-
 
 def tls_server(certificates, clients):
     port = servers.free_port()
-    files = ["--tls-cert-file", "server.crt", "--tls-key-file", "server.key", "--tls-ca-cert-file", "ca.crt"]
-    files = [str(certificates / word) if word.endswith((".crt", ".key")) else word for word in files]
-    server = servers.redis("--tls-port", str(port), *files, "--tls-auth-clients", clients)
+    server = servers.redis(*tls.flags(certificates, port, clients))
     server.tls_port = port
     return server
 

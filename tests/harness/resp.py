@@ -11,6 +11,7 @@ Costs one socket; never reads more than it is asked for; every wait has an end.
 """
 
 import socket
+import ssl
 import time
 
 WAIT_SECONDS = 30
@@ -44,15 +45,20 @@ def to_bytes(arg):
 
 
 class Connection:
-    """One connection to a server, speaking RESP `protocol` (2 or 3)."""
+    """One connection to a server, speaking RESP `protocol` (2 or 3), inside TLS if an
+    `ssl.SSLContext` is given. `port` is the path of a Unix socket if it is no number."""
 
-    def __init__(self, port, protocol=2, host="127.0.0.1", receive_buffer=None):
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    def __init__(self, port, protocol=2, host="127.0.0.1", receive_buffer=None, tls=None):
+        unix = not isinstance(port, int)
+        self.socket = socket.socket(socket.AF_UNIX if unix else socket.AF_INET, socket.SOCK_STREAM)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(WAIT_SECONDS)
-        self.socket.connect((host, port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.connect(str(port) if unix else (host, port))
+        if not unix:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.take_over(self.socket)
         if protocol == 3:
             self.call("HELLO", "3")
@@ -77,7 +83,7 @@ class Connection:
     def send_raw(self, data):
         try:
             self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError) as error:
             raise Closed from error
 
     def send(self, *args):
@@ -134,7 +140,7 @@ class Connection:
             data = self.socket.recv(1 << 18)
         except (TimeoutError, socket.timeout) as error:
             raise Silent from error
-        except ConnectionResetError as error:
+        except (ConnectionResetError, ssl.SSLEOFError) as error:
             raise Closed from error
         finally:
             try:

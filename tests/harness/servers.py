@@ -68,6 +68,8 @@ class Server:
             own = [str(path), *own]
         self.command = [*command, *own, *flags]
         self.process = None
+        # Where and how `connect` shakes hands, if it is to come in through TLS.
+        self.tls_port = self.tls = None
 
     def start(self):
         self.launch()
@@ -99,7 +101,7 @@ class Server:
         raise RuntimeError(f"{self.command} did not answer\n{self.log()}")
 
     def connect(self, protocol=2, **more):
-        return Connection(self.port, protocol, **more)
+        return Connection(self.tls_port if self.tls else self.port, protocol, tls=self.tls, **more)
 
     @property
     def pid(self):

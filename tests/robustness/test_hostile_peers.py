@@ -7,6 +7,7 @@ and leaves nothing behind. Bounds are in bytes and counts; nothing is timed.
 import os
 import random
 import socket
+import ssl
 import struct
 import time
 
@@ -58,7 +59,7 @@ def pour(connection, data, times=1):
     try:
         for _ in range(times):
             connection.socket.sendall(data)
-    except (TimeoutError, ConnectionError):
+    except (TimeoutError, ConnectionError, ssl.SSLError):
         return False
     return True
 
@@ -134,7 +135,7 @@ def test_a_client_that_never_reads_at_the_default_limits(server):
     """redis-server sets ordinary clients no limit and grows; Snug stops
     reading from a client that does not take its replies."""
     ask(server, "SET", "big", b"x" * MB)
-    with Bystanders(server, 256 * MB), Connection(server.port, receive_buffer=4096) as deaf:
+    with Bystanders(server, 256 * MB), server.connect(receive_buffer=4096) as deaf:
         pour(deaf, encode(("GET", "big")) * 50, times=40)
         time.sleep(1)
 
@@ -143,7 +144,7 @@ def test_a_client_that_never_reads_is_cut_at_its_limit(server):
     """Or, as it costs no more, is not read from until it reads."""
     configure(server, "client-output-buffer-limit", "normal 16mb 0 0")
     ask(server, "SET", "big", b"x" * MB)
-    with Bystanders(server, 100 * MB), Connection(server.port, receive_buffer=4096) as deaf:
+    with Bystanders(server, 100 * MB), server.connect(receive_buffer=4096) as deaf:
         pour(deaf, encode(("GET", "big")) * 50, times=4)
         number = deaf.socket.getsockname()[1]
         assert eventually(lambda: b":%d " % number not in ask(server, "CLIENT", "LIST")[1])
@@ -151,7 +152,7 @@ def test_a_client_that_never_reads_is_cut_at_its_limit(server):
 
 def test_a_subscriber_that_never_reads_is_cut(server):
     """By the limit that redis-server has for pub/sub: 32 MB at once."""
-    with Bystanders(server, 150 * MB), Connection(server.port, receive_buffer=4096) as deaf:
+    with Bystanders(server, 150 * MB), server.connect(receive_buffer=4096) as deaf:
         deaf.send("SUBSCRIBE", "ch")
         assert deaf.frame()[1][0] == ("$", b"subscribe")
         with server.connect() as loud:

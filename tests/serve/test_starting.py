@@ -149,14 +149,6 @@ def test_bad_flags_are_refused_in_one_clear_line(target, flags):
     assert "panicked" not in said[0]
 
 
-@pytest.mark.snug_only
-@pytest.mark.parametrize("perm", [[], ["--unixsocketperm", "700"]], ids=["alone", "with its permissions"])
-def test_a_unix_socket_is_refused_rather_than_left_out(target, tmp_path, perm):
-    path = str(tmp_path / "socket")
-    said = refused(target.server("--unixsocket", path, *perm))
-    assert len(said) == 1 and said[0].endswith(f"{path}': not supported yet, so it must be empty"), said
-
-
 GOOD_FILE = """
 # a comment
    # another

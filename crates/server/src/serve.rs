@@ -5,7 +5,7 @@ use crate::config::{Config, PARAMETERS, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
 use crate::net::worker;
-use crate::sockets::listening;
+use crate::sockets::{listening, tls};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use socket2::Socket;
@@ -85,7 +85,11 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     let fit = server.fit_clients()?.to_string();
     server.config.set(Param::MaxClients, fit.as_bytes())?;
     let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
-    let addresses = server.listening.apply(&server.config)?;
+    if tls::is_wanted(&server.config) {
+        server.tls.apply(&server.config)?;
+    }
+    let mut addresses = server.listening.apply(&server.config)?;
+    addresses.extend(server.listening.open_unix(&server.config)?);
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;
     snug_store::memory::tune();
     allow_huge_pages(&server.config);
@@ -112,12 +116,14 @@ fn start(flags: &[OsString]) -> Result<(), String> {
         say_where_admin_is(&server.config, &admin_addresses);
     }
     let version = env!("CARGO_PKG_VERSION");
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
     wait_for_end(&server, &ending)?;
     tracing::info!("ending");
     for thread in threads {
         drop(thread.join());
     }
+    server.listening.remove_unix();
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 //! | `/metrics` | GET | everything counted, in Prometheus's or OpenMetrics's text | yes |
 //! | `/content/config` | GET, PUT | the packing policy; 400 with the reason for what cannot be | yes |
 //!
-//! Off unless `admin-port` is set. Runs in a thread of its own, so that a scrape
+//! Off unless `admin-port` is set; inside TLS if `admin-tls` is. Runs in a thread of its own, so that a scrape
 //! takes nothing from a worker but the moments in which it holds a slot's lock.
 //!
 //! Whatever a peer does costs a bounded amount: at most [`ADMIN_CONNECTIONS_MAX`] at
@@ -22,6 +22,7 @@ use crate::config::{Config, POLICY_BYTES_MAX, Param};
 use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::sockets::descriptors::{ADMIN_CONNECTIONS_MAX, Spare, ran_out};
+use crate::sockets::stream::{Stream, Tls};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -29,6 +30,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use rustls::ServerConnection;
 use socket2::{SockRef, Socket};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -38,6 +40,7 @@ use std::net::Shutdown;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use tokio::net::{TcpListener, TcpStream};
@@ -169,7 +172,7 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Room>) {
                 let given_up = Arc::new(Notify::new());
                 room.heard_of(&given_up);
                 tokio::spawn(async move {
-                    let conversation = converse(&server, stream, &room, &given_up);
+                    let conversation = serve_one(&server, stream, &room, &given_up);
                     tokio::select! {
                         served = tokio::time::timeout(CONNECTION_TIME, conversation) => match served {
                             Ok(Ok(())) => {}
@@ -199,10 +202,31 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Room>) {
     }
 }
 
+/// A request and its answer, after shaking hands if the port speaks TLS.
+async fn serve_one(
+    server: &Arc<Server>,
+    socket: TcpStream,
+    room: &Arc<Room>,
+    connection: &Arc<Notify>,
+) -> io::Result<()> {
+    let stream = match server.tls.current().filter(|_| server.config.is_on(Param::AdminTls)) {
+        Some(config) => {
+            let session = ServerConnection::new(config).map_err(io::Error::other)?;
+            let mut tls = Box::new(Tls::new(socket, session));
+            while !poll_fn(|task| tls.poll_handshake(task)).await? {
+                poll_fn(|task| Poll::Ready(tls.step(task))).await?;
+            }
+            Stream::Tls(tls)
+        }
+        None => Stream::Plain(socket),
+    };
+    converse(server, stream, room, connection).await.map_err(io::Error::other)
+}
+
 /// One request and its answer.
 async fn converse(
     server: &Arc<Server>,
-    stream: TcpStream,
+    stream: Stream,
     room: &Arc<Room>,
     connection: &Arc<Notify>,
 ) -> hyper::Result<()> {
@@ -220,24 +244,30 @@ async fn converse(
         .serve_connection(TokioIo::new(stream), service);
     poll_fn(|cx| served.poll_without_shutdown(cx)).await?;
     room.heard_of(connection);
-    linger(&served.into_parts().io.into_inner()).await;
+    linger(served.into_parts().io.into_inner()).await;
     Ok(())
 }
 
 /// Waits until the peer closes, and forgets what it still sends: to close before
 /// that would reset the connection, and might take the answer with it.
-async fn linger(stream: &TcpStream) {
+async fn linger(mut stream: Stream) {
+    poll_fn(|task| {
+        stream.say_end(task);
+        Poll::Ready(())
+    })
+    .await;
+    let socket = stream.socket();
     let read = async {
         let mut bytes = [0; 4096];
-        while stream.readable().await.is_ok() {
-            match stream.try_read(&mut bytes) {
+        while socket.readable().await.is_ok() {
+            match socket.try_read(&mut bytes) {
                 Ok(0) => break,
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => break,
                 _ => {}
             }
         }
     };
-    if SockRef::from(stream).shutdown(Shutdown::Write).is_ok() {
+    if SockRef::from(socket).shutdown(Shutdown::Write).is_ok() {
         let _ = tokio::time::timeout(LINGER_TIME, read).await;
     }
 }

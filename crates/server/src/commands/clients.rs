@@ -12,7 +12,7 @@ use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
-use crate::follow::clients::Shared;
+use crate::follow::clients::{Address, Shared};
 use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -178,6 +178,7 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
     flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
     flag(multi >= 0, 'x', &mut flags);
     flag(figures.blocked.load(Relaxed), 'b', &mut flags);
+    flag(matches!(client.peer, Address::Unix(_)), 'U', &mut flags);
     flag(figures.readonly.load(Relaxed), 'r', &mut flags);
     flag(figures.no_evict.load(Relaxed), 'e', &mut flags);
     flag(figures.no_touch.load(Relaxed), 'T', &mut flags);
@@ -301,13 +302,12 @@ struct Victims<'a> {
 
 impl Victims<'_> {
     fn fits(&self, client: &Shared, me: u64, now: u64) -> bool {
-        let is =
-            |address: std::net::SocketAddr, wanted: &[u8]| address.to_string().as_bytes() == wanted;
+        let is = |address: &Address, wanted: &[u8]| address.to_string().as_bytes() == wanted;
         let age = now.saturating_sub(client.connected) / 1000;
         self.id.is_none_or(|id| id == client.id)
             && self.kind.is_none_or(|kind| kind == Kind::of(client))
-            && self.address.is_none_or(|address| is(client.peer, address))
-            && self.local_address.is_none_or(|address| is(client.local, address))
+            && self.address.is_none_or(|address| is(&client.peer, address))
+            && self.local_address.is_none_or(|address| is(&client.local, address))
             && self.age_seconds_min.is_none_or(|min| age >= min)
             && !(self.spare_me && client.id == me)
     }

@@ -10,6 +10,7 @@ use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::request::args::Args;
 use crate::request::error::Error;
+use crate::sockets::tls;
 use crate::text::glob;
 use std::io;
 
@@ -149,19 +150,47 @@ fn apply(server: &Server, param: Param) -> Result<(), String> {
             server.eviction_configured();
         }
         Param::NotifyKeyspaceEvents => server.heed_events(),
-        Param::Port | Param::Bind => {
+        Param::Port | Param::Bind | Param::TlsPort => {
+            if param == Param::TlsPort {
+                set_up_tls(server)?;
+            }
             server.listening.apply(&server.config).map_err(|error| {
                 tracing::warn!(%error, "CONFIG SET: cannot listen");
                 let redis = match param {
-                    Param::Port => "Unable to listen on this port. Check server logs.",
-                    _ => "Failed to bind to specified addresses.",
+                    Param::Bind => "Failed to bind to specified addresses.",
+                    _ => "Unable to listen on this port. Check server logs.",
                 };
                 redis.to_owned()
             })?;
         }
+        Param::TlsCertFile
+        | Param::TlsKeyFile
+        | Param::TlsKeyFilePass
+        | Param::TlsCaCertFile
+        | Param::TlsCaCertDir
+        | Param::TlsAuthClients
+        | Param::TlsProtocols
+        | Param::TlsCiphers
+        | Param::TlsCiphersuites
+        | Param::TlsPreferServerCiphers
+        | Param::TlsSessionCaching
+        | Param::TlsSessionCacheSize
+        | Param::TlsSessionCacheTimeout => set_up_tls(server)?,
         _ => {}
     }
     Ok(())
+}
+
+/// Has new connections shake hands as the configuration says now, if anybody may come
+/// in through TLS at all.
+fn set_up_tls(server: &Server) -> Result<(), String> {
+    if !tls::is_wanted(&server.config) {
+        return Ok(());
+    }
+    server.tls.apply(&server.config).map_err(|error| {
+        tracing::warn!(%error, "CONFIG SET: TLS stays as it was");
+        "Unable to update TLS configuration. Check server logs.".to_owned()
+    })
 }
 
 /// An error of the system as Redis tells it: in the system's words alone.

@@ -181,7 +181,7 @@ mod tests {
     use crate::engine::client::Client;
     use crate::engine::out::Out;
     use crate::engine::server::Server;
-    use crate::follow::clients::Shared;
+    use crate::follow::clients::{Address, Shared};
     use crate::request::args::OwnedArgs;
     use rand::rngs::StdRng;
     use rand::{RngExt as _, SeedableRng};
@@ -208,8 +208,9 @@ mod tests {
 
     impl<'s> Driver<'s> {
         fn new(server: &'s Server) -> Self {
-            let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            let client = Client::new(Arc::new(Shared::new(0, nowhere, nowhere, -1, 0)), true);
+            let nowhere = Address::Net(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+            let ends = (nowhere.clone(), nowhere);
+            let client = Client::new(Arc::new(Shared::new(0, ends, -1, 0)), true);
             Self { server, session: server.store.session(), caller: Caller::default(), client }
         }
 

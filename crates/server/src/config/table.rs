@@ -125,9 +125,24 @@ parameters! {
         LfuLogFactor "lfu-log-factor" NATURAL, "10", MUTABLE, "How much less likely each read of a key is counted than the one before, with an LFU policy.";
         Replicaof "replicaof" Kind::Enum(&[""]), "", FIXED, "Whose replica to be; replication is not supported yet, so only empty.";
         Aclfile "aclfile" Kind::Enum(&[""]), "", FIXED, "File of users; not supported yet, so only empty.";
-        Unixsocket "unixsocket" Kind::Enum(&[""]), "", FIXED, "Unix socket to listen on; not supported yet, so only empty.";
+        Unixsocket "unixsocket" Kind::Text, "", FIXED, "Unix socket to listen on; empty for none. Its file is made anew at each start.";
+        Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED, "Permissions of the Unix socket's file, in octal; 0 for what the umask leaves.";
         LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Percentiles, "50 99 99.9", MUTABLE, "Percentiles that INFO latencystats shows.";
-        TlsPort "tls-port" Kind::Enum(&["0"]), "0", MUTABLE, "TCP port for TLS; not supported yet, so only 0.";
+        TlsPort "tls-port" PORT, "0", MUTABLE, "TCP port to listen on for TLS; 0 for none. With port 0 there is no other.";
+        TlsCertFile "tls-cert-file" Kind::Text, "", MUTABLE, "The server's certificate and those that vouch for it, in PEM.";
+        TlsKeyFile "tls-key-file" Kind::Text, "", MUTABLE, "Private key of the server's certificate, in PEM.";
+        TlsKeyFilePass "tls-key-file-pass" Kind::Text, "", MUTABLE, "Pass phrase of the private key, if that is encrypted (PKCS#8).";
+        TlsCaCertFile "tls-ca-cert-file" Kind::Text, "", MUTABLE, "Certificates of authorities that vouch for clients, in PEM.";
+        TlsCaCertDir "tls-ca-cert-dir" Kind::Text, "", MUTABLE, "Folder of such certificates: every file in it that holds one.";
+        TlsAuthClients "tls-auth-clients" Kind::Enum(&["no", "yes", "optional"]), "yes", MUTABLE, "Whether a client on a TLS port must show a certificate.";
+        TlsProtocols "tls-protocols" Kind::Text, "", MUTABLE, "Versions of TLS to speak, of TLSv1.2 and TLSv1.3; empty for both.";
+        TlsCiphers "tls-ciphers" Kind::Text, "", MUTABLE, "Ciphers of TLS 1.2 by OpenSSL's names, between colons; empty for all there are.";
+        TlsCiphersuites "tls-ciphersuites" Kind::Text, "", MUTABLE, "Ciphers of TLS 1.3, between colons; empty for all there are.";
+        TlsPreferServerCiphers "tls-prefer-server-ciphers" Kind::Bool, "no", MUTABLE, "Choose ciphers in the server's order, not in the client's.";
+        TlsSessionCaching "tls-session-caching" Kind::Bool, "yes", MUTABLE, "Let clients resume their sessions, which spares most of a handshake.";
+        TlsSessionCacheSize "tls-session-cache-size" NATURAL, "20480", MUTABLE, "Most sessions remembered to be resumed; 0 for 1048576.";
+        TlsSessionCacheTimeout "tls-session-cache-timeout" NATURAL, "300", MUTABLE, "Seconds for which a session can be resumed; 0 for as long as it is remembered.";
+        AdminTls "admin-tls" Kind::Bool, "no", FIXED, "Have the admin port speak TLS, with the certificates of the tls- parameters.";
         Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
         PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
         PackMinSaving "pack-min-saving" Kind::Int { min: -100_000, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw; below 0 for tests.";
@@ -214,7 +229,12 @@ parameters! {
         AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync" Kind::Bool, "yes", MUTABLE;
         RdbSaveIncrementalFsync "rdb-save-incremental-fsync" Kind::Bool, "yes", MUTABLE;
         EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED;
-        Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED;
+        TlsReplication "tls-replication" Kind::Bool, "no", MUTABLE;
+        TlsCluster "tls-cluster" Kind::Bool, "no", MUTABLE;
+        TlsClientCertFile "tls-client-cert-file" Kind::Text, "", MUTABLE;
+        TlsClientKeyFile "tls-client-key-file" Kind::Text, "", MUTABLE;
+        TlsClientKeyFilePass "tls-client-key-file-pass" Kind::Text, "", MUTABLE;
+        TlsDhParamsFile "tls-dh-params-file" Kind::Text, "", MUTABLE;
         SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED;
         SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED;
         SyslogFacility "syslog-facility" Kind::Enum(&["user", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7"]), "local0", FIXED;
@@ -279,7 +299,14 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
 impl Param {
     /// Whether its value is a secret, to be kept out of logs.
     pub(crate) fn is_secret(self) -> bool {
-        matches!(self, Self::RequirePass | Self::Masterauth | Self::AdminToken)
+        matches!(
+            self,
+            Self::RequirePass
+                | Self::Masterauth
+                | Self::AdminToken
+                | Self::TlsKeyFilePass
+                | Self::TlsClientKeyFilePass
+        )
     }
 
     /// Whether its value is several words, which may be given as one or as many.

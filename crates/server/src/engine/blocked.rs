@@ -595,6 +595,7 @@ mod tests {
     use crate::engine::call::Halt;
     use crate::engine::client::Client;
     use crate::engine::command::{Answer, flags};
+    use crate::follow::clients::Address;
     use proptest::prelude::*;
     use snug_store::{Append, Class, Delete, Event, NewStr, Session, Set};
     use std::net::{Ipv4Addr, SocketAddr};
@@ -659,8 +660,9 @@ mod tests {
     }
 
     fn client(id: u64) -> Client {
-        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        Client::new(Arc::new(Shared::new(id, nowhere, nowhere, -1, 0)), true)
+        let nowhere = Address::Net(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        let ends = (nowhere.clone(), nowhere);
+        Client::new(Arc::new(Shared::new(id, ends, -1, 0)), true)
     }
 
     impl House {

@@ -125,10 +125,7 @@ impl<'c> Context<'c> {
     pub(crate) fn permits(&self, access: Param) -> bool {
         match self.server.config.number(access) {
             config::ACCESS_NO => false,
-            config::ACCESS_LOCAL => {
-                let peer = self.known().map(|client| client.peer.ip().to_canonical());
-                peer.is_some_and(|ip| ip.is_loopback())
-            }
+            config::ACCESS_LOCAL => self.known().is_some_and(|client| client.peer.is_local()),
             _ => true,
         }
     }

@@ -6,7 +6,7 @@ use crate::engine::client::ReplyMode;
 use crate::engine::command::{Command, flags};
 use crate::engine::context::Context;
 use crate::engine::context::Origin;
-use crate::follow::clients::Shared;
+use crate::follow::clients::{Address, Shared};
 use crate::follow::pubsub;
 use crate::measure::latency::{Events, Histogram, Times};
 use crate::outside::clock::unix_ms;
@@ -313,7 +313,11 @@ fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
 fn shown(cx: &Context<'_>, args: Args<'_>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
-    let peer = cx.known().map(|client| client.peer.to_string()).unwrap_or_default();
+    let peer = match cx.known().map(|client| &client.peer) {
+        Some(Address::Unix(path)) => format!("unix:{}", path.display()),
+        Some(Address::Net(address)) => address.to_string(),
+        None => String::new(),
+    };
     let mut line = format!("+{seconds}.{micros:06} [{} {peer}]", cx.db()).into_bytes();
     for (index, arg) in args.iter_from(0).enumerate() {
         line.extend_from_slice(b" \"");

@@ -21,6 +21,7 @@ use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::sockets::descriptors;
 use crate::sockets::listening::Listening;
+use crate::sockets::tls::Tls;
 use crate::work::learning::Learning;
 use crate::work::reclaim::reclaim;
 use crate::work::slices::Slices;
@@ -51,6 +52,9 @@ pub(crate) struct Server {
     pub monitor: Monitor,
     pub cluster: Cluster,
     pub listening: Listening,
+    pub tls: Tls,
+    /// Connections whose clients have not shaken hands yet.
+    pub handshaking: AtomicUsize,
     pub loops: Loops,
     pub pause: Pause,
     /// Commits in order, for those who follow them.
@@ -179,6 +183,8 @@ impl Server {
             ),
             cluster,
             listening: Listening::default(),
+            tls: Tls::default(),
+            handshaking: AtomicUsize::new(0),
             loops: Loops::default(),
             monitor: Monitor::new(commands, workers),
             pause: Pause::default(),

@@ -2,11 +2,40 @@
 //! with what others have for it.
 
 use parking_lot::Mutex;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+
+/// An end of a client's connection. Whoever comes through a Unix socket has its name for
+/// an address on both ends, as in Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Net(SocketAddr),
+    Unix(Arc<Path>),
+}
+
+impl Address {
+    /// Whether it is of the server's own machine.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Net(address) => address.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{}:0", path.display()),
+        }
+    }
+}
 
 /// Names that a client gives itself.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +75,8 @@ pub(crate) struct Figures {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub id: u64,
-    pub peer: SocketAddr,
-    pub local: SocketAddr,
+    pub peer: Address,
+    pub local: Address,
     pub fd: i32,
     /// When it connected, milliseconds of the server's clock.
     pub connected: u64,
@@ -68,13 +97,7 @@ struct Mail {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        id: u64,
-        peer: SocketAddr,
-        local: SocketAddr,
-        fd: i32,
-        connected: u64,
-    ) -> Self {
+    pub(crate) fn new(id: u64, (peer, local): (Address, Address), fd: i32, connected: u64) -> Self {
         let figures = Figures::default();
         figures.last_active.store(connected, Relaxed);
         figures.multi.store(-1, Relaxed);

@@ -28,6 +28,7 @@ use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
 use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
+use crate::sockets::stream::Stream;
 use bytes::{Buf, Bytes};
 use snug_codec::SegmentsFiller;
 use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
@@ -39,8 +40,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
@@ -65,7 +64,7 @@ const OWN_BUFFER_FROM: usize = 16 * 1024;
 /// One client's connection.
 pub(crate) struct Connection {
     server: Arc<Server>,
-    stream: TcpStream,
+    stream: Stream,
     caller: Caller,
     client: Client,
     parser: Parser,
@@ -154,7 +153,7 @@ impl Future for Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(server: Arc<Server>, stream: TcpStream, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(server: Arc<Server>, stream: Stream, shared: Arc<Shared>) -> Self {
         let authenticated = server.config.is_empty(Param::RequirePass);
         Self {
             caller: Caller::default(),
@@ -206,7 +205,16 @@ impl Connection {
                 }
             }
             if self.client.close || (self.end_of_input && self.unsent_bytes == 0) {
+                ready!(self.stream.poll_held(task))?;
+                self.stream.say_end(task);
                 return Poll::Ready(Err(End::Closed));
+            }
+            if self.stream.holds_back() {
+                // Whoever reads nothing is read no further, as if it were the socket that
+                // had no room: what is held back leaves before more is made.
+                if let Poll::Ready(sent) = self.stream.poll_held(task) {
+                    sent?;
+                }
             }
             if used >= TURN_BYTES_MAX {
                 return Poll::Ready(Ok(()));
@@ -268,8 +276,7 @@ impl Connection {
                     break;
                 }
             }
-            let stream = Pin::new(&mut self.stream);
-            let Poll::Ready(sent) = stream.poll_write_vectored(task, &slices[..count])? else {
+            let Poll::Ready(sent) = self.stream.poll_send_vectored(task, &slices[..count])? else {
                 return Ok(Poll::Pending);
             };
             self.sent(sent);
@@ -554,7 +561,7 @@ impl Connection {
         let mut read = Poll::Ready(Ok(0));
         if filler.remaining() > 0 {
             // No room is made for what has not come.
-            read = match self.stream.poll_read_ready(task)? {
+            read = match self.stream.poll_fillable(task)? {
                 Poll::Ready(()) => self.read_into(task, filler.spare()),
                 Poll::Pending => Poll::Pending,
             };
@@ -576,9 +583,7 @@ impl Connection {
     }
 
     fn read_into(&mut self, task: &mut Task<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
-        ready!(Pin::new(&mut self.stream).poll_read(task, &mut buffer))?;
-        let read = buffer.filled().len();
+        let read = ready!(self.stream.poll_fill(task, buffer))?;
         if read == 0 {
             self.end_of_input = true;
         }
@@ -724,7 +729,7 @@ impl Connection {
             self.queue_out(out);
             return Ok(());
         }
-        let sent = match Pin::new(&mut self.stream).poll_write(task, &out.bytes) {
+        let sent = match self.stream.poll_send(task, &out.bytes) {
             Poll::Ready(sent) => sent?,
             Poll::Pending => 0,
         };

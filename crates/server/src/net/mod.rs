@@ -1,6 +1,7 @@
 //! Sockets: workers that accept connections, and connections that a request enters and
 //! its reply leaves.
 
+pub(crate) mod accept;
 pub(crate) mod ahead;
 pub(crate) mod connection;
 pub(crate) mod evictor;

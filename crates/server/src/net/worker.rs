@@ -6,26 +6,17 @@ use crate::background::sweeper::{Next, Sweeper};
 use crate::config::Param;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
-use crate::follow::clients::Shared;
-use crate::measure::stats::Stat;
+use crate::net::accept;
 use crate::net::ahead::Ahead;
-use crate::net::connection::{Connection, End};
 use crate::net::evictor::evict_in_background;
-use crate::sockets::descriptors::{Spare, ran_out};
 use crate::sockets::listening::Doors;
 use snug_codec::pool::Pool;
 use snug_store::Session;
-use socket2::{SockRef, TcpKeepalive};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// What all connections of a worker share, one at a time: buffers that stay
@@ -80,7 +71,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Resul
         .build()?;
     runtime.block_on(async {
         server.loops.join();
-        tokio::spawn(listen(Arc::clone(&server), doors));
+        tokio::spawn(accept::listen(Arc::clone(&server), doors));
         tokio::spawn(clock(Arc::clone(&server), worker));
         tokio::spawn(evict_in_background(Arc::clone(&server)));
         while !server.ending.load(Relaxed) {
@@ -93,113 +84,6 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Resul
     })
     // Dropping the runtime drops every connection, whose replies have been
     // written.
-}
-
-/// Accepts connections wherever this worker is told to.
-async fn listen(server: Arc<Server>, mut doors: Doors) {
-    let mut accepting = HashMap::new();
-    while let Some(change) = doors.recv().await {
-        for address in &change.closed {
-            if let Some(task) = accepting.remove(address) {
-                JoinHandle::abort(&task);
-            }
-        }
-        for (address, socket) in change.opened {
-            match TcpListener::from_std(socket.into()) {
-                Ok(listener) => {
-                    let task = tokio::spawn(accept(Arc::clone(&server), listener));
-                    accepting.insert(address, task);
-                }
-                Err(error) => tracing::error!(%address, %error, "cannot listen"),
-            }
-        }
-    }
-}
-
-async fn accept(server: Arc<Server>, listener: TcpListener) {
-    let mut spare = Spare::new();
-    loop {
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                if let Err(error) = welcome(&server, stream, peer) {
-                    tracing::debug!(%peer, %error, "connection lost before it began");
-                }
-            }
-            Err(error) => {
-                if let Some(unsaid) = server.accept_told.tell(server.uptime_ms()) {
-                    tracing::warn!(%error, unsaid, "cannot accept a connection");
-                }
-                if ran_out(&error) && spare.turn_away(&listener, TOO_MANY) {
-                    server.stats.add(Stat::total_connections_received, 1);
-                    server.stats.add(Stat::rejected_connections, 1);
-                } else {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    }
-}
-
-/// What a client is told for whom there is no room.
-const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
-
-/// What a client from another machine is told in protected mode.
-const PROTECTED: &[u8] = b"-DENIED The server runs in protected mode and has no password: only \
-    clients on its own machine are served. Set a password with 'requirepass', or 'protected-mode no'.\r\n";
-
-/// Whether protected mode keeps this client out.
-fn is_refused(server: &Server, peer: SocketAddr) -> bool {
-    server.config.is_on(Param::ProtectedMode)
-        && !peer.ip().to_canonical().is_loopback()
-        && server.config.is_empty(Param::RequirePass)
-}
-
-fn welcome(server: &Arc<Server>, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
-    server.stats.add(Stat::total_connections_received, 1);
-    let most = server.config.number(Param::MaxClients) as usize;
-    if server.clients.read().len() >= most {
-        server.stats.add(Stat::rejected_connections, 1);
-        stream.try_write(TOO_MANY)?;
-        return Ok(());
-    }
-    if is_refused(server, peer) {
-        server.stats.add(Stat::rejected_connections, 1);
-        stream.try_write(PROTECTED)?;
-        return Ok(());
-    }
-    if let Err(error) = set_options(server, &stream)
-        && let Some(unsaid) = server.option_told.tell(server.uptime_ms())
-    {
-        tracing::warn!(%error, unsaid, "a client's socket is served without all of its options");
-    }
-    let (id, fd) = (server.client_id(), stream.as_raw_fd());
-    let shared =
-        Arc::new(Shared::new(id, peer, stream.local_addr()?, fd, crate::outside::clock::unix_ms()));
-    server.clients.write().insert(id, Arc::clone(&shared));
-    let connection = Connection::new(Arc::clone(server), stream, shared);
-    tokio::spawn(async move {
-        match connection.await {
-            End::Closed => {}
-            End::Io(error) => tracing::debug!(client = id, %error, "connection lost"),
-        }
-    });
-    Ok(())
-}
-
-/// The most seconds that Linux takes for a pause between probes.
-const KEEPALIVE_MAX: i64 = 32_767;
-
-/// Sets a socket's options. A client is served without them too.
-fn set_options(server: &Server, stream: &TcpStream) -> io::Result<()> {
-    let immediate = stream.set_nodelay(true);
-    let keepalive = server.config.number(Param::TcpKeepalive).min(KEEPALIVE_MAX);
-    if keepalive > 0 {
-        let every = Duration::from_secs(keepalive as u64);
-        let probe = Duration::from_secs((keepalive as u64 / 3).max(1));
-        let keepalive = TcpKeepalive::new().with_time(every).with_interval(probe).with_retries(3);
-        SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
-    }
-    immediate
 }
 
 /// How long the sweeper waits for more of its allowance: the least that the

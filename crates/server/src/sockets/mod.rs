@@ -1,5 +1,8 @@
-//! What sockets need before there are connections: where to listen, and how many
-//! descriptors there may be.
+//! What sockets need before there are connections: where to listen, how many
+//! descriptors there may be, what TLS is spoken with; and the stream of a connection.
 
+pub(crate) mod certificate;
 pub(crate) mod descriptors;
 pub(crate) mod listening;
+pub(crate) mod stream;
+pub(crate) mod tls;

@@ -1,0 +1,312 @@
+//! TLS as the configuration asks for it: certificates, authorities, protocols, ciphers
+//! and the cache of sessions, made into what new connections shake hands with.
+//!
+//! All of it is read and checked before any of it is in force, so a change that is wrong
+//! somewhere changes nothing. A connection keeps what it has shaken hands with: new
+//! certificates drop nobody. Sessions are remembered with the settings that they were
+//! made under, so none is resumed under others.
+//!
+//! rustls speaks TLS 1.2 and 1.3 with ring's ciphers. Of what OpenSSL would take beside,
+//! older protocols and other ciphers are passed over with a line in the log, and an
+//! error says so where nothing is left. Named Diffie-Hellman groups do not exist in it,
+//! so `tls-dh-params-file` has no effect.
+
+use super::certificate;
+use crate::config::{Config, Param};
+use parking_lot::{Mutex, RwLock};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, ServerConfig, StoresServerSessions};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What new connections shake hands with, once there is something.
+#[derive(Debug, Default)]
+pub(crate) struct Tls(RwLock<Option<Arc<ServerConfig>>>);
+
+/// Values of `tls-auth-clients`.
+const AUTH_NO: i64 = 0;
+const AUTH_OPTIONAL: i64 = 2;
+
+impl Tls {
+    /// Reads what the configuration names and puts it in force, or changes nothing. The
+    /// error is one line.
+    pub(crate) fn apply(&self, config: &Config) -> Result<(), String> {
+        let new = server_config(config)?;
+        *self.0.write() = Some(Arc::new(new));
+        Ok(())
+    }
+
+    /// What a new connection is to shake hands with.
+    pub(crate) fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.0.read().clone()
+    }
+}
+
+/// Whether somebody may come in through TLS, so that it has to be set up.
+pub(crate) fn is_wanted(config: &Config) -> bool {
+    config.number(Param::TlsPort) != 0
+        || (config.is_on(Param::AdminTls) && config.number(Param::AdminPort) != 0)
+}
+
+fn server_config(config: &Config) -> Result<ServerConfig, String> {
+    let file = |param: Param, name: &str| match config.is_empty(param) {
+        true => Err(format!("No {name} configured!")),
+        false => Ok(config.path(param)),
+    };
+    let certificate_file = file(Param::TlsCertFile, "tls-cert-file")?;
+    let key_file = file(Param::TlsKeyFile, "tls-key-file")?;
+    let auth = config.number(Param::TlsAuthClients);
+    let (ca_file, ca_dir) = (config.path(Param::TlsCaCertFile), config.path(Param::TlsCaCertDir));
+    if auth != AUTH_NO
+        && config.is_empty(Param::TlsCaCertFile)
+        && config.is_empty(Param::TlsCaCertDir)
+    {
+        return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or tls-auth-clients are enabled!".into());
+    }
+    let provider = Arc::new(CryptoProvider {
+        cipher_suites: cipher_suites(
+            &config.text(Param::TlsCiphers),
+            &config.text(Param::TlsCiphersuites),
+        )?,
+        ..ring::default_provider()
+    });
+    let chain = certificate::chain(&certificate_file)
+        .map_err(|e| format!("Failed to load certificate: {e}"))?;
+    let key = certificate::key(&key_file, &config.bytes(Param::TlsKeyFilePass))
+        .and_then(|key| provider.key_provider.load_private_key(key).map_err(|e| e.to_string()))
+        .map_err(|e| format!("Failed to load private key: {e}"))?;
+    let pair = CertifiedKey::new(chain, key);
+    certificate::check_pair(&pair)
+        .map_err(|e| format!("Failed to load private key: {}: {e}", key_file.display()))?;
+    let authorities = certificate::authorities(&ca_file, &ca_dir)
+        .map_err(|e| format!("Failed to configure CA certificate(s) file/directory: {e}"))?;
+    let versions = protocols(&config.text(Param::TlsProtocols))?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&versions)
+        .map_err(|e| format!("tls-protocols and the ciphers do not fit together: {e}"))?;
+    let builder = if auth == AUTH_NO {
+        builder.with_no_client_auth()
+    } else {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider);
+        let verifier = match auth {
+            AUTH_OPTIONAL => verifier.allow_unauthenticated(),
+            _ => verifier,
+        };
+        let verifier = verifier.build().map_err(|e| e.to_string())?;
+        builder.with_client_cert_verifier(verifier)
+    };
+    let mut made = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
+    made.ignore_client_order = config.is_on(Param::TlsPreferServerCiphers);
+    made.session_storage = match config.is_on(Param::TlsSessionCaching) {
+        true => Arc::new(Sessions::new(config)),
+        false => Arc::new(NoServerSessionStorage {}),
+    };
+    if !config.is_on(Param::TlsSessionCaching) {
+        made.send_tls13_tickets = 0;
+    }
+    Ok(made)
+}
+
+/// The protocols that `tls-protocols` lists; those that are usual if it lists none.
+fn protocols(listed: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
+    let mut versions = Vec::new();
+    for name in listed.split_ascii_whitespace() {
+        match name.to_ascii_lowercase().as_str() {
+            "tlsv1.2" => versions.push(&TLS12),
+            "tlsv1.3" => versions.push(&TLS13),
+            "tlsv1" | "tlsv1.1" => {
+                tracing::warn!(protocol = name, "tls-protocols: too old to be spoken; passed over");
+            }
+            _ => {
+                return Err(format!(
+                    "Invalid tls-protocols specified ('{name}'): TLSv1.2 and TLSv1.3 are supported"
+                ));
+            }
+        }
+    }
+    if versions.is_empty() && !listed.trim_ascii().is_empty() {
+        return Err("tls-protocols lists none that is spoken: TLSv1.2, TLSv1.3".into());
+    }
+    Ok(if versions.is_empty() { vec![&TLS13, &TLS12] } else { versions })
+}
+
+/// The ciphers of TLS 1.2 by OpenSSL's names.
+const CIPHERS: &[(&str, CipherSuite)] = &[
+    ("ECDHE-ECDSA-AES256-GCM-SHA384", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384),
+    ("ECDHE-ECDSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
+    ("ECDHE-ECDSA-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256),
+    ("ECDHE-RSA-AES256-GCM-SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
+    ("ECDHE-RSA-AES128-GCM-SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
+    ("ECDHE-RSA-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
+];
+
+/// Those of TLS 1.3, which have one name everywhere.
+const CIPHERSUITES: &[(&str, CipherSuite)] = &[
+    ("TLS_AES_256_GCM_SHA384", CipherSuite::TLS13_AES_256_GCM_SHA384),
+    ("TLS_AES_128_GCM_SHA256", CipherSuite::TLS13_AES_128_GCM_SHA256),
+    ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
+];
+
+/// Words of OpenSSL that stand for ciphers among which all of ours are.
+const ALL_OF_THEM: &[&str] = &["DEFAULT", "ALL", "HIGH", "SECURE256", "ECDHE", "EECDH", "AEAD"];
+
+/// The suites that `tls-ciphers` (TLS 1.2) and `tls-ciphersuites` (TLS 1.3) leave.
+fn cipher_suites(ciphers: &str, suites: &str) -> Result<Vec<SupportedCipherSuite>, String> {
+    let mut wanted = chosen(ciphers, CIPHERS, "tls-ciphers", "Failed to configure ciphers")?;
+    let suites =
+        chosen(suites, CIPHERSUITES, "tls-ciphersuites", "Failed to configure ciphersuites")?;
+    wanted.splice(0..0, suites);
+    let known = |wanted: &CipherSuite| {
+        ring::ALL_CIPHER_SUITES.iter().find(|suite| suite.suite() == *wanted).copied()
+    };
+    Ok(wanted.iter().filter_map(known).collect())
+}
+
+/// What a list of names between colons chooses, in its order; everything if it is empty.
+fn chosen(
+    list: &str,
+    known: &[(&str, CipherSuite)],
+    parameter: &str,
+    failed: &str,
+) -> Result<Vec<CipherSuite>, String> {
+    let all = known.iter().map(|(_, suite)| *suite);
+    let mut chosen: Vec<CipherSuite> = Vec::new();
+    let names = list.split([':', ',', ' ']).filter(|name| !name.is_empty());
+    for name in names {
+        let (taken_away, plain) = match name.strip_prefix(['!', '-']) {
+            Some(plain) => (true, plain),
+            None => (false, name.trim_start_matches('+')),
+        };
+        let one = known.iter().find(|(other, _)| other.eq_ignore_ascii_case(plain));
+        match one {
+            Some((_, suite)) if taken_away => chosen.retain(|other| other != suite),
+            Some((_, suite)) if !chosen.contains(suite) => chosen.push(*suite),
+            Some(_) => {}
+            None if !taken_away && ALL_OF_THEM.contains(&plain) => {
+                chosen.extend(
+                    all.clone().filter(|suite| !chosen.contains(suite)).collect::<Vec<_>>(),
+                );
+            }
+            // What there is not need not be taken away.
+            None if taken_away => {}
+            None => tracing::warn!(parameter, name, "there is no such cipher here; passed over"),
+        }
+    }
+    match (list.trim_ascii().is_empty(), chosen.is_empty()) {
+        (true, _) => Ok(all.collect()),
+        (false, true) => Err(format!("{failed}: {list}")),
+        (false, false) => Ok(chosen),
+    }
+}
+
+/// Sessions that may be resumed: at most as many as `tls-session-cache-size` says, the
+/// oldest go first, and none is older than `tls-session-cache-timeout`.
+#[derive(Debug)]
+struct Sessions {
+    max: usize,
+    lifetime: Duration,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_key: HashMap<Vec<u8>, (Instant, Vec<u8>)>,
+    /// Keys in the order in which they came; some are gone already.
+    order: VecDeque<Vec<u8>>,
+}
+
+/// What a size of 0, which is no limit in OpenSSL, stands for.
+const SESSIONS_UNLIMITED: usize = 1 << 20;
+
+impl Sessions {
+    fn new(config: &Config) -> Self {
+        let max = match config.number(Param::TlsSessionCacheSize) as usize {
+            0 => SESSIONS_UNLIMITED,
+            max => max,
+        };
+        let lifetime = config.number(Param::TlsSessionCacheTimeout) as u64;
+        Self { max, lifetime: Duration::from_secs(lifetime), kept: Mutex::default() }
+    }
+
+    fn is_fresh(&self, since: Instant) -> bool {
+        self.lifetime.is_zero() || since.elapsed() < self.lifetime
+    }
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let mut kept = self.kept.lock();
+        while kept.order.len() >= self.max {
+            let Some(oldest) = kept.order.pop_front() else { break };
+            kept.by_key.remove(&oldest);
+        }
+        if kept.by_key.insert(key.clone(), (Instant::now(), value)).is_none() {
+            kept.order.push_back(key);
+        }
+        true
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let kept = self.kept.lock();
+        let (since, value) = kept.by_key.get(key)?;
+        self.is_fresh(*since).then(|| value.clone())
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let (since, value) = self.kept.lock().by_key.remove(key)?;
+        self.is_fresh(since).then_some(value)
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_those_that_are_spoken() {
+        let names =
+            |list| protocols(list).map(|found| found.iter().map(|v| v.version).collect::<Vec<_>>());
+        assert_eq!(names(""), Ok(vec![TLS13.version, TLS12.version]));
+        assert_eq!(names("TLSv1.2"), Ok(vec![TLS12.version]));
+        assert_eq!(names("TLSv1 tlsv1.3"), Ok(vec![TLS13.version]));
+        assert!(names("TLSv1.1").is_err());
+        assert!(names("SSLv3").unwrap_err().contains("'SSLv3'"));
+    }
+
+    #[test]
+    fn ciphers_are_chosen_by_openssls_names() {
+        let names = |list| chosen(list, CIPHERS, "tls-ciphers", "no");
+        assert_eq!(names("").unwrap().len(), CIPHERS.len());
+        assert_eq!(names("DEFAULT:!MEDIUM").unwrap().len(), CIPHERS.len());
+        let one = "AES128-SHA:ECDHE-RSA-AES128-GCM-SHA256";
+        assert_eq!(names(one).unwrap(), [CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
+        assert_eq!(names("ALL:-ECDHE-RSA-CHACHA20-POLY1305").unwrap().len(), CIPHERS.len() - 1);
+        assert_eq!(names("AES128-SHA"), Err("no: AES128-SHA".into()));
+        assert_eq!(cipher_suites("", "").unwrap().len(), ring::ALL_CIPHER_SUITES.len());
+    }
+
+    #[test]
+    fn sessions_are_bounded_in_number_and_in_time() {
+        let sessions = |max, lifetime| Sessions { max, lifetime, kept: Mutex::default() };
+        let few = sessions(2, Duration::from_mins(5));
+        for key in 0..5u8 {
+            assert!(few.put(vec![key], vec![key]));
+        }
+        assert_eq!(few.get(&[2]), None);
+        assert_eq!(few.take(&[4]), Some(vec![4]));
+        assert_eq!(few.take(&[4]), None);
+        assert_eq!(few.get(&[3]), Some(vec![3]));
+        let short = sessions(2, Duration::from_nanos(1));
+        short.put(vec![1], vec![1]);
+        assert_eq!(short.get(&[1]), None);
+    }
+}
