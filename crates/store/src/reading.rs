@@ -10,9 +10,9 @@ use crate::types::{Reader, Sink, Unreadable};
 use bytes::Bytes;
 
 /// What a session unpacks values with.
-struct OfSession<'r> {
-    session: &'r Session,
-    scratch: &'r mut StreamScratch,
+pub(crate) struct OfSession<'r> {
+    pub(crate) session: &'r Session,
+    pub(crate) scratch: &'r mut StreamScratch,
 }
 
 impl Reader for OfSession<'_> {

@@ -97,6 +97,19 @@ impl Detached {
         Self { cell, _pin: pin }
     }
 
+    /// A new value, in no slot yet.
+    pub(crate) fn new(key: &Key<'_>, expiry: Option<u64>, access: u8, value: Payload<'_>) -> Self {
+        let mut cell = Cell::new(key.tag(), key.bytes, expiry, value);
+        cell.set_access(access);
+        Self { cell, _pin: None }
+    }
+
+    /// Whether parts of the value expire by themselves: fields of a hash.
+    pub fn parts_expire(&self) -> bool {
+        let value = self.cell.value();
+        self.cell.bits().is_boxed() && (self.type_of().row().due)(value) != u64::MAX
+    }
+
     /// What freeing it takes, as Redis reckons it, for the same.
     pub fn effort(&self) -> usize {
         self.cell.value().effort()
@@ -666,9 +679,10 @@ impl<'a> SlotGuard<'a> {
         Detached { cell, _pin: pin }
     }
 
-    /// A copy of the value, with its expiry, to be attached to another key.
-    /// O(value), large values share their segments.
-    pub(crate) fn duplicate(&self, found: Found) -> Detached {
+    /// A copy of the value, with its expiry: to be attached to another key, or to be
+    /// saved away from the slot. O(bytes in the entry), or of references to what large
+    /// values consist of.
+    pub fn duplicate(&self, found: Found) -> Detached {
         self.copy_of(self.cell(found))
     }
 
@@ -696,7 +710,9 @@ impl<'a> SlotGuard<'a> {
     /// Gives a detached value to a key that does not exist here.
     pub(crate) fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
         let Detached { mut cell, _pin } = value;
-        cell.rename(key.tag(), key.bytes);
+        if (cell.tag(), cell.key()) != (key.tag(), key.bytes) {
+            cell.rename(key.tag(), key.bytes);
+        }
         self.insert(key, cell)
     }
 

@@ -4,10 +4,11 @@
 //! A counter is what was added to it, in pages of numbers, each packed by itself.
 #![allow(unsafe_code)]
 
+use super::elements::Elements;
 use super::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
-use super::{DataType, Reader, Sink, Unreadable};
+use super::{DataType, Reader, Sink, Unreadable, Unsaved};
 use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
 use crate::pack::identity::{Identity, Seen};
@@ -42,6 +43,11 @@ impl DataType for Counters {
         }
         sink.end();
         Ok(())
+    }
+
+    /// No format knows of counters.
+    fn save(_: Value<'_>, _: &mut dyn Reader, out: &mut dyn Elements) -> Result<(), Unsaved> {
+        Ok(out.end()?)
     }
 }
 

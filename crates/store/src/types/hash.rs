@@ -12,6 +12,7 @@
 //! written next, or by the walk that removes expired keys. Hashes without such fields pay
 //! for none of this.
 
+pub(crate) mod make;
 pub mod ops;
 mod row;
 mod times;

@@ -9,6 +9,7 @@
 //! 16 KiB, so that what is packed together has something in common; pushing and popping
 //! at either end touches one of them.
 
+pub(crate) mod make;
 pub mod ops;
 mod row;
 

@@ -6,6 +6,7 @@
 //! type's own files asks which type it is to decide how a value is held, weighed,
 //! copied, digested, cooled or freed. Commands do ask, to answer `WRONGTYPE`.
 
+pub mod elements;
 pub(crate) mod forms;
 pub mod hash;
 pub mod list;
@@ -18,12 +19,15 @@ pub mod zset;
 #[cfg(test)]
 mod counter;
 
+use crate::cell::entry::Payload;
 use crate::hash::Key;
 use crate::large::PackedChain;
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use bytes::Bytes;
+use elements::Elements;
 use forms::{FormRow, Value};
+use std::io;
 use stream::{StreamError, StreamScratch};
 
 /// A type of data.
@@ -69,6 +73,14 @@ pub(crate) trait DataType {
         reader: &mut dyn Reader,
         sink: &mut dyn Sink,
     ) -> Result<(), Unreadable>;
+
+    /// Gives whatever takes elements those of the value, whatever of it is packed, in
+    /// constant memory. O(value).
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved>;
 }
 
 /// What a type is to everybody else.
@@ -85,6 +97,7 @@ pub(crate) struct Row {
     pub(crate) due: fn(Value<'_>) -> u64,
     pub(crate) remove_due: fn(&mut SlotGuard<'_>, &Key<'_>, Found, usize) -> usize,
     pub(crate) digest: fn(Value<'_>, &mut dyn Reader, &mut dyn Sink) -> Result<(), Unreadable>,
+    pub(crate) save: fn(Value<'_>, &mut dyn Reader, &mut dyn Elements) -> Result<(), Unsaved>,
 }
 
 impl Row {
@@ -101,6 +114,7 @@ impl Row {
             due: T::due,
             remove_due: T::remove_due,
             digest: T::digest,
+            save: T::save,
         }
     }
 }
@@ -159,6 +173,49 @@ pub enum Unreadable {
     /// A packed block of a stream is.
     #[error(transparent)]
     Stream(#[from] StreamError),
+}
+
+/// A value that is being made of its elements, and belongs to no key yet.
+pub(crate) trait Draft: Elements {
+    /// The value, once all elements have come; none if it has no elements and could not
+    /// be kept.
+    fn take(&mut self) -> Option<Payload<'_>>;
+
+    /// The room that it was given.
+    fn into_room(self: Box<Self>) -> Vec<u8>;
+}
+
+/// What does not belong together, as an error.
+pub(crate) fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// A part of a value that is made is damaged: none of them is packed, so none ever is.
+pub(crate) fn damaged(error: Damaged) -> io::Error {
+    io::Error::other(error)
+}
+
+/// Why a value could not be saved.
+#[derive(Debug, thiserror::Error)]
+pub enum Unsaved {
+    /// It cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    /// What takes its elements could not go on.
+    #[error(transparent)]
+    Taken(#[from] io::Error),
+}
+
+impl From<Damaged> for Unsaved {
+    fn from(damaged: Damaged) -> Self {
+        Self::Unreadable(damaged.into())
+    }
+}
+
+impl From<StreamError> for Unsaved {
+    fn from(error: StreamError) -> Self {
+        Self::Unreadable(error.into())
+    }
 }
 
 /// What a type reads packed values with.

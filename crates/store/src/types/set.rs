@@ -9,6 +9,7 @@
 //! integers and few (what Redis calls an intset), a small set has them in ascending order,
 //! and a large one is shown in that order: clients of Redis have come to expect it.
 
+pub(crate) mod make;
 pub mod ops;
 mod row;
 mod several;

@@ -35,6 +35,7 @@ mod id;
 mod index;
 mod join;
 mod kept;
+pub(crate) mod make;
 #[cfg(test)]
 mod model;
 pub mod ops;

@@ -10,6 +10,7 @@
 //! in a large one a member is found in O(log n), and so are its rank, what has a rank,
 //! and the ranks of a range of scores.
 
+pub(crate) mod make;
 pub mod ops;
 mod order;
 mod ranked;

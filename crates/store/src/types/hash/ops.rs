@@ -104,7 +104,7 @@ impl<'a, I: Iterator<Item = (NewStr<'a>, NewStr<'a>)> + Clone> Change for SetFie
 
 impl<I> SetFields<I> {
     /// Sets a field; whether it is new. `room` is where its record is written.
-    fn set(
+    pub(super) fn set(
         &self,
         hash: &mut Edit<'_, Hashes>,
         field: &NewStr<'_>,

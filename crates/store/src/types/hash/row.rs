@@ -6,16 +6,18 @@ use super::times::Times;
 use super::{EXPIRING, Fields, LargeHash, TABLE};
 use crate::effect::{Class, Event};
 use crate::hash::Key;
+use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
 use crate::slot::{Found, SlotGuard};
+use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
 use crate::types::pages::edit::{Collection, give};
-use crate::types::pages::keyed::{Records, body};
+use crate::types::pages::keyed::{Records, body, expiry};
 use crate::types::pages::paged::{Paged, item};
 use crate::types::pages::run::Run;
-use crate::types::{DataType, Reader, Sink, Unreadable};
+use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 
 /// The event of fields whose time has come.
 const HEXPIRED: Event = Event::new(Class::HASH, "hexpired");
@@ -66,16 +68,7 @@ impl DataType for Hashes {
         sink: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
         let mut raw = Vec::new();
-        let records = match value.get::<LargeHash>() {
-            Some(large) => Records::<Fields>::Large(&large.paged),
-            None => Records::Small(Run::read(match value.form() {
-                SMALL_PACKED => {
-                    reader.unpack(value.bytes(), &mut raw)?;
-                    &raw
-                }
-                _ => value.bytes(),
-            })),
-        };
+        let records = records(value, reader, &mut raw)?;
         let strings = records.strings();
         records.visit_for(reader, |record| {
             let (field, rest) = item(body(record), strings);
@@ -88,6 +81,49 @@ impl DataType for Hashes {
         })?;
         Ok(())
     }
+
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved> {
+        let mut raw = Vec::new();
+        let records = records(value, reader, &mut raw)?;
+        let strings = records.strings();
+        let first = value.get::<LargeHash>().map_or(u64::MAX, |large| large.times.first());
+        out.hash(&Outline {
+            len: records.len() as u64,
+            bytes: records.bytes(),
+            runs: None,
+            is_compact: records.notes() & TABLE == 0,
+            expires: (first != u64::MAX).then_some(first),
+        })?;
+        records.try_visit_for(reader, |record| {
+            let (field, rest) = item(body(record), strings);
+            let (value, _) = item(rest, strings);
+            Ok::<_, Unsaved>(out.field(&field.value(), &value.value(), expiry(record))?)
+        })?;
+        Ok(out.end()?)
+    }
+}
+
+/// The records of a hash; `room` takes a small one that has to be unpacked.
+fn records<'v>(
+    value: Value<'v>,
+    reader: &mut dyn Reader,
+    room: &'v mut Vec<u8>,
+) -> Result<Records<'v, Fields>, Damaged> {
+    if let Some(large) = value.get::<LargeHash>() {
+        return Ok(Records::Large(&large.paged));
+    }
+    let bytes = match value.form() {
+        SMALL_PACKED => {
+            reader.unpack(value.bytes(), room)?;
+            room
+        }
+        _ => value.bytes(),
+    };
+    Ok(Records::Small(Run::read(bytes)))
 }
 
 impl Collection for Hashes {

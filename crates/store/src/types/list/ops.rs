@@ -71,7 +71,11 @@ fn length(list: &mut Edit<'_, Lists>) -> usize {
 }
 
 /// Puts an item at a position, or at the end.
-fn insert(list: &mut Edit<'_, Lists>, at: usize, needle: &Needle) -> Result<(), Damaged> {
+pub(super) fn insert(
+    list: &mut Edit<'_, Lists>,
+    at: usize,
+    needle: &Needle,
+) -> Result<(), Damaged> {
     let session = list.session;
     if !needle.is_large()
         && let Some(mut small) = list.small_with_room(1, needle.element_len())

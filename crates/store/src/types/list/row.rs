@@ -3,13 +3,14 @@
 
 use super::Positions;
 use crate::pack::piece::PieceJob;
+use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::paged::{Paged, item, raw_for};
 use crate::types::pages::run::Run;
-use crate::types::{DataType, Reader, Sink, Unreadable};
+use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 
 const SMALL: Form = Form::inline(5);
 const SMALL_PACKED: Form = Form::inline(6);
@@ -60,6 +61,53 @@ impl DataType for Lists {
             sink.end();
         }
         Ok(())
+    }
+
+    /// A page is a run. A list with strings that lie beside its pages has none.
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved> {
+        if let Some(large) = value.get::<Paged<Positions>>() {
+            let measure = large.measure();
+            let has_long = large.strings.measure().1 > 0;
+            out.list(&Outline {
+                len: large.len() as u64,
+                bytes: measure.raw as u64,
+                runs: (!has_long).then_some(large.tree.pages() as u64),
+                ..Outline::default()
+            })?;
+            for leaf in large.tree.leaves(0) {
+                let page = raw_for::<Positions>(leaf.page, reader)?;
+                out.run()?;
+                for record in page.records::<Positions>() {
+                    out.item(&item(record, Some(&large.strings)).0.value())?;
+                }
+            }
+            return Ok(out.end()?);
+        }
+        let mut raw = Vec::new();
+        let bytes = match value.form() {
+            SMALL_PACKED => {
+                reader.unpack(value.bytes(), &mut raw)?;
+                &raw
+            }
+            _ => value.bytes(),
+        };
+        let run = Run::read(bytes);
+        out.list(&Outline {
+            len: run.count as u64,
+            bytes: run.records.len() as u64,
+            runs: Some(1),
+            is_compact: true,
+            expires: None,
+        })?;
+        out.run()?;
+        for record in run.each::<Positions>() {
+            out.item(&item(record, None).0.value())?;
+        }
+        Ok(out.end()?)
     }
 }
 

@@ -99,6 +99,54 @@ impl<C: Collection> Edit<'_, C> {
     }
 }
 
+/// A collection that is being made and is in no slot yet: small, until it outgrows that.
+pub(crate) struct Draft<C: Collection> {
+    small: Vec<u8>,
+    large: Option<C::Large>,
+}
+
+impl<C: Collection> Draft<C> {
+    /// An empty one; `room` is where it is made while it is small.
+    pub(crate) fn new(mut room: Vec<u8>) -> Self {
+        room.clear();
+        Self { small: room, large: None }
+    }
+
+    /// Changes it as a collection in its slot is changed.
+    pub(crate) fn edit<R>(
+        &mut self,
+        session: &Session,
+        edit: impl FnOnce(&mut Edit<'_, C>) -> R,
+    ) -> R {
+        let held = match &mut self.large {
+            Some(large) => Held::Large(large),
+            None => Held::Small(&mut self.small),
+        };
+        let mut edited = Edit { session, held };
+        let outcome = edit(&mut edited);
+        if let Held::Grown(large) = edited.held {
+            self.large = Some(large);
+        }
+        outcome
+    }
+
+    /// The collection, for its entry; none if it has no items.
+    pub(crate) fn take(&mut self) -> Option<Payload<'_>> {
+        match self.large.take() {
+            Some(large) => (C::len(&large) > 0).then(|| Payload::boxed(large)),
+            None => {
+                let is_empty = Run::read(&self.small).count == 0;
+                (!is_empty).then_some(Payload::Inline(C::SMALL, &self.small))
+            }
+        }
+    }
+
+    /// The room that it was given.
+    pub(crate) fn into_room(self) -> Vec<u8> {
+        self.small
+    }
+}
+
 /// What a change of a collection came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edited<R> {

@@ -214,15 +214,35 @@ impl<'v, O: Order<Bound = u64>> Records<'v, O> {
         reader: &mut dyn Reader,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<(), Damaged> {
+        self.try_visit_for(reader, |record| {
+            visit(record);
+            Ok(())
+        })
+    }
+
+    /// The same until `visit` fails.
+    pub(crate) fn try_visit_for<E: From<Damaged>>(
+        &self,
+        reader: &mut dyn Reader,
+        mut visit: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         match self {
-            Self::Small(run) => run.each::<O>().for_each(visit),
+            Self::Small(run) => run.each::<O>().try_for_each(visit)?,
             Self::Large(large) => {
                 for leaf in large.tree.leaves(0) {
-                    raw_for::<O>(leaf.page, reader)?.records::<O>().for_each(&mut visit);
+                    raw_for::<O>(leaf.page, reader)?.records::<O>().try_for_each(&mut visit)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Bytes of the records, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Small(run) => run.records.len() as u64,
+            Self::Large(large) => large.measure().raw as u64,
+        }
     }
 
     /// Gives the records of these ranks, which ascend, to `visit`.

@@ -87,7 +87,11 @@ fn place_among_ints(run: &Run<'_>, value: i64) -> Result<usize, usize> {
 }
 
 /// Adds a member; whether it is new.
-fn add(set: &mut Edit<'_, Sets>, needle: &Needle, limits: SetLimits) -> Result<bool, Damaged> {
+pub(super) fn add(
+    set: &mut Edit<'_, Sets>,
+    needle: &Needle,
+    limits: SetLimits,
+) -> Result<bool, Damaged> {
     if let Needle::Short(element) = needle
         && let Some(mut small) = set.small()
     {

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::{Members, TABLE};
+use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
+use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
@@ -10,7 +12,7 @@ use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::keyed::Records;
 use crate::types::pages::paged::{Paged, item};
 use crate::types::pages::run::Run;
-use crate::types::{DataType, Reader, Sink, Unreadable};
+use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 
 const SMALL: Form = Form::inline(9);
 const SMALL_PACKED: Form = Form::inline(10);
@@ -40,16 +42,7 @@ impl DataType for Sets {
         sink: &mut dyn Sink,
     ) -> Result<(), Unreadable> {
         let mut raw = Vec::new();
-        let records = match value.get::<Paged<Members>>() {
-            Some(large) => Records::<Members>::Large(large),
-            None => Records::Small(Run::read(match value.form() {
-                SMALL_PACKED => {
-                    reader.unpack(value.bytes(), &mut raw)?;
-                    &raw
-                }
-                _ => value.bytes(),
-            })),
-        };
+        let records = records(value, reader, &mut raw)?;
         let strings = records.strings();
         records.visit_for(reader, |record| {
             give(sink, &item(record, strings).0);
@@ -57,6 +50,45 @@ impl DataType for Sets {
         })?;
         Ok(())
     }
+
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved> {
+        let mut raw = Vec::new();
+        let records = records(value, reader, &mut raw)?;
+        let strings = records.strings();
+        out.set(&Outline {
+            len: records.len() as u64,
+            bytes: records.bytes(),
+            is_compact: records.notes() & TABLE == 0,
+            ..Outline::default()
+        })?;
+        records.try_visit_for(reader, |record| {
+            Ok::<_, Unsaved>(out.item(&item(record, strings).0.value())?)
+        })?;
+        Ok(out.end()?)
+    }
+}
+
+/// The records of a set; `room` takes a small one that has to be unpacked.
+fn records<'v>(
+    value: Value<'v>,
+    reader: &mut dyn Reader,
+    room: &'v mut Vec<u8>,
+) -> Result<Records<'v, Members>, Damaged> {
+    if let Some(large) = value.get::<Paged<Members>>() {
+        return Ok(Records::Large(large));
+    }
+    let bytes = match value.form() {
+        SMALL_PACKED => {
+            reader.unpack(value.bytes(), room)?;
+            room
+        }
+        _ => value.bytes(),
+    };
+    Ok(Records::Small(Run::read(bytes)))
 }
 
 impl Collection for Sets {

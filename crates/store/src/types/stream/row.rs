@@ -1,13 +1,15 @@
 //! The stream's row in the table of types, and its one form.
 #![allow(unsafe_code)]
 
-use super::{Stream, StreamId};
+use super::{Group, Stream, StreamId};
 use crate::pack::piece::PieceJob;
+use crate::types::elements::{ConsumerOutline, Elements, GroupOutline, StreamFacts, StreamOutline};
 use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Learner, Measure, Met, Packing, Value, Wish,
 };
-use crate::types::{DataType, Reader, Sink, Unreadable};
-use std::io::Write as _;
+use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
+use smallvec::SmallVec;
+use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 
 /// The least bytes in the tail of a cold stream that make a block of their own:
@@ -54,6 +56,62 @@ impl DataType for Streams {
         })?;
         Ok(())
     }
+
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved> {
+        let Some(stream) = value.get::<Stream>() else { return Ok(()) };
+        out.stream(&StreamOutline { len: stream.len(), bytes: stream.raw_size() })?;
+        let (mut first_id, mut taken) = (None, Ok(()));
+        stream.range(StreamId::MIN, StreamId::MAX, false, reader.scratch(), |id, fields| {
+            first_id.get_or_insert(id);
+            let fields: SmallVec<[(&[u8], &[u8]); 16]> = fields.collect();
+            taken = out.entry(id, &fields);
+            if taken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        taken?;
+        let groups = stream.groups().map(|groups| groups.iter().as_slice()).unwrap_or_default();
+        out.facts(&StreamFacts {
+            len: Some(stream.len()),
+            last_id: stream.last_id(),
+            first_id: first_id.unwrap_or_default(),
+            max_deleted_id: stream.max_deleted_id(),
+            entries_added: Some(stream.entries_added()),
+            groups: groups.len() as u64,
+        })?;
+        for group in groups {
+            save_group(group, out)?;
+        }
+        Ok(out.end()?)
+    }
+}
+
+fn save_group(group: &Group, out: &mut dyn Elements) -> io::Result<()> {
+    out.group(&GroupOutline {
+        name: group.name(),
+        last_id: group.last_id(),
+        entries_read: group.entries_read(),
+        pending: group.pending().len() as u64,
+        consumers: group.consumers().len() as u64,
+    })?;
+    let all = (StreamId::MIN, StreamId::MAX);
+    for entry in group.pending_between(all, None, u64::MAX) {
+        out.pending(entry.id, entry.delivered, entry.count)?;
+    }
+    for (id, consumer) in group.consumers() {
+        out.consumer(&ConsumerOutline {
+            name: consumer.name(),
+            seen: consumer.seen(),
+            active: consumer.active(),
+            pending: consumer.pending(),
+        })?;
+        for entry in group.pending_between(all, Some(id), u64::MAX) {
+            out.owned(entry.id)?;
+        }
+    }
+    Ok(())
 }
 
 // SAFETY: box number 2 is of streams alone.

@@ -12,11 +12,12 @@ use crate::large::{PackedChain, work};
 use crate::memory::usable;
 use crate::pack::form::PACK_MAX;
 use crate::pack::piece::PieceJob;
+use crate::types::elements::Elements;
 use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
 use crate::types::string::decimal_len;
-use crate::types::{DataType, Reader, Sink, Unreadable};
+use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use snug_codec::Segments;
 
 /// A string that is the decimal form of an `i64`: its bytes, little-endian, without
@@ -95,6 +96,38 @@ impl DataType for Strings {
         }
         sink.end();
         Ok(())
+    }
+
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved> {
+        if let Some(chain) = value.get::<Segments>() {
+            out.string(chain.len() as u64)?;
+            chain.parts().iter().try_for_each(|part| out.part(part))?;
+        } else if let Some(chain) = value.get::<PackedChain>() {
+            out.string(chain.len() as u64)?;
+            for index in 0..chain.segments() {
+                out.part(&reader.segment(chain, index)?)?;
+            }
+        } else {
+            let mut raw = Vec::new();
+            let bytes = match value.form() {
+                INT => {
+                    out.integer(Int::read(value.bytes()))?;
+                    return Ok(out.end()?);
+                }
+                SET_PACKED | CHANGED_PACKED => {
+                    reader.unpack(value.bytes(), &mut raw)?;
+                    &raw
+                }
+                _ => value.bytes(),
+            };
+            out.string(bytes.len() as u64)?;
+            out.part(bytes)?;
+        }
+        Ok(out.end()?)
     }
 }
 

@@ -152,7 +152,7 @@ impl<I> ZAdd<I> {
         }
     }
 
-    fn add(
+    pub(super) fn add(
         &self,
         zset: &mut Edit<'_, SortedSets>,
         score: f64,

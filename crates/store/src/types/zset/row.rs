@@ -4,12 +4,13 @@
 use super::order::{Scores, member_of, score_of};
 use super::ranked::Ranked;
 use crate::pack::piece::PieceJob;
+use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met};
 use crate::types::forms::{Packing, Value, Wish};
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::paged::{LargeStrings, item, packing, raw_for};
 use crate::types::pages::run::Run;
-use crate::types::{DataType, Reader, Sink, Unreadable};
+use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 
 const SMALL: Form = Form::inline(11);
 const SMALL_PACKED: Form = Form::inline(12);
@@ -60,6 +61,48 @@ impl DataType for SortedSets {
         };
         Run::read(bytes).each::<Scores>().for_each(|record| give_row(sink, record, None));
         Ok(())
+    }
+
+    fn save(
+        value: Value<'_>,
+        reader: &mut dyn Reader,
+        out: &mut dyn Elements,
+    ) -> Result<(), Unsaved> {
+        if let Some(large) = value.get::<Ranked>() {
+            out.sorted_set(&Outline {
+                len: large.len() as u64,
+                bytes: large.measure().raw as u64,
+                is_compact: large.notes & SKIPLIST == 0,
+                ..Outline::default()
+            })?;
+            for leaf in large.scores.leaves(0) {
+                let page = raw_for::<Scores>(leaf.page, reader)?;
+                for record in page.records::<Scores>() {
+                    let member = item(member_of(record), Some(&large.strings)).0;
+                    out.member(score_of(record), &member.value())?;
+                }
+            }
+            return Ok(out.end()?);
+        }
+        let mut raw = Vec::new();
+        let bytes = match value.form() {
+            SMALL_PACKED => {
+                reader.unpack(value.bytes(), &mut raw)?;
+                &raw
+            }
+            _ => value.bytes(),
+        };
+        let run = Run::read(bytes);
+        out.sorted_set(&Outline {
+            len: run.count as u64,
+            bytes: run.records.len() as u64,
+            is_compact: run.notes & SKIPLIST == 0,
+            ..Outline::default()
+        })?;
+        for record in run.each::<Scores>() {
+            out.member(score_of(record), &item(member_of(record), None).0.value())?;
+        }
+        Ok(out.end()?)
     }
 }
 
