@@ -70,7 +70,6 @@ impl Detached {
     }
 
     /// The value.
-    #[cfg_attr(not(test), allow(dead_code))] // For whoever saves it.
     pub(crate) fn value(&self) -> Value<'_> {
         self.cell.value()
     }
