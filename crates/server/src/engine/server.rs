@@ -6,6 +6,7 @@ use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
+use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
 use crate::follow::pubsub::{Means, PubSub};
@@ -46,6 +47,7 @@ pub(crate) struct Server {
     pub store: Arc<Store>,
     pub stats: Stats,
     pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
+    pub client_memory: ClientMemory,
     pub pubsub: PubSub,
     pub watches: Watches,
     pub blocked: Blocked,
@@ -208,6 +210,7 @@ impl Server {
             config,
             stats: Stats::default(),
             clients: RwLock::default(),
+            client_memory: ClientMemory::default(),
             pubsub: PubSub::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),
