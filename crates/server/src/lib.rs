@@ -21,6 +21,8 @@ mod journal;
 mod measure;
 mod net;
 mod outside;
+mod peers;
+mod replication;
 mod request;
 mod serve;
 mod sockets;

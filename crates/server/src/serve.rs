@@ -5,6 +5,7 @@ use crate::config::{Config, PARAMETERS, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
 use crate::net::worker;
+use crate::outside::clock::unix_ms;
 use crate::sockets::{listening, tls};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -95,6 +96,9 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     allow_huge_pages(&server.config);
     crate::background::trainer::start(&server)
         .map_err(|e| format!("could not start the trainer: {e}"))?;
+    follow_primary(&server)?;
+    crate::replication::start(&server, crate::commands::replay::executor)
+        .map_err(|e| format!("could not start replication: {e}"))?;
     let ending = catch_signals()?;
     let mut threads = Vec::new();
     for (number, doors) in doors.into_iter().enumerate() {
@@ -124,6 +128,19 @@ fn start(flags: &[OsString]) -> Result<(), String> {
         drop(thread.join());
     }
     server.listening.remove_unix();
+    Ok(())
+}
+
+/// Makes the server the replica that the configuration says it is.
+fn follow_primary(server: &Server) -> Result<(), String> {
+    let text = server.config.text(Param::Replicaof);
+    let Some((host, port)) = text.split_once(' ') else { return Ok(()) };
+    if server.cluster.enabled {
+        return Err("replicaof: not allowed in cluster mode".into());
+    }
+    let port = port.parse().map_err(|_| "replicaof: invalid port")?;
+    let mut session = server.store.session();
+    server.peers.follow(&session.enter(unix_ms()), &server.config, host, port, false);
     Ok(())
 }
 

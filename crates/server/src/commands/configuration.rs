@@ -148,9 +148,11 @@ fn apply(server: &Server, param: Param) -> Result<(), String> {
         Param::LogLevel => crate::measure::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
             server.eviction_configured();
-            server.evict_clients();
         }
-        Param::MaxmemoryClients => server.evict_clients(),
+        Param::ReplicaReadOnly
+        | Param::ReplicaServeStaleData
+        | Param::MinReplicasToWrite
+        | Param::MinReplicasMaxLag => server.peers.refresh(&server.config),
         Param::NotifyKeyspaceEvents => server.heed_events(),
         Param::Port | Param::Bind | Param::TlsPort => {
             if param == Param::TlsPort {

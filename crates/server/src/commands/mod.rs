@@ -22,7 +22,6 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
-mod dumps;
 mod geo;
 mod hash_expiry;
 mod hashes;
@@ -36,6 +35,7 @@ mod mirror;
 mod object;
 mod pubsub;
 pub(crate) mod replay;
+mod replication;
 mod server;
 mod sets;
 mod slowlog;
@@ -59,7 +59,6 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
-    dumps::COMMANDS,
     geo::COMMANDS,
     hash_expiry::COMMANDS,
     hashes::COMMANDS,
@@ -71,6 +70,7 @@ const GROUPS: &[&[Command]] = &[
     memory::COMMANDS,
     object::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

@@ -15,6 +15,7 @@
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::Subscriptions;
+use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
 use std::sync::Arc;
@@ -76,6 +77,11 @@ pub(crate) struct Client {
     pub subscriptions: Subscriptions,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
+    /// The number of the last commit when it last wrote, if commits are followed.
+    pub wrote: u64,
+    /// What it said of itself, if it is to become a replica; and that it is to now.
+    pub introduction: Introduction,
+    pub psync: Option<Psync>,
     /// When the last command of this batch ended, which is when the next
     /// begins: one look at the clock for each.
     pub clock: Option<Instant>,
@@ -85,8 +91,6 @@ pub(crate) struct Client {
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
     pub keys: Vec<(usize, Vec<u8>)>,
-    /// What these take, here and in the register of all.
-    pub bytes: usize,
     /// Set by whoever changes one of them. New with each first `WATCH`.
     pub broken: Arc<AtomicBool>,
 }
@@ -109,19 +113,15 @@ impl Client {
             watch: Watching::default(),
             subscriptions: Subscriptions::default(),
             close: false,
+            wrote: 0,
+            introduction: Introduction::default(),
+            psync: None,
             clock: None,
         }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.shared.id
-    }
-
-    /// Bytes that are kept for it besides its requests and its replies.
-    #[inline]
-    pub(crate) fn kept_bytes(&self) -> usize {
-        let multi = self.multi.as_ref().map_or(0, |multi| multi.bytes);
-        multi + self.watch.bytes + self.subscriptions.bytes
     }
 
     /// Whether the command that it executes is not answered.
@@ -140,7 +140,6 @@ impl Client {
         figures.db.store(caller.db as u8, Relaxed);
         figures.resp.store(if caller.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
         figures.multi.store(self.multi.as_ref().map_or(-1, |m| m.queue.len() as i64), Relaxed);
-        figures.multi_bytes.store(self.multi.as_ref().map_or(0, |m| m.bytes), Relaxed);
         figures.watching.store(self.watch.keys.len(), Relaxed);
         figures.channels.store(self.subscriptions.channels.len(), Relaxed);
         figures.patterns.store(self.subscriptions.patterns.len(), Relaxed);

@@ -5,7 +5,6 @@
 pub(crate) mod blocked;
 pub(crate) mod call;
 pub(crate) mod client;
-pub(crate) mod client_eviction;
 pub(crate) mod command;
 pub(crate) mod context;
 pub(crate) mod eviction;
@@ -14,3 +13,4 @@ pub(crate) mod large;
 pub(crate) mod monitor;
 pub(crate) mod out;
 pub(crate) mod server;
+pub(crate) mod waits;

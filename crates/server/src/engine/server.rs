@@ -6,7 +6,7 @@ use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
-use crate::follow::client_memory::ClientMemory;
+use crate::engine::waits::Waits;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
 use crate::follow::pubsub::{Means, PubSub};
@@ -20,6 +20,7 @@ use crate::measure::stats::{Rates, Stat, Stats};
 use crate::measure::timings::Timings;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
+use crate::peers::Peers;
 use crate::sockets::descriptors;
 use crate::sockets::listening::Listening;
 use crate::sockets::tls::Tls;
@@ -47,7 +48,6 @@ pub(crate) struct Server {
     pub store: Arc<Store>,
     pub stats: Stats,
     pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
-    pub client_memory: ClientMemory,
     pub pubsub: PubSub,
     pub watches: Watches,
     pub blocked: Blocked,
@@ -62,6 +62,9 @@ pub(crate) struct Server {
     /// Commits in order, for those who follow them.
     pub journal: Arc<Journal>,
     pub mirror: Mutex<Option<Mirror>>,
+    /// The other nodes of replication.
+    pub peers: Peers,
+    pub waits: Waits,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
     pub workspaces: Workspaces,
@@ -192,6 +195,8 @@ impl Server {
             pause: Pause::default(),
             journal,
             mirror: Mutex::default(),
+            peers: Peers::default(),
+            waits: Waits::default(),
             trainer: Trainer::default(),
             slices: Arc::default(),
             workspaces: Workspaces::new(&config, workers),
@@ -210,7 +215,6 @@ impl Server {
             config,
             stats: Stats::default(),
             clients: RwLock::default(),
-            client_memory: ClientMemory::default(),
             pubsub: PubSub::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),
@@ -327,10 +331,11 @@ impl Server {
     }
 
     /// Begins a batch of work for clients. While writes are paused nothing changes,
-    /// not even for a key whose time has come: it is hidden and stays.
+    /// not even for a key whose time has come: it is hidden and stays. So it is on a
+    /// replica, whose primary says when a key goes.
     pub(crate) fn enter<'s>(&self, session: &'s mut Session, now: u64) -> Batch<'s> {
         let batch = session.enter(now);
-        if self.pause.writes_paused(now) {
+        if self.pause.writes_paused(now) || self.peers.is_replica() {
             batch.expired_keys(Expired::Hidden);
         }
         batch

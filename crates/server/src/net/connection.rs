@@ -23,10 +23,10 @@ use crate::engine::large::Finished;
 use crate::engine::out::{Chunk, Out, Unpacking};
 use crate::engine::server::Server;
 use crate::follow::clients::Shared;
-use crate::follow::pubsub::Subject;
 use crate::measure::stats::Stat;
 use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
+use crate::peers::{Adopted, Moved, Order};
 use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
 use crate::sockets::stream::Stream;
@@ -36,11 +36,13 @@ use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
@@ -86,16 +88,17 @@ pub(crate) struct Connection {
     /// with before more is read, and this command, if any, before that.
     resume: bool,
     stalled: Option<OwnedArgs>,
+    /// The client is a replica now, and its socket somebody else's.
+    handed_over: bool,
     /// When a client that waits is to wait no longer.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Bytes that it took when others were last told.
-    counted: usize,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.server.clients.write().remove(&self.client.id());
-        self.server.client_memory.forget(&self.client.shared);
+        if !self.handed_over {
+            self.server.clients.write().remove(&self.client.id());
+        }
         match &self.halt {
             Some(Halt::Wait(waiter)) => waiter.leave(&self.server.blocked),
             Some(Halt::Pause) => self.server.pause.leave(self.client.id()),
@@ -142,9 +145,7 @@ impl Future for Connection {
     type Output = End;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<End> {
-        let turned = self.turn(task);
-        self.count_memory();
-        match turned {
+        match self.turn(task) {
             Poll::Ready(Err(end)) => Poll::Ready(end),
             Poll::Ready(Ok(())) => {
                 // The turn is used up and there may be more: to the back of
@@ -177,8 +178,8 @@ impl Connection {
             halt: None,
             resume: false,
             stalled: None,
+            handed_over: false,
             timer: None,
-            counted: usize::MAX,
         }
     }
 
@@ -211,6 +212,9 @@ impl Connection {
                     }
                 }
             }
+            if self.client.psync.is_some() && self.unsent_bytes == 0 {
+                return Poll::Ready(Err(self.hand_over()));
+            }
             if self.client.close || (self.end_of_input && self.unsent_bytes == 0) {
                 ready!(self.stream.poll_held(task))?;
                 self.stream.say_end(task);
@@ -234,46 +238,38 @@ impl Connection {
         }
     }
 
-    /// Tells others what the client takes, if that has changed.
-    #[inline]
-    fn count_memory(&mut self) {
-        let large = match (self.large.is_empty(), &self.filling) {
-            (true, None) => 0,
-            _ => self.large_bytes(),
-        };
-        let bytes = self.pending.capacity() + large + self.unsent_bytes + self.client.kept_bytes();
-        if bytes != self.counted {
-            self.counted = bytes;
-            self.tell_memory(large);
-        }
-    }
-
+    /// Hands the socket over to those who serve replicas.
     #[cold]
-    fn tell_memory(&self, large: usize) {
-        let figures = &self.client.shared.figures;
-        let begun = self.pending.len();
-        // What has come of a large value is the query, as in Redis; the rest are arguments.
-        let (query, arguments) = if large > 0 { (large, begun) } else { (begun, 0) };
-        figures.query_bytes.store(query, Relaxed);
-        figures.query_capacity.store(large + self.pending.capacity(), Relaxed);
-        figures.argument_bytes.store(arguments, Relaxed);
-        figures.output_chunks.store(self.unsent.len(), Relaxed);
-        let bytes = size_of::<Self>() + size_of::<Shared>() + self.stream.bytes() + self.counted;
-        self.server.client_memory.count(&self.client.shared, bytes);
-        self.server.evict_clients();
-    }
-
-    /// Bytes of the large arguments of the command that is on its way.
-    fn large_bytes(&self) -> usize {
-        let whole: usize = self.large.iter().map(|large| large.chain.len()).sum();
-        whole + self.filling.as_ref().map_or(0, SegmentsFiller::filled)
+    fn hand_over(&mut self) -> End {
+        let Some(psync) = self.client.psync.take() else { return End::Closed };
+        // What stays here is a second handle, to be closed with the connection.
+        let stays = self.stream.socket().as_fd().try_clone_to_owned();
+        let stays = stays.map(std::net::TcpStream::from).and_then(TcpStream::from_std);
+        let socket = match stays {
+            Ok(stays) => std::mem::replace(&mut self.stream, Stream::Plain(stays)),
+            Err(error) => return error.into(),
+        };
+        let socket = match Moved::new(socket) {
+            Ok(socket) => socket,
+            Err(error) => return error.into(),
+        };
+        let adopted = Adopted {
+            client: Arc::clone(&self.client.shared),
+            socket,
+            introduction: std::mem::take(&mut self.client.introduction),
+            psync,
+            rest: std::mem::take(&mut self.pending),
+        };
+        // If nobody takes it, the connection ends.
+        self.handed_over = self.server.peers.order(Order::Adopt(Box::new(adopted)));
+        End::Closed
     }
 
     fn collect_mail(&mut self) {
         let (mut mail, closed) = self.client.shared.take_mail();
         for name in closed {
             // It may have left by itself meanwhile.
-            if self.client.subscriptions.remove(Subject::ShardChannel, &name) {
+            if self.client.subscriptions.shard_channels.remove(&name) {
                 let left = self.client.subscriptions.shard_channels.len();
                 let mut writer = Writer::new(&mut mail, self.caller.protocol);
                 crate::follow::pubsub::tell(&mut writer, "sunsubscribe", Some(&name), left);
@@ -611,7 +607,8 @@ impl Connection {
                 filler.advance(read);
             }
         }
-        self.check_query_limit(self.pending.len() + self.large_bytes() + filler.filled())?;
+        let large: usize = self.large.iter().map(|large| large.chain.len()).sum();
+        self.check_query_limit(self.pending.len() + large + filler.filled())?;
         if filler.remaining() > 0 {
             self.filling = Some(filler);
             return read.map(|read| read.map_err(End::from));
@@ -646,6 +643,7 @@ impl Connection {
         let mut used = 0;
         'batch: while used < buffer.len()
             && !self.client.close
+            && self.client.psync.is_none()
             && !shared.is_killed()
             && self.halt.is_none()
         {
@@ -678,7 +676,8 @@ impl Connection {
                     self.queue_out(out);
                 }
                 self.resume |= self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
-                if self.resume || self.client.close || shared.is_killed() {
+                let ends = self.client.close || self.client.psync.is_some();
+                if self.resume || ends || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();
                     break 'batch;
