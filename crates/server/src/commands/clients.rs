@@ -210,7 +210,7 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
     let _ = write!(
         text,
         " age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} \
-         qbuf={queries} qbuf-free={} argv-mem={argument_bytes} multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 \
+         qbuf={queries} qbuf-free={} argv-mem={} multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 \
          oll={} omem={output} tot-mem={memory} events={} cmd={command} user=default redir=-1 \
          resp={}",
         seconds(client.connected),
@@ -220,7 +220,8 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
         number(&figures.patterns),
         number(&figures.shard_channels),
         capacity.saturating_sub(queries),
-        usize::from(output > 0),
+        argument_bytes + number(&figures.argument_bytes),
+        number(&figures.output_chunks),
         if output > 0 { "rw" } else { "r" },
         figures.resp.load(Relaxed),
     );

@@ -148,7 +148,9 @@ fn apply(server: &Server, param: Param) -> Result<(), String> {
         Param::LogLevel => crate::measure::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
             server.eviction_configured();
+            server.evict_clients();
         }
+        Param::MaxmemoryClients => server.evict_clients(),
         Param::ReplicaReadOnly
         | Param::ReplicaServeStaleData
         | Param::MinReplicasToWrite

@@ -311,7 +311,7 @@ fn stats(cx: &View<'_>, text: &mut String) {
         "expired_time_cap_reached_count": stats.get(Stat::expired_time_cap_reached),
         "expire_cycle_cpu_milliseconds": stats.get(Stat::sweeper_microseconds) / 1000,
         "evicted_keys": stats.get(Stat::evicted_keys),
-        "evicted_clients": 0,
+        "evicted_clients": stats.get(Stat::evicted_clients),
         "total_eviction_exceeded_time": exceeded_us / 1000,
         "current_eviction_exceeded_time": exceeding_us / 1000,
         "keyspace_hits": stats.get(Stat::keyspace_hits),

@@ -116,7 +116,7 @@ impl Usage {
         let used = snug_store::memory::used();
         let startup = server.startup_memory.load(Relaxed);
         let tables: usize = (0..DATABASES).map(|db| view.store.table_bytes(db)).sum();
-        let clients = server.clients.read().values().map(|client| client.memory()).sum();
+        let clients = server.client_memory.sum();
         let overhead = startup + tables + clients;
         Self {
             used,

@@ -22,6 +22,7 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
+mod dumps;
 mod geo;
 mod hash_expiry;
 mod hashes;
@@ -59,6 +60,7 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    dumps::COMMANDS,
     geo::COMMANDS,
     hash_expiry::COMMANDS,
     hashes::COMMANDS,

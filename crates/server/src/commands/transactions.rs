@@ -83,6 +83,9 @@ pub(crate) fn forget(server: &Server, store: &Batch<'_>, client: &mut Client) {
     unwatch_all(server, store, client);
 }
 
+/// What watching a key takes beside the key itself, about.
+const WATCH_BYTES: usize = 96;
+
 fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (server, store, db) = (cx.server, cx.store, cx.db());
     let client = cx.client()?;
@@ -98,6 +101,7 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         if !watching.keys.iter().any(|(other_db, other)| *other_db == db && other == key) {
             server.watches.add(store, db, key, &watching.broken);
             watching.keys.push((db, key.to_vec()));
+            watching.bytes += WATCH_BYTES + key.len();
         }
     }
     out.w().ok();
@@ -118,7 +122,7 @@ pub(crate) fn unwatch_all(server: &Server, store: &Batch<'_>, client: &mut Clien
     }
 }
 
-fn unwatch_these(server: &Server, store: &Batch<'_>, Watching { keys, broken }: Watching) {
+fn unwatch_these(server: &Server, store: &Batch<'_>, Watching { keys, broken, .. }: Watching) {
     for (db, key) in keys {
         server.watches.remove(store, db, &key, &broken);
     }

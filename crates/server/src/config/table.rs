@@ -85,6 +85,7 @@ parameters! {
         ClientOutputBufferLimit "client-output-buffer-limit" Kind::OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", MUTABLE, "Most bytes of replies waiting for a client, by class: hard, soft, seconds.";
         MaxMemory "maxmemory" BYTES, "0", MUTABLE, "Most bytes of memory to use; 0 for no limit.";
         MaxMemoryPolicy "maxmemory-policy" Kind::Enum(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", MUTABLE, "What is evicted at the limit.";
+        MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Most bytes that clients may take together, or a percentage of maxmemory, before the largest are ended; 0 for no limit.";
         NotifyKeyspaceEvents "notify-keyspace-events" Kind::Events, "", MUTABLE, "Classes of keyspace events to publish.";
         SlowlogLogSlowerThan "slowlog-log-slower-than" Kind::Int { min: -1, max: i64::MAX }, "10000", MUTABLE, "Microseconds from which on a command is logged as slow; -1 for never.";
         SlowlogMaxLen "slowlog-max-len" ANY, "128", MUTABLE, "Entries kept in the slow log.";
@@ -215,7 +216,6 @@ parameters! {
         AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE;
         HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE;
         ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE;
-        MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE;
         Dbfilename "dbfilename" Kind::FileName("filename"), "dump.rdb", PROTECTED;
         Appendfilename "appendfilename" Kind::FileName("filename"), "appendonly.aof", FIXED;
         Appenddirname "appenddirname" Kind::FileName("dirname"), "appendonlydir", FIXED;

@@ -91,6 +91,8 @@ pub(crate) struct Client {
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
     pub keys: Vec<(usize, Vec<u8>)>,
+    /// What these take, here and in the register of all.
+    pub bytes: usize,
     /// Set by whoever changes one of them. New with each first `WATCH`.
     pub broken: Arc<AtomicBool>,
 }
@@ -124,6 +126,13 @@ impl Client {
         self.shared.id
     }
 
+    /// Bytes that are kept for it besides its requests and its replies.
+    #[inline]
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let multi = self.multi.as_ref().map_or(0, |multi| multi.bytes);
+        multi + self.watch.bytes + self.subscriptions.bytes
+    }
+
     /// Whether the command that it executes is not answered.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.reply, ReplyMode::Off | ReplyMode::Skip)
@@ -140,6 +149,7 @@ impl Client {
         figures.db.store(caller.db as u8, Relaxed);
         figures.resp.store(if caller.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
         figures.multi.store(self.multi.as_ref().map_or(-1, |m| m.queue.len() as i64), Relaxed);
+        figures.multi_bytes.store(self.multi.as_ref().map_or(0, |m| m.bytes), Relaxed);
         figures.watching.store(self.watch.keys.len(), Relaxed);
         figures.channels.store(self.subscriptions.channels.len(), Relaxed);
         figures.patterns.store(self.subscriptions.patterns.len(), Relaxed);

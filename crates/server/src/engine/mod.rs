@@ -5,6 +5,7 @@
 pub(crate) mod blocked;
 pub(crate) mod call;
 pub(crate) mod client;
+pub(crate) mod client_eviction;
 pub(crate) mod command;
 pub(crate) mod context;
 pub(crate) mod eviction;

@@ -7,6 +7,7 @@ use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
 use crate::engine::waits::Waits;
+use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
 use crate::follow::pubsub::{Means, PubSub};
@@ -48,6 +49,7 @@ pub(crate) struct Server {
     pub store: Arc<Store>,
     pub stats: Stats,
     pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
+    pub client_memory: ClientMemory,
     pub pubsub: PubSub,
     pub watches: Watches,
     pub blocked: Blocked,
@@ -215,6 +217,7 @@ impl Server {
             config,
             stats: Stats::default(),
             clients: RwLock::default(),
+            client_memory: ClientMemory::default(),
             pubsub: PubSub::default(),
             watches: Watches::default(),
             blocked: Blocked::default(),

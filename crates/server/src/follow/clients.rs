@@ -68,10 +68,17 @@ pub(crate) struct Figures {
     pub last_command: AtomicU32,
     /// When the last command came, milliseconds of the server's clock.
     pub last_active: AtomicU64,
+    /// Of a request that is not whole: its bytes, or those of its large value alone; the
+    /// room for them; those of its other arguments beside a large value.
     pub query_bytes: AtomicUsize,
     pub query_capacity: AtomicUsize,
+    pub argument_bytes: AtomicUsize,
     pub multi_bytes: AtomicUsize,
+    /// Of replies that wait, and in how many pieces.
     pub output_bytes: AtomicUsize,
+    pub output_chunks: AtomicUsize,
+    /// All that it takes, as its worker counted last.
+    pub memory: AtomicUsize,
 }
 
 /// The part of a client that any thread may reach.
@@ -152,11 +159,7 @@ impl Shared {
 
     /// Bytes that it takes: what is kept of it, its requests and its replies.
     pub(crate) fn memory(&self) -> usize {
-        let number = |counter: &AtomicUsize| counter.load(Relaxed);
-        let figures = &self.figures;
-        let requests = number(&figures.query_capacity).max(number(&figures.query_bytes));
-        let queued = number(&figures.multi_bytes) + number(&figures.output_bytes);
-        size_of::<Self>() + requests + queued
+        self.figures.memory.load(Relaxed)
     }
 
     /// Has the client's worker look at it.

@@ -42,7 +42,12 @@ pub(crate) struct Subscriptions {
     pub channels: HashSet<Vec<u8>>,
     pub patterns: HashSet<Vec<u8>>,
     pub shard_channels: HashSet<Vec<u8>>,
+    /// What these take, here and in the registry.
+    pub bytes: usize,
 }
+
+/// What a subscription takes beside its name, about.
+const SUBSCRIPTION_BYTES: usize = 96;
 
 impl Subscriptions {
     /// Channels, patterns and shard channels.
@@ -75,6 +80,24 @@ impl Subscriptions {
             Subject::Pattern => &mut self.patterns,
             Subject::ShardChannel => &mut self.shard_channels,
         }
+    }
+
+    /// Adds a subscription; false if there was such a one.
+    fn add(&mut self, subject: Subject, name: &[u8]) -> bool {
+        let new = self.of(subject).insert(name.to_vec());
+        if new {
+            self.bytes += SUBSCRIPTION_BYTES + name.len();
+        }
+        new
+    }
+
+    /// Takes a subscription away; false if there was none.
+    pub(crate) fn remove(&mut self, subject: Subject, name: &[u8]) -> bool {
+        let removed = self.of(subject).remove(name);
+        if removed {
+            self.bytes -= SUBSCRIPTION_BYTES + name.len();
+        }
+        removed
     }
 }
 
@@ -171,7 +194,7 @@ impl PubSub {
         subject: Subject,
         name: &[u8],
     ) -> bool {
-        if !own.of(subject).insert(name.to_vec()) {
+        if !own.add(subject, name) {
             return false;
         }
         let mut registry = self.0.write();
@@ -187,7 +210,7 @@ impl PubSub {
         subject: Subject,
         name: &[u8],
     ) -> bool {
-        if !own.of(subject).remove(name) {
+        if !own.remove(subject, name) {
             return false;
         }
         let mut registry = self.0.write();

@@ -87,6 +87,11 @@ pub(crate) struct Seldom {
 }
 
 impl Seldom {
+    /// Nothing has happened yet.
+    pub(crate) const fn new() -> Self {
+        Self { next_ms: AtomicU64::new(0), unsaid: AtomicU64::new(0) }
+    }
+
     /// It happened: how often it had before without being said, if it is to be said
     /// now.
     pub(crate) fn tell(&self, now_ms: u64) -> Option<u64> {

@@ -68,6 +68,7 @@ counters! {
     rejected_connections,
     expired_time_cap_reached,
     evicted_keys,
+    evicted_clients,
     keyspace_hits,
     keyspace_misses,
     total_error_replies,

@@ -23,6 +23,7 @@ use crate::engine::large::Finished;
 use crate::engine::out::{Chunk, Out, Unpacking};
 use crate::engine::server::Server;
 use crate::follow::clients::Shared;
+use crate::follow::pubsub::Subject;
 use crate::measure::stats::Stat;
 use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
@@ -92,6 +93,8 @@ pub(crate) struct Connection {
     handed_over: bool,
     /// When a client that waits is to wait no longer.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Bytes that it took when others were last told.
+    counted: usize,
 }
 
 impl Drop for Connection {
@@ -99,6 +102,7 @@ impl Drop for Connection {
         if !self.handed_over {
             self.server.clients.write().remove(&self.client.id());
         }
+        self.server.client_memory.forget(&self.client.shared);
         match &self.halt {
             Some(Halt::Wait(waiter)) => waiter.leave(&self.server.blocked),
             Some(Halt::Pause) => self.server.pause.leave(self.client.id()),
@@ -145,7 +149,9 @@ impl Future for Connection {
     type Output = End;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<End> {
-        match self.turn(task) {
+        let turned = self.turn(task);
+        self.count_memory();
+        match turned {
             Poll::Ready(Err(end)) => Poll::Ready(end),
             Poll::Ready(Ok(())) => {
                 // The turn is used up and there may be more: to the back of
@@ -180,6 +186,7 @@ impl Connection {
             stalled: None,
             handed_over: false,
             timer: None,
+            counted: usize::MAX,
         }
     }
 
@@ -265,11 +272,46 @@ impl Connection {
         End::Closed
     }
 
+    /// Tells others what the client takes, if that has changed.
+    #[inline]
+    fn count_memory(&mut self) {
+        let large = match (self.large.is_empty(), &self.filling) {
+            (true, None) => 0,
+            _ => self.large_bytes(),
+        };
+        let bytes = self.pending.capacity() + large + self.unsent_bytes + self.client.kept_bytes();
+        if bytes != self.counted {
+            self.counted = bytes;
+            self.tell_memory(large);
+        }
+    }
+
+    #[cold]
+    fn tell_memory(&self, large: usize) {
+        let figures = &self.client.shared.figures;
+        let begun = self.pending.len();
+        // What has come of a large value is the query, as in Redis; the rest are arguments.
+        let (query, arguments) = if large > 0 { (large, begun) } else { (begun, 0) };
+        figures.query_bytes.store(query, Relaxed);
+        figures.query_capacity.store(large + self.pending.capacity(), Relaxed);
+        figures.argument_bytes.store(arguments, Relaxed);
+        figures.output_chunks.store(self.unsent.len(), Relaxed);
+        let bytes = size_of::<Self>() + size_of::<Shared>() + self.stream.bytes() + self.counted;
+        self.server.client_memory.count(&self.client.shared, bytes);
+        self.server.evict_clients();
+    }
+
+    /// Bytes of the large arguments of the command that is on its way.
+    fn large_bytes(&self) -> usize {
+        let whole: usize = self.large.iter().map(|large| large.chain.len()).sum();
+        whole + self.filling.as_ref().map_or(0, SegmentsFiller::filled)
+    }
+
     fn collect_mail(&mut self) {
         let (mut mail, closed) = self.client.shared.take_mail();
         for name in closed {
             // It may have left by itself meanwhile.
-            if self.client.subscriptions.shard_channels.remove(&name) {
+            if self.client.subscriptions.remove(Subject::ShardChannel, &name) {
                 let left = self.client.subscriptions.shard_channels.len();
                 let mut writer = Writer::new(&mut mail, self.caller.protocol);
                 crate::follow::pubsub::tell(&mut writer, "sunsubscribe", Some(&name), left);
@@ -607,8 +649,7 @@ impl Connection {
                 filler.advance(read);
             }
         }
-        let large: usize = self.large.iter().map(|large| large.chain.len()).sum();
-        self.check_query_limit(self.pending.len() + large + filler.filled())?;
+        self.check_query_limit(self.pending.len() + self.large_bytes() + filler.filled())?;
         if filler.remaining() > 0 {
             self.filling = Some(filler);
             return read.map(|read| read.map_err(End::from));

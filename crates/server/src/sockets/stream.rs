@@ -120,6 +120,14 @@ impl Stream {
         }
     }
 
+    /// Memory that it takes besides itself, about: that of a session and its buffers.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Tls(tls) => size_of::<Tls>() + CIPHERTEXT_MIN + tls.unread.capacity(),
+        }
+    }
+
     /// The socket underneath.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
