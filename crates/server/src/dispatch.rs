@@ -10,12 +10,12 @@ use crate::engine::client::{Caller, Client, ReplyMode};
 use crate::engine::command::{Command, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::eviction::Room;
-use crate::engine::large::Finished;
+use crate::engine::large::Done;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
-use crate::peers::{self, limits};
+use crate::persist;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use route::route;
@@ -38,7 +38,7 @@ pub(crate) struct Asked<'c> {
     /// The key that is most likely the command's, if it was hashed already.
     pub hashed: Option<&'c Key<'c>>,
     /// Work that the command was put off for, done.
-    pub finished: Option<Box<Finished>>,
+    pub finished: Option<Box<Done>>,
 }
 
 impl Asked<'_> {
@@ -82,13 +82,11 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
             } else {
                 let exec = command.name == "exec" && asked.client.reply == ReplyMode::On;
                 kept = exec || command.only_pushes();
+                let of_keys = flags::READONLY | flags::WRITE | flags::MAY_REPLICATE;
+                asked.client.tells_of_keys |= command.has(of_keys) || command.name == "exec";
                 match call(&mut context(asked, command), command, args, out) {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
                     called => waits = called,
-                }
-                let may_write = command.has(flags::WRITE | flags::MAY_REPLICATE);
-                if (may_write || command.name == "exec") && asked.server.store.is_followed() {
-                    asked.client.wrote = asked.server.store.commits();
                 }
             }
         }
@@ -153,44 +151,44 @@ fn is_paused(asked: &Asked<'_>, command: &'static Command) -> bool {
 /// Whether the command writes and those who follow commits have too much before them.
 #[inline]
 fn is_behind(asked: &Asked<'_>, command: &'static Command) -> bool {
-    let journal = &asked.server.journal;
-    journal.is_full() && does(asked, command, flags::WRITE) && journal.hold(&asked.client.shared)
+    let server = asked.server;
+    server.is_behind()
+        && does(asked, command, flags::WRITE)
+        && server.journal.held.hold(&asked.client.shared, || server.is_behind())
 }
 
-/// What the role of this node, and its links, forbid of the command. One load where they
-/// forbid nothing.
-#[inline]
-fn forbidden(asked: &Asked<'_>, command: &Command, of: u8) -> Option<Error> {
-    match asked.server.peers.limits() & of {
-        0 => None,
-        limits => forbidden_now(asked, command, limits),
-    }
-}
+const LOADING: Error = Error::new("LOADING Redis is loading the dataset in memory");
 
-#[cold]
-fn forbidden_now(asked: &Asked<'_>, command: &Command, limits: u8) -> Option<Error> {
-    let is = |limit| limits & limit != 0;
-    let writes = || does(asked, command, flags::WRITE);
-    if is(limits::FEW_REPLICAS) && writes() {
-        return Some(peers::FEW_REPLICAS);
-    }
-    if is(limits::READ_ONLY) && writes() {
-        return Some(peers::READ_ONLY);
-    }
-    if is(limits::STALE) && lacks(asked, command, flags::STALE) {
-        return Some(peers::STALE);
-    }
-    if is(limits::LOADING) && lacks(asked, command, flags::LOADING) {
-        return Some(peers::LOADING);
-    }
-    None
-}
-
-/// Whether the command is without this flag, or is an `EXEC` of one that is.
-fn lacks(asked: &Asked<'_>, command: &Command, flag: u32) -> bool {
+/// Whether the command may be executed while the server loads what was saved.
+fn is_for_loading(asked: &Asked<'_>, command: &Command) -> bool {
     let queue = asked.client.multi.as_ref().filter(|_| command.name == "exec");
-    !command.has(flag)
-        || queue.is_some_and(|multi| multi.queue.iter().any(|(queued, _)| !queued.has(flag)))
+    command.has(flags::LOADING)
+        && queue.is_none_or(|multi| multi.queue.iter().all(|(c, _)| c.has(flags::LOADING)))
+}
+
+/// What is told of writes that are refused because they could not be put on disk.
+fn not_on_disk(refusal: persist::Refusal) -> Error {
+    match refusal {
+        persist::Refusal::Snapshot => Error::new(
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+        ),
+        persist::Refusal::AppendOnly(why) => {
+            Error::from(format!("MISCONF Errors writing to the AOF file: {why}"))
+        }
+    }
+}
+
+const NO_REPLICAS: Error = Error::new("NOREPLICAS Not enough good replicas to write.");
+
+/// Whether the command would write, alone or as a transaction, and may not for
+/// want of replicas: there are none.
+fn lacks_replicas(asked: &Asked<'_>, command: &Command) -> bool {
+    let config = &asked.server.config;
+    if config.number(Param::MinReplicasToWrite) == 0 || config.number(Param::MinReplicasMaxLag) == 0
+    {
+        return false;
+    }
+    does(asked, command, flags::WRITE)
 }
 
 /// Whether the command reads or writes keys, alone or as a transaction. Who
@@ -217,11 +215,14 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
     if refused.is_ok() {
         refused = has_room(asked, command).map_err(|error| (error, true));
     }
-    let writing = limits::FEW_REPLICAS | limits::READ_ONLY;
     if refused.is_ok()
-        && let Some(error) = forbidden(asked, command, writing)
+        && let Some(refusal) = asked.server.persist.refusal()
+        && (does(asked, command, flags::WRITE) || command.name == "ping")
     {
-        refused = Err((error, true));
+        refused = Err((not_on_disk(refusal), true));
+    }
+    if refused.is_ok() && lacks_replicas(asked, command) {
+        refused = Err((NO_REPLICAS, true));
     }
     if refused.is_ok() && asked.client.in_pubsub_mode(asked.caller) && !passes_pubsub(command) {
         let error = format!(
@@ -236,10 +237,8 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
     {
         refused = Err((Error::new("ERR Replica can't interact with the keyspace"), true));
     }
-    if refused.is_ok()
-        && let Some(error) = forbidden(asked, command, limits::STALE | limits::LOADING)
-    {
-        refused = Err((error, true));
+    if refused.is_ok() && asked.server.persist.is_loading() && !is_for_loading(asked, command) {
+        refused = Err((LOADING, true));
     }
     let Err((error, explained)) = refused else { return Ok(command) };
     asked.server.monitor.rejected(asked.worker, command);
@@ -274,7 +273,7 @@ fn may_call(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Result<(), 
 /// Whether there is memory for the command, made if need be; while a transaction
 /// is queued, for anything that would make the queue longer.
 fn has_room(asked: &Asked<'_>, command: &Command) -> Result<(), Error> {
-    if asked.server.make_room(asked.store) != Room::None {
+    if asked.server.persist.is_loading() || asked.server.make_room(asked.store) != Room::None {
         return Ok(());
     }
     let needs_room = match (&asked.client.multi, command.name) {

@@ -1,20 +1,21 @@
 //! `snug serve`: reads the configuration, starts the workers, and ends them.
 
 use crate::cluster::Cluster;
+use crate::commands::replay::{Replayed, Replayer};
 use crate::config::{Config, PARAMETERS, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
 use crate::net::worker;
-use crate::outside::clock::unix_ms;
+use crate::persist::ending::Ending;
 use crate::sockets::{listening, tls};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use socket2::Socket;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs the server with flags as `redis-server` takes them: an optional
@@ -70,6 +71,9 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     // the server: a handler that only raises a flag nobody looks at. SIGPIPE is
     // ignored by Rust's own start.
     flag::register(SIGHUP, Arc::default()).map_err(|e| format!("could not ignore SIGHUP: {e}"))?;
+    // A file that may not grow longer is an error of the write, which is dealt with.
+    flag::register(SIGXFSZ, Arc::default())
+        .map_err(|e| format!("could not ignore SIGXFSZ: {e}"))?;
     log::begin(&config)?;
     config.enter_dir().map_err(|e| format!("can't chdir to '{}': {e}", config.text(Param::Dir)))?;
     config.read_policy_file()?;
@@ -96,10 +100,16 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     allow_huge_pages(&server.config);
     crate::background::trainer::start(&server)
         .map_err(|e| format!("could not start the trainer: {e}"))?;
-    follow_primary(&server)?;
-    crate::replication::start(&server, crate::commands::replay::executor)
-        .map_err(|e| format!("could not start replication: {e}"))?;
     let ending = catch_signals()?;
+    // What is wrong with files that are there and used by others is said before anything
+    // starts; loading them takes a while, and clients are told so meanwhile.
+    let loads = server.persist.prepare()?;
+    let failed = Arc::<OnceLock<String>>::default();
+    if loads {
+        server.persist.loading.active.store(true, Relaxed);
+    } else {
+        load(&server)?;
+    }
     let mut threads = Vec::new();
     for (number, doors) in doors.into_iter().enumerate() {
         let server = Arc::clone(&server);
@@ -119,6 +129,18 @@ fn start(flags: &[OsString]) -> Result<(), String> {
             .map_err(|e| format!("could not start the admin port: {e}"))?;
         say_where_admin_is(&server.config, &admin_addresses);
     }
+    if loads {
+        let (server, failed) = (Arc::clone(&server), Arc::clone(&failed));
+        let loading = std::thread::Builder::new().name("loading".into()).spawn(move || {
+            if let Err(why) = load(&server) {
+                tracing::error!(why, "what was saved cannot be loaded");
+                let _ = failed.set(why);
+                server.end();
+            }
+            server.persist.loading.active.store(false, Relaxed);
+        });
+        loading.map_err(|e| format!("could not start loading: {e}"))?;
+    }
     let version = env!("CARGO_PKG_VERSION");
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
@@ -128,20 +150,18 @@ fn start(flags: &[OsString]) -> Result<(), String> {
         drop(thread.join());
     }
     server.listening.remove_unix();
-    Ok(())
+    match failed.get() {
+        Some(why) => Err(why.clone()),
+        None => Ok(()),
+    }
 }
 
-/// Makes the server the replica that the configuration says it is.
-fn follow_primary(server: &Server) -> Result<(), String> {
-    let text = server.config.text(Param::Replicaof);
-    let Some((host, port)) = text.split_once(' ') else { return Ok(()) };
-    if server.cluster.enabled {
-        return Err("replicaof: not allowed in cluster mode".into());
-    }
-    let port = port.parse().map_err(|_| "replicaof: invalid port")?;
-    let mut session = server.store.session();
-    server.peers.follow(&session.enter(unix_ms()), &server.config, host, port, false);
-    Ok(())
+/// Loads what was saved.
+fn load(server: &Arc<Server>) -> Result<(), String> {
+    let mut replayer = Replayer::default();
+    server
+        .persist
+        .load(&mut |store, args| replayer.execute(Replayed { server, store, worker: 0 }, args))
 }
 
 /// The admin port's addresses and the sockets there, none unless it is wanted, and
@@ -188,21 +208,39 @@ fn no_signals(error: std::io::Error) -> String {
     format!("could not listen for signals: {error}")
 }
 
-/// Waits for a signal or `SHUTDOWN`.
+/// Waits for a signal or `SHUTDOWN`. A signal ends the server when what is to be saved is;
+/// if that fails, it goes on.
 fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("could not start the runtime: {e}"))?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
-        let ended = server.shutdown.notified();
-        // A signal that came before tokio listened has raised the flag alone.
-        if !server.ending.load(Relaxed) && !ending.load(Relaxed) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                () = ended => {}
+        loop {
+            let ended = server.shutdown.notified();
+            if server.ending.load(Relaxed) {
+                break;
             }
+            let mut words = Param::ShutdownOnSigterm;
+            // A signal that came before tokio listened has raised the flag alone.
+            if !ending.load(Relaxed) {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => words = Param::ShutdownOnSigint,
+                    () = ended => break,
+                }
+            }
+            let how = Ending::of_words(&server.config.text(words));
+            server.pause.pause(u64::MAX, true);
+            let saved = server.persist.before_end(how).await;
+            if saved.unwrap_or_else(|_| Err("nobody saves".into())).is_ok() {
+                break;
+            }
+            tracing::error!(
+                "a signal asked for the end, and what is to be saved cannot be: not ending"
+            );
+            server.pause.unpause();
+            ending.store(false, Relaxed);
         }
         Ok::<(), String>(())
     })?;

@@ -877,6 +877,16 @@ impl<'s> Batch<'s> {
         }
     }
 
+    /// Empties a database and tells nobody who follows commits: for what is loaded again,
+    /// so that it is in the end what it was. What was in it is given to be freed.
+    pub fn unload(&self, db: usize) -> Flushed {
+        let _alone = self.exclusive();
+        self.store().observer().replacing(self, &[db]);
+        let flushed = self.take_all(db);
+        self.store().observer().replaced(self, &[db], Replaced::Flushed);
+        flushed
+    }
+
     /// Visits the live keys of a database from `cursor` (0 to begin) on, about
     /// `count` keys; the cursor to go on with, 0 at the end. A key that is
     /// there from the first call to the last is visited at least once.

@@ -19,7 +19,7 @@
 
 use crate::background::cooler::Cooler;
 use crate::config::Param;
-use crate::engine::large::{self, Finished, Work};
+use crate::engine::large::{self, Done, Finished, Work};
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::outside::clock::unix_ms;
@@ -235,9 +235,10 @@ impl Packer {
             }
             return;
         };
-        let Some(finished) = slices::slice(&mut work.0) else { return };
+        let Some(done) = slices::slice(&mut work.0) else { return };
         self.whole = None;
-        self.install(server, session, cooler.pressure(), params, finished, |_| ());
+        let Done::Job(finished) = done else { return };
+        self.install(server, session, cooler.pressure(), params, *finished, |_| ());
     }
 
     /// Packs pieces that wait for a slice; whether there are more.

@@ -108,15 +108,14 @@ impl Sweeper {
     /// Removes keys whose time has come; whether some may be left.
     fn expire(&mut self, server: &Server, session: &mut Session, began: Instant) -> bool {
         let now = unix_ms();
-        let waits = server.pause.writes_paused(now) || server.journal.is_full();
+        let waits =
+            server.pause.writes_paused(now) || server.is_behind() || server.persist.is_loading();
         if !server.active_expire.load(Relaxed) || waits {
             return false;
         }
         let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
         let batch = session.enter(now);
-        // A replica's primary says when a key goes. The role does not change in a batch.
-        let more = !server.peers.is_replica()
-            && batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
+        let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
         if self.worker == 0 {
             server.blocked.take_over();
             batch.tidy();

@@ -107,9 +107,9 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let before: Vec<(Param, Vec<u8>)> =
         wanted.iter().map(|(param, _)| (*param, cx.server.config.bytes(*param))).collect();
     let folder = std::env::current_dir();
-    if let Err((param, why)) = put_in_force(cx.server, &wanted) {
+    if let Err((param, why)) = put_in_force(cx, &wanted) {
         // What was in force was once, so that nothing can be wrong with it now.
-        let _ = put_in_force(cx.server, &before);
+        let _ = put_in_force(cx, &before);
         if let Ok(folder) = folder {
             let _ = std::env::set_current_dir(folder);
         }
@@ -123,18 +123,26 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 /// Sets parameters, and has whoever follows them act on it.
-fn put_in_force(server: &Server, wanted: &[(Param, Vec<u8>)]) -> Result<(), (Param, String)> {
+fn put_in_force(cx: &Context<'_>, wanted: &[(Param, Vec<u8>)]) -> Result<(), (Param, String)> {
     for (param, value) in wanted {
-        server.config.set(*param, value).map_err(|why| (*param, why))?;
+        cx.server.config.set(*param, value).map_err(|why| (*param, why))?;
     }
     for (param, _) in wanted {
-        apply(server, *param).map_err(|why| (*param, why))?;
+        apply(cx, *param).map_err(|why| (*param, why))?;
     }
     Ok(())
 }
 
-fn apply(server: &Server, param: Param) -> Result<(), String> {
+fn apply(cx: &Context<'_>, param: Param) -> Result<(), String> {
+    let server = cx.server;
     match param {
+        Param::AppendOnly => {
+            server.persist.set_aof(cx.store, server.config.is_on(Param::AppendOnly))?;
+        }
+        Param::Appendfsync => server.persist.sync_holds(),
+        Param::Dir if server.persist.is_aof_on() => {
+            return Err("the append-only file is in use there".into());
+        }
         Param::Dir => server.config.enter_dir().map_err(|e| in_systems_words(&e))?,
         Param::PackPolicy => server.apply_policy()?,
         Param::MaxClients => {
@@ -151,10 +159,6 @@ fn apply(server: &Server, param: Param) -> Result<(), String> {
             server.evict_clients();
         }
         Param::MaxmemoryClients => server.evict_clients(),
-        Param::ReplicaReadOnly
-        | Param::ReplicaServeStaleData
-        | Param::MinReplicasToWrite
-        | Param::MinReplicasMaxLag => server.peers.refresh(&server.config),
         Param::NotifyKeyspaceEvents => server.heed_events(),
         Param::Port | Param::Bind | Param::TlsPort => {
             if param == Param::TlsPort {

@@ -60,6 +60,7 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         (b"stringmatch-len", 4) => string_match(args, out)?,
         (b"htstats", 3 | 4) => table_stats(cx, args, out)?,
         (b"mirror", 3) => mirror(cx, args, out)?,
+        (b"reload", _) => return reload(cx, args, out),
         (b"error", 3) => out.w().error_bytes(args.bytes(2)),
         (b"log", 3) => {
             tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args.bytes(2)));
@@ -86,6 +87,35 @@ fn mirror(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     }
     out.w().ok();
     Ok(())
+}
+
+/// Saves everything, and loads it again in the place of what there is. Meanwhile commands
+/// are answered as while the server loads at its start.
+fn reload(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    if let Some(done) = cx.waited() {
+        let failed = "ERR Error trying to load the RDB dump, check server logs.";
+        done.map_err(|_| Error::new(failed))?;
+        out.w().ok();
+        return Ok(());
+    }
+    let (mut save, mut flush) = (true, true);
+    for option in args.iter_from(2) {
+        match option.to_ascii_lowercase().as_slice() {
+            b"nosave" => save = false,
+            b"noflush" => flush = false,
+            b"merge" => {}
+            _ => {
+                return Err(Error::new(
+                    "ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.",
+                )
+                .into());
+            }
+        }
+    }
+    let done = cx.server.persist.reload(save, flush);
+    Err(cx.wait_until(
+        async move { done.await.unwrap_or_else(|_| Err("it ended".into())).map(|()| 0) },
+    ))
 }
 
 /// Keys created before whole-database operations of others are let in.
@@ -301,6 +331,10 @@ fn help(out: &mut Out) {
         (
             "PROTOCOL <type>",
             "Answer with a value of this type: string, integer, double, bignum, null, array, set, map, attrib, push, verbatim, true, false.",
+        ),
+        (
+            "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
+            "Save everything and load it again: NOFLUSH keeps what there is, NOSAVE loads what was saved before.",
         ),
         ("SET-ACTIVE-EXPIRE <0|1>", "Choose whether expired keys are removed unasked."),
         ("SLEEP <seconds>", "Stop the worker for <seconds>, which may be a decimal."),

@@ -22,7 +22,6 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
-mod dumps;
 mod geo;
 mod hash_expiry;
 mod hashes;
@@ -34,9 +33,9 @@ mod lists;
 mod memory;
 mod mirror;
 mod object;
+mod persistence;
 mod pubsub;
 pub(crate) mod replay;
-mod replication;
 mod server;
 mod sets;
 mod slowlog;
@@ -60,7 +59,6 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
-    dumps::COMMANDS,
     geo::COMMANDS,
     hash_expiry::COMMANDS,
     hashes::COMMANDS,
@@ -71,8 +69,8 @@ const GROUPS: &[&[Command]] = &[
     lists::COMMANDS,
     memory::COMMANDS,
     object::COMMANDS,
+    persistence::COMMANDS,
     pubsub::COMMANDS,
-    replication::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

@@ -1,19 +1,19 @@
 //! Commands about whole databases and the server itself: `DBSIZE`,
-//! `FLUSHDB`, `FLUSHALL`, `SWAPDB`, `TIME`, `LOLWUT`, `SHUTDOWN`,
-//! `LASTSAVE`, `MONITOR`.
+//! `FLUSHDB`, `FLUSHALL`, `SWAPDB`, `TIME`, `LOLWUT`, `WAIT`, `ROLE`,
+//! `REPLICAOF`, `MONITOR`.
 //!
 //! Emptying or swapping databases closes every gate of the store, so it is one
 //! step for everybody; what a database held is freed afterwards, and with
 //! `ASYNC` on a thread of its own.
 
 use crate::auth::Categories;
+use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
-use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use crate::work::reclaim::Lazily;
@@ -22,6 +22,8 @@ use snug_store::Flushed;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+const REPLICATION: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::new("dbsize", 1, dbsize).flags(READONLY | FAST).acl(Categories::KEYSPACE).about(
@@ -60,19 +62,29 @@ pub(crate) const COMMANDS: &[Command] = &[
         "",
         "Draws something.",
     ),
-    Command::new("shutdown", -1, shutdown)
-        .flags(ADMIN | NOSCRIPT | LOADING | STALE | NO_MULTI | ALLOW_BUSY)
-        .about(
-            Group::Server,
-            "1.0.0",
-            "O(N) when saving, where N is the total number of keys in all databases when saving data, otherwise O(1)",
-            "Ends the server.",
-        ),
-    Command::new("lastsave", 1, lastsave).flags(LOADING | STALE | FAST).acl(Categories::ADMIN.and(Categories::DANGEROUS)).about(
+    Command::new("wait", 3, wait).flags(NOSCRIPT).acl(Categories::CONNECTION).about(
+        Group::Generic,
+        "3.0.0",
+        "O(1)",
+        "Returns how many replicas have acknowledged the connection's writes.",
+    ),
+    Command::new("role", 1, role).flags(NOSCRIPT | LOADING | STALE | FAST).acl(Categories::ADMIN.and(Categories::DANGEROUS)).about(
+        Group::Server,
+        "2.8.12",
+        "O(1)",
+        "Returns the server's role in replication.",
+    ),
+    Command::new("replicaof", 3, replicaof).flags(REPLICATION).about(
+        Group::Server,
+        "5.0.0",
+        "O(1)",
+        "Chooses whose replica the server is.",
+    ),
+    Command::new("slaveof", 3, replicaof).flags(REPLICATION).about(
         Group::Server,
         "1.0.0",
         "O(1)",
-        "Returns when the last snapshot was written, in Unix seconds.",
+        "Chooses whose replica the server is.",
     ),
     Command::new("monitor", 1, monitor).flags(ADMIN | NOSCRIPT | LOADING | STALE).about(
         Group::Server,
@@ -166,40 +178,34 @@ fn time(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-/// Ends the server. Nothing is sent: that the connection closes is the reply.
-fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Answer {
-    let (mut save, mut nosave, mut other, mut abort) = (false, false, false, false);
-    for option in args.iter_from(1) {
-        match option.to_ascii_lowercase().as_slice() {
-            b"save" => save = true,
-            b"nosave" => nosave = true,
-            b"now" | b"force" => other = true,
-            b"abort" => abort = true,
-            _ => return Err(Error::SYNTAX.into()),
-        }
-    }
-    if (save && nosave) || (abort && (save || nosave || other)) {
-        return Err(Error::SYNTAX.into());
-    }
-    if abort {
-        return Err(Error::new("ERR No shutdown in progress.").into());
-    }
-    if save {
-        // To end without what was asked for would lose data unnoticed.
-        tracing::error!("SHUTDOWN SAVE: snapshots are not supported, not ending");
-        return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs.").into());
-    }
-    let client = cx.client()?;
-    tracing::info!(client = client.id(), "SHUTDOWN by a client");
-    client.close = true;
-    cx.server.end();
+/// There are no replicas to wait for.
+fn wait(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    args.int(1)?;
+    timeout_ms(args.bytes(2))?;
+    out.w().integer(0);
     Ok(())
 }
 
-/// Nothing has been saved yet: as in Redis, the time of the start.
-fn lastsave(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    out.w().integer((unix_ms().saturating_sub(cx.server.uptime_ms()) / 1000) as i64);
+fn role(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
+    out.w().array(3);
+    out.w().bulk(b"master");
+    out.w().integer(0);
+    out.w().array(0);
     Ok(())
+}
+
+fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    if cx.server.cluster.enabled {
+        return Err(Error::new("ERR REPLICAOF not allowed in cluster mode.").into());
+    }
+    if args.is(1, "no") && args.is(2, "one") {
+        out.w().ok();
+        return Ok(());
+    }
+    if !parse_integer(args.bytes(2)).is_some_and(|port| (0..=65_535).contains(&port)) {
+        return Err(Error::new("ERR Invalid master port").into());
+    }
+    Err(Error::new("ERR replication is not supported by this server yet").into())
 }
 
 fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {

@@ -15,6 +15,7 @@ use snug_resp::split_args;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Where lines come from, as errors are to say it.
 #[derive(Clone, Copy)]
@@ -53,11 +54,18 @@ impl Config {
             format!("'{shown} {}': {e}", if id.is_secret() { "(hidden)" } else { &value })
         };
         match words {
-            // Each line adds to those before it, and one without a value adds nothing.
-            // Only an empty value takes them all back.
+            // The first line takes the place of the default, each other adds to those
+            // before it, and one without a value adds nothing. Only an empty value takes
+            // them all back.
             words if id == Param::Save && *words != [b""] => {
                 let points = save_points(&String::from_utf8_lossy(&value)).map_err(context)?;
-                self.set(id, format!("{} {points}", self.text(id)).trim_ascii().as_bytes())
+                let is_first = !self.save_is_given.swap(true, Relaxed);
+                let before = if is_first { String::new() } else { self.text(id) };
+                self.set(id, format!("{before} {points}").trim_ascii().as_bytes())
+            }
+            _ if id == Param::Save => {
+                self.save_is_given.store(true, Relaxed);
+                self.set(id, &value).map_err(context)
             }
             _ => self.set(id, &value).map_err(context),
         }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 /// One `rename-command`: a command's name and the one that it is to have, or nothing
 /// if it is to have none.
@@ -27,6 +27,8 @@ pub(crate) struct Config {
     output_limits: RwLock<OutputLimits>,
     /// The configuration file, if one was given.
     pub file: Option<PathBuf>,
+    /// A line of `save` has been read, which takes the place of the default.
+    pub(super) save_is_given: AtomicBool,
     /// What `rename-command` says, in the order in which it was read.
     pub renames: Vec<Rename>,
     /// Held while the configuration file is written anew.
@@ -54,6 +56,7 @@ impl Default for Config {
             numbers: std::array::from_fn(|i| AtomicI64::new(numbers[i])),
             output_limits: RwLock::default(),
             file: None,
+            save_is_given: AtomicBool::new(false),
             renames: Vec::new(),
             rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),

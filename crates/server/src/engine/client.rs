@@ -15,7 +15,6 @@
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::Subscriptions;
-use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
 use std::sync::Arc;
@@ -75,13 +74,11 @@ pub(crate) struct Client {
     pub multi: Option<Multi>,
     pub watch: Watching,
     pub subscriptions: Subscriptions,
+    /// It has had a command executed that reads or writes keys: what it is sent may tell
+    /// of changes, and waits until they are on disk if replies are to.
+    pub tells_of_keys: bool,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
-    /// The number of the last commit when it last wrote, if commits are followed.
-    pub wrote: u64,
-    /// What it said of itself, if it is to become a replica; and that it is to now.
-    pub introduction: Introduction,
-    pub psync: Option<Psync>,
     /// When the last command of this batch ended, which is when the next
     /// begins: one look at the clock for each.
     pub clock: Option<Instant>,
@@ -114,10 +111,8 @@ impl Client {
             multi: None,
             watch: Watching::default(),
             subscriptions: Subscriptions::default(),
+            tells_of_keys: false,
             close: false,
-            wrote: 0,
-            introduction: Introduction::default(),
-            psync: None,
             clock: None,
         }
     }

@@ -20,7 +20,7 @@ use crate::config::{self, Param};
 use crate::engine::blocked::Waiter;
 use crate::engine::client::{Caller, Client};
 use crate::engine::command::Command;
-use crate::engine::large::Finished;
+use crate::engine::large::Done;
 use crate::engine::server::Server;
 use crate::follow::clients::Shared;
 use crate::request::error::Error;
@@ -90,7 +90,7 @@ pub(crate) struct Context<'c> {
     /// work with them.
     pub pool: Option<&'c Pool>,
     /// Work that the command was put off for, done.
-    pub finished: Option<Box<Finished>>,
+    pub finished: Option<Box<Done>>,
 }
 
 impl<'c> Context<'c> {

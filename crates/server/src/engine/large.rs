@@ -12,6 +12,7 @@
 use crate::engine::command::{Answer, Command, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
+use crate::request::error::Error;
 use crate::work::reclaim::reclaim_job;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
@@ -55,8 +56,20 @@ impl Finished {
     }
 }
 
-/// A job about a whole value that is being done.
-pub(crate) struct Work(pub InTurns<Finished>);
+/// What a command was put off for, done.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// A job about a value.
+    Job(Box<Finished>),
+    /// Something that others did: [`Context::wait_until`].
+    Waited(Waited),
+}
+
+/// What others have done, or why they could not.
+pub(crate) type Waited = Result<i64, String>;
+
+/// What a command is put off for.
+pub(crate) struct Work(pub InTurns<Done>);
 
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,7 +84,7 @@ pub(crate) fn begin(server: &Server, pool: &Pool, mut job: Job) -> Work {
     Work(Box::pin(async move {
         let (mut workspace, mut room) = (lease.await, Vec::new());
         job.run(&mut workspace, &mut room, SomePace::of(pace.clone()), slice_ns).await;
-        Finished { job, took: pace.worked() }
+        Done::Job(Box::new(Finished { job, took: pace.worked() }))
     }))
 }
 
@@ -97,7 +110,11 @@ impl Context<'_> {
     /// job is, and so it is if the key has another value by the time its work was done: no
     /// command waits twice.
     pub(crate) fn finish(&mut self, job: Job) -> Result<Finished, Unanswered> {
-        match (self.finished.take(), self.pool) {
+        let finished = match self.finished.take().map(|done| *done) {
+            Some(Done::Job(finished)) => Some(finished),
+            _ => None,
+        };
+        match (finished, self.pool) {
             (Some(finished), _) if finished.job.is_same(&job) => Ok(*finished),
             (None, Some(pool)) if self.may_wait() && job.piece().extent != Extent::Entry => {
                 Err(Unanswered::Later(begin(self.server, pool, job)))
@@ -108,9 +125,30 @@ impl Context<'_> {
 
     /// Puts in its place what work that was waited for has come to, if it has.
     pub(crate) fn install_finished(&mut self) {
-        if let Some(finished) = self.finished.take() {
+        if let Some(Done::Job(finished)) = self.finished.take().map(|done| *done) {
             finished.install(self.server, self.store, self.worker);
         }
+    }
+
+    /// What the command waited for, if it did: it is executed for the second time.
+    pub(crate) fn waited(&mut self) -> Option<Waited> {
+        match self.finished.take().map(|done| *done) {
+            Some(Done::Waited(waited)) => Some(waited),
+            _ => None,
+        }
+    }
+
+    /// Has the command executed again when something is done that takes a while and that
+    /// others do, with what came of it ([`waited`](Self::waited)). Only for commands that
+    /// are never part of a transaction or a script.
+    pub(crate) fn wait_until(
+        &self,
+        done: impl Future<Output = Waited> + Send + 'static,
+    ) -> Unanswered {
+        if !self.origin.may_wait() {
+            return Error::new("ERR this command must wait, and may not here").into();
+        }
+        Unanswered::Later(Work(Box::pin(async { Done::Waited(done.await) })))
     }
 
     /// Begins to unpack a string that commands which must not wait will change, if

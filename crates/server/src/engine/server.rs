@@ -6,7 +6,6 @@ use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
-use crate::engine::waits::Waits;
 use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
@@ -21,7 +20,8 @@ use crate::measure::stats::{Rates, Stat, Stats};
 use crate::measure::timings::Timings;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
-use crate::peers::Peers;
+use crate::outside::files::OnDisk;
+use crate::persist::Persist;
 use crate::sockets::descriptors;
 use crate::sockets::listening::Listening;
 use crate::sockets::tls::Tls;
@@ -45,7 +45,7 @@ use tokio::sync::Notify;
 /// The server: one per process, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub config: Config,
+    pub config: Arc<Config>,
     pub store: Arc<Store>,
     pub stats: Stats,
     pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
@@ -64,9 +64,8 @@ pub(crate) struct Server {
     /// Commits in order, for those who follow them.
     pub journal: Arc<Journal>,
     pub mirror: Mutex<Option<Mirror>>,
-    /// The other nodes of replication.
-    pub peers: Peers,
-    pub waits: Waits,
+    /// What of the store is on disk.
+    pub persist: Arc<Persist>,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
     pub workspaces: Workspaces,
@@ -183,55 +182,62 @@ impl Server {
     ) -> Arc<Self> {
         let by_cluster = cluster.enabled;
         let journal = Arc::<Journal>::default();
-        Arc::new_cyclic(|me| Self {
-            store: Store::new(
-                StoreConfig { cluster: by_cluster },
-                Box::new(StoreEvents(Weak::clone(me), Arc::clone(&journal))),
-            ),
-            cluster,
-            listening: Listening::default(),
-            tls: Tls::default(),
-            handshaking: AtomicUsize::new(0),
-            loops: Loops::default(),
-            monitor: Monitor::new(commands, workers),
-            pause: Pause::default(),
-            journal,
-            mirror: Mutex::default(),
-            peers: Peers::default(),
-            waits: Waits::default(),
-            trainer: Trainer::default(),
-            slices: Arc::default(),
-            workspaces: Workspaces::new(&config, workers),
-            exceeded: Exceeded::default(),
-            learning: Learning::default(),
-            timings: Timings::new(workers),
-            admin_token: OnceLock::new(),
-            peak_memory: AtomicUsize::new(0),
-            startup_memory: AtomicUsize::new(0),
-            ready_to_pack: AtomicUsize::new(0),
-            equipped: AtomicUsize::new(0),
-            expired_base: AtomicU64::new(0),
-            rates: Mutex::default(),
-            started_unix: unix_ms() / 1000,
-            active_expire: AtomicBool::new(true),
-            config,
-            stats: Stats::default(),
-            clients: RwLock::default(),
-            client_memory: ClientMemory::default(),
-            pubsub: PubSub::default(),
-            watches: Watches::default(),
-            blocked: Blocked::default(),
-            started: Instant::now(),
-            run_id: random_hex(),
-            workers,
-            ending: AtomicBool::new(false),
-            shutdown: Notify::new(),
-            next_client: AtomicU64::new(1),
-            damage_told: Seldom::default(),
-            accept_told: Seldom::default(),
-            option_told: Seldom::default(),
-            family_sums: Mutex::default(),
-            applying_policy: Mutex::default(),
+        let config = Arc::new(config);
+        Arc::new_cyclic(|me| {
+            let events = StoreEvents(Weak::clone(me), Arc::clone(&journal));
+            let store = Store::new(StoreConfig { cluster: by_cluster }, Box::new(events));
+            let persist = Persist::new(
+                Arc::clone(&config),
+                Arc::clone(&store),
+                Arc::clone(&journal),
+                OnDisk::files(),
+            );
+            Self {
+                store,
+                persist,
+                cluster,
+                listening: Listening::default(),
+                tls: Tls::default(),
+                handshaking: AtomicUsize::new(0),
+                loops: Loops::default(),
+                monitor: Monitor::new(commands, workers),
+                pause: Pause::default(),
+                journal,
+                mirror: Mutex::default(),
+                trainer: Trainer::default(),
+                slices: Arc::default(),
+                workspaces: Workspaces::new(&config, workers),
+                exceeded: Exceeded::default(),
+                learning: Learning::default(),
+                timings: Timings::new(workers),
+                admin_token: OnceLock::new(),
+                peak_memory: AtomicUsize::new(0),
+                startup_memory: AtomicUsize::new(0),
+                ready_to_pack: AtomicUsize::new(0),
+                equipped: AtomicUsize::new(0),
+                expired_base: AtomicU64::new(0),
+                rates: Mutex::default(),
+                started_unix: unix_ms() / 1000,
+                active_expire: AtomicBool::new(true),
+                config,
+                stats: Stats::default(),
+                clients: RwLock::default(),
+                client_memory: ClientMemory::default(),
+                pubsub: PubSub::default(),
+                watches: Watches::default(),
+                blocked: Blocked::default(),
+                started: Instant::now(),
+                run_id: random_hex(),
+                workers,
+                ending: AtomicBool::new(false),
+                shutdown: Notify::new(),
+                next_client: AtomicU64::new(1),
+                damage_told: Seldom::default(),
+                accept_told: Seldom::default(),
+                option_told: Seldom::default(),
+                family_sums: Mutex::default(),
+                applying_policy: Mutex::default(),
+            }
         })
     }
 
@@ -333,12 +339,18 @@ impl Server {
         (&self.config, &self.stats)
     }
 
+    /// Whether those who read what is written have too much before them: commands that
+    /// write are put off.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.journal.is_full() || self.store.is_snapshot_behind()
+    }
+
     /// Begins a batch of work for clients. While writes are paused nothing changes,
-    /// not even for a key whose time has come: it is hidden and stays. So it is on a
-    /// replica, whose primary says when a key goes.
+    /// not even for a key whose time has come: it is hidden and stays.
     pub(crate) fn enter<'s>(&self, session: &'s mut Session, now: u64) -> Batch<'s> {
         let batch = session.enter(now);
-        if self.pause.writes_paused(now) || self.peers.is_replica() {
+        if self.pause.writes_paused(now) {
             batch.expired_keys(Expired::Hidden);
         }
         batch

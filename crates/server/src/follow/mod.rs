@@ -3,6 +3,7 @@
 
 pub(crate) mod client_memory;
 pub(crate) mod clients;
+pub(crate) mod held;
 pub(crate) mod pause;
 pub(crate) mod pubsub;
 pub(crate) mod watch;

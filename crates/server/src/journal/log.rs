@@ -12,7 +12,7 @@
 
 use super::FULL_BYTES;
 use super::encode::{Encoded, Part, select};
-use crate::follow::clients::Shared;
+use crate::follow::held::Held;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use snug_store::effect::Commit;
@@ -78,8 +78,8 @@ struct Log {
 pub(crate) struct Journal {
     log: Mutex<Log>,
     full: AtomicBool,
-    /// Clients that wait until it is full no longer.
-    held: Mutex<Vec<Arc<Shared>>>,
+    /// Clients that wait until followers, or the reader of a snapshot, have caught up.
+    pub(crate) held: Held,
     /// Bytes that went through since the start.
     written: AtomicU64,
 }
@@ -161,17 +161,6 @@ impl Journal {
         self.full.load(Relaxed)
     }
 
-    /// Has a client woken when the journal is full no longer; false if it is not. The
-    /// lock lets no end of it pass between the look and the entry.
-    pub(crate) fn hold(&self, client: &Arc<Shared>) -> bool {
-        let mut held = self.held.lock();
-        let is_full = self.is_full();
-        if is_full {
-            held.push(Arc::clone(client));
-        }
-        is_full
-    }
-
     /// Bytes of commits since the start, large values left out.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Relaxed)
@@ -199,9 +188,7 @@ impl Journal {
             }
             true if waiting() < FULL_BYTES / 2 => {
                 self.full.store(false, Relaxed);
-                for client in std::mem::take(&mut *self.held.lock()) {
-                    client.wake();
-                }
+                self.held.release();
             }
             _ => {}
         }

@@ -19,7 +19,7 @@ use crate::dispatch::{self, Asked};
 use crate::engine::blocked::{self, Reason};
 use crate::engine::call::Halt;
 use crate::engine::client::{Caller, Client};
-use crate::engine::large::Finished;
+use crate::engine::large::Done;
 use crate::engine::out::{Chunk, Out, Unpacking};
 use crate::engine::server::Server;
 use crate::follow::clients::Shared;
@@ -27,7 +27,6 @@ use crate::follow::pubsub::Subject;
 use crate::measure::stats::Stat;
 use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
-use crate::peers::{Adopted, Moved, Order};
 use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
 use crate::sockets::stream::Stream;
@@ -37,13 +36,11 @@ use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
@@ -89,8 +86,9 @@ pub(crate) struct Connection {
     /// with before more is read, and this command, if any, before that.
     resume: bool,
     stalled: Option<OwnedArgs>,
-    /// The client is a replica now, and its socket somebody else's.
-    handed_over: bool,
+    /// What is sent tells of commits up to this one: it waits until they are on disk, if
+    /// replies are to.
+    held_until: u64,
     /// When a client that waits is to wait no longer.
     timer: Option<Pin<Box<Sleep>>>,
     /// Bytes that it took when others were last told.
@@ -99,9 +97,7 @@ pub(crate) struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.handed_over {
-            self.server.clients.write().remove(&self.client.id());
-        }
+        self.server.clients.write().remove(&self.client.id());
         self.server.client_memory.forget(&self.client.shared);
         match &self.halt {
             Some(Halt::Wait(waiter)) => waiter.leave(&self.server.blocked),
@@ -184,7 +180,7 @@ impl Connection {
             halt: None,
             resume: false,
             stalled: None,
-            handed_over: false,
+            held_until: 0,
             timer: None,
             counted: usize::MAX,
         }
@@ -203,6 +199,9 @@ impl Connection {
             if self.unsent_bytes > REPLY_BUFFER && self.exceeds_output_limit(0) {
                 return Poll::Ready(Err(End::Closed));
             }
+            if self.unsent_bytes > 0 && self.is_held() {
+                return self.read_ahead_held(task);
+            }
             if self.unsent_bytes > 0 {
                 let sent = self.send(task, &mut used)?;
                 if self.unsent_bytes > 0 {
@@ -218,9 +217,6 @@ impl Connection {
                         return Poll::Pending;
                     }
                 }
-            }
-            if self.client.psync.is_some() && self.unsent_bytes == 0 {
-                return Poll::Ready(Err(self.hand_over()));
             }
             if self.client.close || (self.end_of_input && self.unsent_bytes == 0) {
                 ready!(self.stream.poll_held(task))?;
@@ -243,33 +239,6 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
         }
-    }
-
-    /// Hands the socket over to those who serve replicas.
-    #[cold]
-    fn hand_over(&mut self) -> End {
-        let Some(psync) = self.client.psync.take() else { return End::Closed };
-        // What stays here is a second handle, to be closed with the connection.
-        let stays = self.stream.socket().as_fd().try_clone_to_owned();
-        let stays = stays.map(std::net::TcpStream::from).and_then(TcpStream::from_std);
-        let socket = match stays {
-            Ok(stays) => std::mem::replace(&mut self.stream, Stream::Plain(stays)),
-            Err(error) => return error.into(),
-        };
-        let socket = match Moved::new(socket) {
-            Ok(socket) => socket,
-            Err(error) => return error.into(),
-        };
-        let adopted = Adopted {
-            client: Arc::clone(&self.client.shared),
-            socket,
-            introduction: std::mem::take(&mut self.client.introduction),
-            psync,
-            rest: std::mem::take(&mut self.pending),
-        };
-        // If nobody takes it, the connection ends.
-        self.handed_over = self.server.peers.order(Order::Adopt(Box::new(adopted)));
-        End::Closed
     }
 
     /// Tells others what the client takes, if that has changed.
@@ -320,6 +289,41 @@ impl Connection {
         if !mail.is_empty() {
             self.queue(Bytes::from(mail));
         }
+    }
+
+    /// Whether what is to be sent waits for the disk; the client is woken when it is not
+    /// to any more.
+    fn is_held(&self) -> bool {
+        let durable = &self.server.persist.durable;
+        durable.lacks(self.held_until) && durable.hold(self.held_until, &self.client.shared)
+    }
+
+    /// While replies wait for the disk nothing is executed: a client that goes is noticed.
+    fn read_ahead_held(&mut self, task: &mut Task<'_>) -> Poll<Result<(), End>> {
+        if self.end_of_input || self.filling.is_some() {
+            return Poll::Pending;
+        }
+        match self.read_ahead(task) {
+            // There may be something to go on with when the replies are sent.
+            Poll::Ready(Ok(_)) => {
+                self.resume = true;
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(end)) => Poll::Ready(Err(end)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Whether what is to be sent waits for the disk: it may tell of anything that was
+    /// committed until now.
+    #[inline]
+    fn note_commits(&mut self) -> bool {
+        let server = &self.server;
+        if !std::mem::take(&mut self.client.tells_of_keys) || !server.persist.durable.holds() {
+            return false;
+        }
+        self.held_until = server.store.commits();
+        server.persist.durable.lacks(self.held_until)
     }
 
     fn queue(&mut self, chunk: impl Into<Chunk>) {
@@ -450,7 +454,7 @@ impl Connection {
             Some(Halt::Pause) if self.server.pause.holds(self.client.id()) => {
                 return self.read_ahead(task);
             }
-            Some(Halt::Behind) if self.server.journal.is_full() => return self.read_ahead(task),
+            Some(Halt::Behind) if self.server.is_behind() => return self.read_ahead(task),
             Some(Halt::Pause | Halt::Behind) | None => {}
         }
         self.halt = None;
@@ -528,6 +532,8 @@ impl Connection {
                 self.server.blocked.remove(&batch, &waiter);
             });
         }
+        self.client.tells_of_keys = true;
+        self.note_commits();
         reply.into_iter().filter(|chunk| chunk.len() > 0).for_each(|chunk| self.queue(chunk));
         self.resume = true;
     }
@@ -546,7 +552,7 @@ impl Connection {
         &mut self,
         task: &mut Task<'_>,
         scratch: &mut Scratch,
-        finished: Option<Finished>,
+        finished: Option<Done>,
     ) -> Poll<Result<usize, End>> {
         self.resume = false;
         if let Some(owned) = self.stalled.take() {
@@ -684,7 +690,6 @@ impl Connection {
         let mut used = 0;
         'batch: while used < buffer.len()
             && !self.client.close
-            && self.client.psync.is_none()
             && !shared.is_killed()
             && self.halt.is_none()
         {
@@ -717,8 +722,7 @@ impl Connection {
                     self.queue_out(out);
                 }
                 self.resume |= self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
-                let ends = self.client.close || self.client.psync.is_some();
-                if self.resume || ends || shared.is_killed() {
+                if self.resume || self.client.close || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();
                     break 'batch;
@@ -799,6 +803,7 @@ impl Connection {
     /// where the socket takes them, through the queue otherwise.
     fn flush(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Result<(), End> {
         let out = &mut scratch.out;
+        let waits = self.note_commits();
         if out.is_empty() {
             return Ok(());
         }
@@ -806,7 +811,7 @@ impl Connection {
             out.give_back(4 * WRITE_AT);
             return Err(End::Closed);
         }
-        if self.unsent_bytes > 0 || !out.chunks.is_empty() {
+        if self.unsent_bytes > 0 || !out.chunks.is_empty() || waits {
             self.queue_out(out);
             return Ok(());
         }

@@ -114,6 +114,9 @@ async fn clock(server: Arc<Server>, worker: usize) {
             check_soft_limits(&server);
             server.refuse_waiters(worker);
         }
+        if worker == 0 {
+            with(|scratch| server.persist.tick(&mut scratch.session));
+        }
         with(|scratch| sweeper.tick(&server, &scratch.session));
         while ticked.elapsed() < every {
             match with(|scratch| sweeper.turn(&server, &mut scratch.session)) {
@@ -162,9 +165,7 @@ fn disconnect_idle(server: &Server, now: u64) {
             + figures.patterns.load(Relaxed)
             + figures.shard_channels.load(Relaxed)
             > 0;
-        let waits = figures.blocked.load(Relaxed)
-            || figures.replica.load(Relaxed)
-            || figures.primary.load(Relaxed);
+        let waits = figures.blocked.load(Relaxed);
         if !subscribed && !waits && now.saturating_sub(figures.last_active.load(Relaxed)) > timeout
         {
             client.kill();

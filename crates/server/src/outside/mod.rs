@@ -2,6 +2,4 @@
 
 pub(crate) mod chance;
 pub(crate) mod clock;
-
-/// The version of Redis whose behaviour this server has.
-pub(crate) const REDIS_VERSION: &str = "7.2.5";
+pub(crate) mod files;

@@ -1,0 +1,196 @@
+//! The manifest of an append-only file: which files it is made of, in Redis 7's form.
+//!
+//! ```text
+//!  file appendonly.aof.2.base.rdb seq 2 type b          the base: at most one
+//!  file appendonly.aof.4.incr.aof seq 4 type i          increments, ascending
+//!  file appendonly.aof.5.incr.aof seq 5 type i
+//!  file appendonly.aof.1.base.rdb seq 1 type h          history: of no use, to be removed
+//! ```
+//!
+//! It is written anew beside the old one, synced and renamed: whoever reads it finds one
+//! of the two.
+
+use std::fmt::Write as _;
+
+/// One file of an append-only file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) number: u64,
+}
+
+/// What an append-only file is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) base: Option<Part>,
+    pub(crate) increments: Vec<Part>,
+    pub(crate) history: Vec<Part>,
+}
+
+/// Why a manifest is not one, and in which of its lines.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the manifest: {why}")]
+pub(crate) struct BadManifest {
+    line: usize,
+    why: &'static str,
+}
+
+impl Manifest {
+    /// Reads a manifest's text.
+    pub(crate) fn parse(text: &str) -> Result<Self, BadManifest> {
+        let mut manifest = Self::default();
+        for (n, line) in text.lines().enumerate() {
+            let bad = |why| BadManifest { line: n + 1, why };
+            if line.starts_with('#') {
+                continue;
+            }
+            let words = words(line).ok_or(bad("a quote is not closed"))?;
+            let (mut name, mut number, mut kind) = (None, None, None);
+            if words.is_empty() || !words.len().is_multiple_of(2) {
+                return Err(bad("it is not made of names and values"));
+            }
+            for pair in words.chunks(2) {
+                match pair[0].to_ascii_lowercase().as_str() {
+                    "file" => name = Some(pair[1].clone()),
+                    "seq" => number = pair[1].parse().ok().filter(|&number| number > 0),
+                    "type" => kind = Some(pair[1].clone()),
+                    _ => {}
+                }
+            }
+            let name = name.ok_or(bad("it names no file"))?;
+            if name.contains('/') || name == ".." {
+                return Err(bad("a file's name is a path"));
+            }
+            let part = Part { name, number: number.ok_or(bad("it has no number"))? };
+            let last = manifest.increments.last().map_or(0, |part| part.number);
+            match kind.as_deref() {
+                Some("b") if manifest.base.is_some() => return Err(bad("it is a second base")),
+                Some("b") => manifest.base = Some(part),
+                Some("i") if part.number <= last => return Err(bad("increments do not ascend")),
+                Some("i") => manifest.increments.push(part),
+                Some("h") => manifest.history.push(part),
+                _ => return Err(bad("it is of no known type")),
+            }
+        }
+        if manifest == Self::default() {
+            return Err(BadManifest { line: 1, why: "it is empty" });
+        }
+        Ok(manifest)
+    }
+
+    /// Its text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |part: &Part, kind| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "file {} seq {} type {kind}", quoted(&part.name), part.number);
+        };
+        self.base.iter().for_each(|part| line(part, 'b'));
+        self.history.iter().for_each(|part| line(part, 'h'));
+        self.increments.iter().for_each(|part| line(part, 'i'));
+        text
+    }
+
+    /// The next increment of an append-only file of that name.
+    pub(crate) fn next_increment(&self, file: &str) -> Part {
+        let number = self.increments.last().map_or(0, |part| part.number) + 1;
+        Part { name: format!("{file}.{number}.incr.aof"), number }
+    }
+
+    /// The next base.
+    pub(crate) fn next_base(&self, file: &str, is_rdb: bool) -> Part {
+        let number = self.base.as_ref().map_or(0, |part| part.number) + 1;
+        let form = if is_rdb { "rdb" } else { "aof" };
+        Part { name: format!("{file}.{number}.base.{form}"), number }
+    }
+
+    /// Puts a base in the place of the one there was, and of all increments but the last
+    /// `kept`: they become history.
+    pub(crate) fn rebase(&mut self, base: Part, kept: usize) {
+        self.history.extend(self.base.replace(base));
+        let old = self.increments.len().saturating_sub(kept);
+        self.history.extend(self.increments.drain(..old));
+    }
+}
+
+/// The words of a line, some of which may stand in quotes.
+fn words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        let mut word = String::new();
+        let mut chars = rest.char_indices();
+        let quote = rest.starts_with('"');
+        let mut end = None;
+        if quote {
+            chars.next();
+        }
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '"' if quote => {
+                    end = Some(at + 1);
+                    break;
+                }
+                '\\' if quote => word.push(chars.next()?.1),
+                c if !quote && c.is_whitespace() => {
+                    end = Some(at);
+                    break;
+                }
+                c => word.push(c),
+            }
+        }
+        let end = match end {
+            None if quote => return None,
+            None => rest.len(),
+            Some(end) => end,
+        };
+        words.push(word);
+        rest = rest[end..].trim_start();
+    }
+    Some(words)
+}
+
+/// A name, in quotes if it needs them.
+fn quoted(name: &str) -> String {
+    if !name.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\') {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_read_as_it_was_written() {
+        let mut manifest = Manifest::default();
+        manifest.increments.push(manifest.next_increment("my file.aof"));
+        manifest.rebase(manifest.next_base("my file.aof", true), 1);
+        manifest.increments.push(manifest.next_increment("my file.aof"));
+        manifest.rebase(manifest.next_base("my file.aof", false), 1);
+        let text = "file \"my file.aof.2.base.aof\" seq 2 type b\n\
+                    file \"my file.aof.1.base.rdb\" seq 1 type h\n\
+                    file \"my file.aof.1.incr.aof\" seq 1 type h\n\
+                    file \"my file.aof.2.incr.aof\" seq 2 type i\n";
+        assert_eq!(manifest.text(), text);
+        assert_eq!(Manifest::parse(text), Ok(manifest));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, why) in [
+            ("", "empty"),
+            ("file a seq 1 type b\nfile b seq 2 type b", "line 2 of the manifest: it is a second"),
+            ("file a seq 2 type i\nfile b seq 2 type i", "ascend"),
+            ("file ../a seq 1 type b", "path"),
+            ("file a seq 0 type b", "number"),
+            ("file a seq 1 type x", "type"),
+            ("file \"a seq 1 type b", "quote"),
+            ("file a seq", "names and values"),
+        ] {
+            let told = Manifest::parse(text).unwrap_err().to_string();
+            assert!(told.contains(why), "{told}");
+        }
+    }
+}

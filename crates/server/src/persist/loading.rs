@@ -1,0 +1,128 @@
+//! Loading what was saved, at the start: from where, on what, and how far it is.
+
+use crate::outside::clock::unix_ms;
+use crate::request::args::Args;
+use parking_lot::Mutex;
+use snug_rdb::{Loading as RdbLoading, ReadOptions, Reader};
+use snug_store::{Batch, Session, Store};
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// How often the log tells how far loading is.
+const TOLD_EVERY: Duration = Duration::from_secs(5);
+
+/// How far loading is: `INFO`'s `loading_*`.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Commands are answered with `-LOADING`.
+    pub(crate) active: AtomicBool,
+    pub(crate) began_unix: AtomicU64,
+    pub(crate) total: AtomicU64,
+    /// Bytes of files that are loaded, and of the one that is being loaded.
+    files: AtomicU64,
+    file: AtomicU64,
+    told: Mutex<Option<Instant>>,
+    /// Keys that were loaded and that were left out, of an RDB file.
+    pub(crate) keys: AtomicU64,
+    pub(crate) expired: AtomicU64,
+}
+
+impl Progress {
+    /// So many bytes are to be loaded.
+    pub(crate) fn begin(&self, total: u64) {
+        self.began_unix.store(unix_ms() / 1000, Relaxed);
+        self.total.store(total, Relaxed);
+        self.files.store(0, Relaxed);
+        self.file.store(0, Relaxed);
+        *self.told.lock() = Some(Instant::now());
+    }
+
+    /// So many bytes of a file are.
+    pub(crate) fn at(&self, bytes: u64) {
+        self.file.store(bytes, Relaxed);
+    }
+
+    /// Tells the log, now and then.
+    pub(crate) fn tell(&self) {
+        let mut told = self.told.lock();
+        if told.is_some_and(|told| told.elapsed() > TOLD_EVERY) {
+            *told = Some(Instant::now());
+            let (loaded, total) = (self.loaded(), self.total.load(Relaxed));
+            tracing::info!(loaded, total, "loading");
+        }
+    }
+
+    /// All of a file is.
+    pub(crate) fn add_file(&self, len: u64) {
+        self.file.store(0, Relaxed);
+        self.files.fetch_add(len, Relaxed);
+    }
+
+    /// Bytes that are loaded.
+    pub(crate) fn loaded(&self) -> u64 {
+        self.files.load(Relaxed) + self.file.load(Relaxed)
+    }
+}
+
+/// Executes a command of an append-only file; what is wrong with it, if something is.
+pub(crate) type Replay<'r> = dyn FnMut(&Batch<'_>, Args<'_>) -> Result<(), String> + 'r;
+
+/// What files are loaded into, and by whom.
+pub(crate) struct Source<'s> {
+    pub(crate) store: &'s Arc<Store>,
+    pub(crate) session: Session,
+    pub(crate) progress: &'s Progress,
+    pub(crate) replay: &'s mut Replay<'s>,
+    pub(crate) checksum: bool,
+    pub(crate) databases: usize,
+    /// Whoever has libraries of functions takes one.
+    pub(crate) library: &'s dyn Fn(&[u8]) -> Result<(), String>,
+    pub(crate) stopped: &'s AtomicBool,
+}
+
+impl Source<'_> {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
+    /// Executes something on the store.
+    pub(crate) fn batch<R>(&mut self, work: impl FnOnce(&Batch<'_>, &mut Replay<'_>) -> R) -> R {
+        let batch = self.session.enter(unix_ms());
+        work(&batch, &mut *self.replay)
+    }
+
+    /// Loads an RDB file, or what of a file is one; what follows it in the file, and where
+    /// that begins. Of an append-only file's base, `is_base`, nothing is left out: what has
+    /// expired is told by what follows.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn rdb(
+        &mut self,
+        file: Box<dyn Read + Send>,
+        is_base: bool,
+    ) -> Result<(Box<dyn Read + Send>, Vec<u8>, u64), String> {
+        let read = ReadOptions { checksum: self.checksum };
+        let mut reader = Reader::new(file, read).map_err(|e| e.to_string())?;
+        let now = if is_base { 0 } else { unix_ms() };
+        let loading = RdbLoading { read, databases: self.databases, now, ..RdbLoading::default() };
+        let (progress, stopped) = (self.progress, self.stopped);
+        let loaded = snug_rdb::load(&mut reader, self.store, &loading, |loaded| {
+            progress.at(loaded.bytes);
+            progress.tell();
+            !stopped.load(Relaxed)
+        });
+        let loaded = loaded.map_err(|e| e.to_string())?;
+        progress.keys.store(loaded.keys, Relaxed);
+        progress.expired.store(loaded.expired, Relaxed);
+        for code in &loaded.functions {
+            (self.library)(code)?;
+        }
+        if !loaded.modules.is_empty() {
+            tracing::warn!(modules = ?loaded.modules, "data of modules was passed over");
+        }
+        let read = reader.offset();
+        let (file, unread) = reader.into_parts();
+        Ok((file, unread, read))
+    }
+}

@@ -1,0 +1,272 @@
+//! Snapshots to disk: `dump.rdb`, and the bases of the append-only file.
+//!
+//! A thread reads the snapshot slot by slot and writes it, as RDB, into a temporary file,
+//! which is synced and renamed, and then the folder is synced: whenever the machine stops,
+//! the file is the old one or the new one. No worker waits for any of it.
+
+use super::aof::writer::Rewritten;
+use super::{Persist, Running};
+use crate::config::Param;
+use crate::outside::clock::unix_ms;
+use crate::outside::files::Output;
+use snug_rdb::{FieldTimes, Meta, Options, Writer};
+use snug_store::types::stream::StreamScratch;
+use snug_store::{DATABASES, Snapshot, Step};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// What a snapshot is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// `dump.rdb`.
+    Save,
+    /// The base of the append-only file.
+    Rewrite,
+}
+
+/// How it went last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) failed: bool,
+    /// Failures in a row.
+    pub(crate) failures: u64,
+    pub(crate) took: Option<Duration>,
+    /// How often it succeeded, or was tried.
+    pub(crate) count: u64,
+}
+
+impl Outcome {
+    fn note(&mut self, succeeded: bool, took: Duration) {
+        self.failed = !succeeded;
+        self.failures = if succeeded { 0 } else { self.failures + 1 };
+        self.took = Some(took);
+        self.count += u64::from(succeeded);
+    }
+}
+
+/// Who is told what came of it.
+pub(crate) type Told = oneshot::Sender<Result<(), String>>;
+
+/// Bytes after which what was written is synced, so that the last sync is short.
+const SYNC_EVERY: u64 = 32 * 1024 * 1024;
+
+/// A file that is synced as it grows.
+pub(crate) struct Growing {
+    file: Box<dyn Output>,
+    unsynced: u64,
+    incremental: bool,
+}
+
+impl Growing {
+    pub(crate) fn new(file: Box<dyn Output>, incremental: bool) -> Self {
+        Self { file, unsynced: 0, incremental }
+    }
+}
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.unsynced += written as u64;
+        if self.incremental && self.unsynced >= SYNC_EVERY {
+            self.file.sync()?;
+            self.unsynced = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Persist {
+    fn options(&self) -> Options {
+        Options {
+            compress: self.config.is_on(Param::Rdbcompression),
+            checksum: self.config.is_on(Param::Rdbchecksum),
+            field_times: FieldTimes::Aux,
+            ..Options::DEFAULT
+        }
+    }
+
+    /// Writes all of a snapshot as RDB; the output, when all has been given to it.
+    pub(crate) fn write_rdb<W: Write>(
+        &self,
+        snapshot: &mut Snapshot,
+        out: W,
+        is_base: bool,
+    ) -> Result<W, String> {
+        let mut writer = Writer::new(out, self.options());
+        let told = |error: io::Error| error.to_string();
+        let (time, memory) = (unix_ms() / 1000, snug_store::memory::used());
+        let (time, memory) = (time.to_string(), memory.to_string());
+        let aux = [
+            ("redis-ver", "7.2.4"),
+            ("redis-bits", "64"),
+            ("ctime", &time),
+            ("used-mem", &memory),
+            ("aof-base", if is_base { "1" } else { "0" }),
+            ("snug-ver", env!("CARGO_PKG_VERSION")),
+        ];
+        writer.header(&aux).map_err(told)?;
+        for code in self.libraries.get().map(|all| all.all()).unwrap_or_default() {
+            writer.function(&code).map_err(told)?;
+        }
+        for db in 0..DATABASES {
+            let (keys, expiring) = snapshot.keys(db);
+            if keys > 0 {
+                writer.database(db, keys, expiring).map_err(told)?;
+            }
+        }
+        let (mut reader, session) = (self.store.session(), self.store.session());
+        let (mut taken, mut scratch) = (Vec::new(), StreamScratch::default());
+        loop {
+            if self.stop.load(Relaxed) {
+                return Err("stopped: the server ends".into());
+            }
+            let batch = reader.enter(unix_ms());
+            let was_behind = self.store.is_snapshot_behind();
+            let step = snapshot.step(&batch, &mut taken);
+            drop(batch);
+            if was_behind {
+                self.journal.held.release();
+            }
+            for (db, value) in taken.drain(..) {
+                let written = writer.entry(db, &value, Meta::default(), (&session, &mut scratch));
+                written.map_err(|e| format!("key '{}': {e}", value.key().escape_ascii()))?;
+                self.figures.keys_saved.fetch_add(1, Relaxed);
+            }
+            if step == Step::Done {
+                break;
+            }
+        }
+        writer.end().map_err(told)
+    }
+
+    /// Writes a snapshot into a file that is there, synced, when this returns.
+    pub(super) fn write_file(
+        &self,
+        snapshot: &mut Snapshot,
+        path: &Path,
+        is_base: bool,
+    ) -> Result<(), String> {
+        let param = if is_base {
+            Param::AofRewriteIncrementalFsync
+        } else {
+            Param::RdbSaveIncrementalFsync
+        };
+        let told = |e: io::Error| format!("{}: {e}", path.display());
+        let file = self.files.create(path).map_err(told)?;
+        let written =
+            self.write_rdb(snapshot, Growing::new(file, self.config.is_on(param)), is_base);
+        let synced = written.and_then(|file| file.file.sync().map_err(told));
+        if synced.is_err() {
+            let _ = self.files.remove(path);
+        }
+        synced
+    }
+
+    /// Begins a snapshot on a thread of its own. Why not, if not; else `told` is told what
+    /// came of it.
+    pub(crate) fn begin(self: &Arc<Self>, kind: Kind, told: Option<Told>) -> Result<(), String> {
+        let mut jobs = self.jobs.lock();
+        if jobs.running.is_some() {
+            return Err("another snapshot is being written".into());
+        }
+        let now = unix_ms() / 1000;
+        match kind {
+            Kind::Save => jobs.tried_at = now,
+            Kind::Rewrite => jobs.rewrite_tried_at = now,
+        }
+        let keys_total = (0..DATABASES).map(|db| self.store.keys(db)).sum();
+        jobs.running = Some(Running { kind, began: Instant::now(), keys_total });
+        self.figures.keys_saved.store(0, Relaxed);
+        drop(jobs);
+        let persist = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("saver".into()).spawn(move || {
+            let done = persist.run(kind);
+            if let Some(told) = told {
+                let _ = told.send(done);
+            }
+        });
+        if let Err(error) = thread {
+            self.jobs.lock().running = None;
+            return Err(format!("no thread to write it: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Writes a snapshot, on this thread, and notes how it went.
+    pub(super) fn run(self: &Arc<Self>, kind: Kind) -> Result<(), String> {
+        let began = Instant::now();
+        let done = match kind {
+            Kind::Save => self.save_now(),
+            Kind::Rewrite => self.rewrite_now(),
+        };
+        snug_store::memory::purge();
+        let took = began.elapsed();
+        let mut jobs = self.jobs.lock();
+        jobs.running = None;
+        match (kind, &done) {
+            (Kind::Save, Ok((changes, _))) => {
+                jobs.save.note(true, took);
+                jobs.saved_changes = *changes;
+                jobs.saved_at = unix_ms() / 1000;
+            }
+            (Kind::Save, Err(_)) => jobs.save.note(false, took),
+            (Kind::Rewrite, result) => jobs.rewrite.note(result.is_ok(), took),
+        }
+        drop(jobs);
+        self.judge();
+        let seconds = took.as_secs_f64();
+        match &done {
+            Ok((_, path)) => tracing::info!(file = %path.display(), seconds, "snapshot written"),
+            Err(error) => tracing::error!(error, ?kind, "a snapshot could not be written"),
+        }
+        done.map(drop)
+    }
+
+    /// Writes `dump.rdb`; the changes of the store that are in it.
+    fn save_now(&self) -> Result<(u64, PathBuf), String> {
+        self.lock_dump()?;
+        let path = self.dump_path();
+        let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
+        let mut session = self.store.session();
+        let batch = session.enter(unix_ms());
+        let (snapshot, changes) = {
+            let _alone = batch.exclusive();
+            (batch.begin_snapshot(), self.store.changes())
+        };
+        drop(batch);
+        let mut snapshot = snapshot.ok_or("another snapshot is being read")?;
+        self.write_file(&mut snapshot, &temporary, false)?;
+        drop(snapshot);
+        let told = |e: io::Error| format!("{}: {e}", path.display());
+        self.files.rename(&temporary, &path).map_err(told)?;
+        self.files.sync_dir(Path::new("")).map_err(told)?;
+        Ok((changes, path))
+    }
+
+    /// Writes a base for the append-only file and hands it to its writer.
+    fn rewrite_now(self: &Arc<Self>) -> Result<(u64, PathBuf), String> {
+        let place = self.aof_place();
+        self.files.make_dir(&place.dir).map_err(|e| format!("{}: {e}", place.dir.display()))?;
+        let path = place.temporary();
+        let mut session = self.store.session();
+        let batch = session.enter(unix_ms());
+        let (snapshot, mark) = {
+            let _alone = batch.exclusive();
+            (batch.begin_snapshot(), self.journal.mark(&batch))
+        };
+        drop(batch);
+        let mut snapshot = snapshot.ok_or("another snapshot is being read")?;
+        self.write_file(&mut snapshot, &path, true)?;
+        drop(snapshot);
+        self.hand_over(Rewritten { path: path.clone(), mark, is_rdb: true })?;
+        Ok((0, path))
+    }
+}

@@ -1,0 +1,430 @@
+//! The append-only file while it is on: its thread, and how it is turned on and off.
+
+use super::Persist;
+use super::aof::writer::{Manner, Rewritten, Writer};
+use super::aof::{Aof, Place};
+use super::loading::{Replay, Source};
+use super::saving::Kind;
+use crate::config::Param;
+use crate::outside::clock::unix_ms;
+use crate::request::args::Args;
+use parking_lot::Mutex;
+use snug_store::Batch;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// The longest that the thread sleeps, and how long it waits after a failure.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A snapshot on its way to the writer, and who is told what became of it.
+type Handed = (Rewritten, mpsc::Sender<Result<(), String>>);
+
+#[derive(Debug, Default)]
+struct Inbox {
+    rewritten: Mutex<Option<Handed>>,
+    end: AtomicBool,
+    /// What the last writing and syncing came to.
+    ended: Mutex<Option<String>>,
+}
+
+/// The thread that writes the append-only file.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    inbox: Arc<Inbox>,
+    thread: Thread,
+    handle: JoinHandle<()>,
+}
+
+/// Wakes a thread, once it is known which.
+#[derive(Debug, Default)]
+struct Waker(Mutex<Option<Thread>>);
+
+impl Waker {
+    fn wake(&self) {
+        if let Some(thread) = &*self.0.lock() {
+            thread.unpark();
+        }
+    }
+}
+
+impl Persist {
+    fn manner(&self) -> Manner {
+        let rewriting = || self.jobs.lock().running.is_some();
+        Manner {
+            policy: self.policy(),
+            no_sync: self.config.is_on(Param::NoAppendfsyncOnRewrite) && rewriting(),
+            timestamps: self.config.is_on(Param::AofTimestampEnabled),
+            now: unix_ms(),
+        }
+    }
+
+    /// Turns the append-only file on: with the files that were loaded, or, `anew`, with
+    /// new ones that count from when their base is there.
+    fn turn_on(
+        self: &Arc<Self>,
+        batch: &Batch<'_>,
+        open: impl FnOnce() -> Result<Aof, String>,
+    ) -> Result<(), String> {
+        let switching = self.switching.try_lock();
+        let _switching = switching.ok_or("the append-only file is being turned on or off")?;
+        if self.is_aof_on() {
+            return Ok(());
+        }
+        let aof = open()?;
+        let waker = Arc::<Waker>::default();
+        let wake = Arc::clone(&waker);
+        let follower = self.journal.join(batch, false, Box::new(move || wake.wake()));
+        let writer = Writer::new(aof, follower, unix_ms());
+        let inbox = Arc::<Inbox>::default();
+        let (persist, theirs) = (Arc::clone(self), Arc::clone(&inbox));
+        self.publish(&writer);
+        let thread = thread::Builder::new().name("aof".into());
+        let handle = thread.spawn(move || persist.write_on(writer, &theirs));
+        let handle = handle.map_err(|e| format!("no thread for the append-only file: {e}"))?;
+        *waker.0.lock() = Some(handle.thread().clone());
+        let thread = handle.thread().clone();
+        // It may have been woken before it could be.
+        thread.unpark();
+        *self.aof.lock() = Some(Writing { inbox, thread, handle });
+        self.aof_on.store(true, Relaxed);
+        self.sync_holds();
+        Ok(())
+    }
+
+    /// Has replies wait for the disk if the policy says so and there is a file.
+    pub(crate) fn sync_holds(&self) {
+        let always = self.policy() == super::Policy::Always && self.is_aof_on();
+        if always != self.durable.holds() {
+            self.durable.set_holds(always);
+            self.wake_aof();
+        }
+    }
+
+    fn wake_aof(&self) {
+        if let Some(writing) = &*self.aof.lock() {
+            writing.thread.unpark();
+        }
+    }
+
+    fn publish(&self, writer: &Writer) {
+        let (base, size) = writer.aof.sizes();
+        self.figures.aof_base_size.store(base, Relaxed);
+        self.figures.aof_size.store(size, Relaxed);
+        self.figures.aof_wants_rewrite.store(!writer.aof.is_valid(), Relaxed);
+    }
+
+    /// The thread's work.
+    fn write_on(self: &Arc<Self>, mut writer: Writer, inbox: &Inbox) {
+        let mut telling: Option<mpsc::Sender<Result<(), String>>> = None;
+        let mut failing = false;
+        loop {
+            let ends = inbox.end.load(Relaxed);
+            if let Some((rewritten, told)) = inbox.rewritten.lock().take() {
+                writer.rewritten(rewritten);
+                telling = Some(told);
+            }
+            let manner = self.manner();
+            let mut turn = writer.turn(manner);
+            if ends && turn.failed.is_none() {
+                turn.failed = writer.finish(manner).err();
+            }
+            self.publish(&writer);
+            self.durable.reached(writer.reached().1);
+            if let Some(done) = turn.rewritten {
+                self.rewrite_handed_in(&mut writer, &done);
+                if let Some(told) = telling.take() {
+                    let _ = told.send(done.map_err(|e| e.to_string()));
+                }
+            }
+            // What is not valid is as bad as what cannot be written, unless it is only
+            // being begun.
+            let failed = turn.failed.is_some() || (failing && !writer.aof.is_valid());
+            if let Some(error) = &turn.failed {
+                self.figures.write_failures.fetch_add(1, Relaxed);
+                let told = in_systems_words(error);
+                if !failing {
+                    tracing::error!(%error, "the append-only file could not be written: it is tried again");
+                }
+                self.set_aof_error(Some(told));
+            } else if failing && !failed {
+                tracing::info!("the append-only file is written again");
+                self.set_aof_error(None);
+            }
+            failing = failed;
+            if ends {
+                *inbox.ended.lock() = turn.failed.map(|error| error.to_string());
+                return;
+            }
+            if turn.failed.is_some() {
+                thread::park_timeout(RETRY);
+            } else if !turn.busy {
+                let due = writer.due_in(manner).map(Duration::from_millis);
+                thread::park_timeout(due.map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX)));
+            }
+        }
+    }
+
+    /// A snapshot became the base, or did not.
+    fn rewrite_handed_in(&self, writer: &mut Writer, done: &std::io::Result<()>) {
+        if done.is_err() {
+            return;
+        }
+        let (base, size) = writer.aof.sizes();
+        tracing::info!(base, size, "the append-only file was rewritten");
+        self.figures.aof_rewritten_size.store(size, Relaxed);
+        self.publish(writer);
+        if self.config.is_on(Param::AofDisableAutoGc) {
+            return;
+        }
+        // Large files take a while to be removed: that is another thread's.
+        let (history, files) = (writer.aof.history(), Arc::clone(&self.files));
+        let removing = thread::Builder::new().name("aof-history".into()).spawn(move || {
+            for path in history {
+                if let Err(error) = files.remove(&path) {
+                    tracing::warn!(%error, file = %path.display(), "cannot be removed");
+                }
+            }
+        });
+        if removing.is_ok()
+            && let Err(error) = writer.aof.tidy()
+        {
+            tracing::warn!(%error, "the manifest still names files of no use");
+        }
+    }
+
+    /// Hands a snapshot that is on disk to the writer, and waits until it is the base.
+    pub(super) fn hand_over(&self, rewritten: Rewritten) -> Result<(), String> {
+        let (sender, receiver) = mpsc::channel();
+        let path = rewritten.path.clone();
+        {
+            let writing = self.aof.lock();
+            let Some(writing) = &*writing else {
+                let _ = self.files.remove(&path);
+                return Err("the append-only file was turned off meanwhile".into());
+            };
+            *writing.inbox.rewritten.lock() = Some((rewritten, sender));
+            writing.thread.unpark();
+        }
+        let done =
+            receiver.recv().unwrap_or_else(|_| Err("the append-only file was turned off".into()));
+        if done.is_err() {
+            let _ = self.files.remove(&path);
+        }
+        done
+    }
+
+    /// `CONFIG SET appendonly`.
+    pub(crate) fn set_aof(self: &Arc<Self>, batch: &Batch<'_>, on: bool) -> Result<(), String> {
+        if !on {
+            if let Err(error) = self.turn_off() {
+                tracing::warn!(error, "the append-only file is turned off and not whole on disk");
+            }
+            return Ok(());
+        }
+        if self.is_aof_on() || self.is_loading() {
+            return Ok(());
+        }
+        let place = self.aof_place();
+        self.lock_aof(&place)?;
+        self.turn_on(batch, || {
+            let old = place.manifest()?;
+            Aof::anew(place.clone(), old).map_err(|e| format!("{}: {e}", place.dir.display()))
+        })?;
+        // If something else is being saved, this comes next: a tick sees to it.
+        let _ = self.begin(Kind::Rewrite, None);
+        Ok(())
+    }
+
+    /// Turns the append-only file off. What was committed before is on disk then, if the
+    /// disk takes it.
+    pub(crate) fn turn_off(&self) -> Result<(), String> {
+        let switching = self.switching.try_lock();
+        let _switching = switching.ok_or("the append-only file is being turned on or off")?;
+        let writing = self.aof.lock().take();
+        self.aof_on.store(false, Relaxed);
+        let mut failed = None;
+        if let Some(writing) = writing {
+            writing.inbox.end.store(true, Relaxed);
+            writing.thread.unpark();
+            let _ = writing.handle.join();
+            failed = writing.inbox.ended.lock().take();
+        }
+        self.figures.aof_wants_rewrite.store(false, Relaxed);
+        self.set_aof_error(None);
+        self.sync_holds();
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn lock_aof(&self, place: &Place) -> Result<(), String> {
+        self.files.make_dir(&place.dir).map_err(|e| format!("{}: {e}", place.dir.display()))?;
+        let dir = std::env::current_dir().unwrap_or_default();
+        self.lock(&dir.join(&place.dir).join(format!("{}.lock", place.name)))
+    }
+
+    /// Whether there is anything to be loaded, and locks what is.
+    pub(crate) fn prepare(&self) -> Result<bool, String> {
+        if self.config.is_on(Param::AppendOnly) {
+            let place = self.aof_place();
+            self.lock_aof(&place)?;
+            place.upgrade()?;
+            return Ok(place.manifest()?.is_some());
+        }
+        let path = self.dump_path();
+        let len = self.files.len(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        if len.is_some() || !self.config.is_empty(Param::Save) {
+            self.lock_dump()?;
+        }
+        Ok(len.is_some())
+    }
+
+    /// Loads what was saved, and turns the append-only file on if it is to be. `replay`
+    /// executes a command.
+    pub(crate) fn load(self: &Arc<Self>, replay: &mut Replay<'_>) -> Result<(), String> {
+        let began = std::time::Instant::now();
+        let append_only = self.config.is_on(Param::AppendOnly);
+        let place = self.aof_place();
+        let manifest = if append_only { place.manifest()? } else { None };
+        let library = |code: &[u8]| self.take_library(code);
+        let was_loaded = {
+            let mut replay = |batch: &Batch<'_>, args: Args<'_>| replay(batch, args);
+            let mut source = self.source(&mut replay, &library);
+            match &manifest {
+                Some(manifest) => {
+                    let cut = self.config.is_on(Param::AofLoadTruncated);
+                    super::aof::load::load(&place, manifest, cut, &mut source)?;
+                    true
+                }
+                None => !append_only && self.load_dump(&mut source)?,
+            }
+        };
+        let keys: u64 = (0..snug_store::DATABASES).map(|db| self.store.keys(db)).sum();
+        if was_loaded {
+            let seconds = began.elapsed().as_secs_f64();
+            tracing::info!(keys, seconds, append_only, "DB loaded from disk");
+        }
+        self.jobs.lock().saved_changes = self.store.changes();
+        if append_only {
+            self.go_on_appending(manifest.is_some())?;
+        }
+        Ok(())
+    }
+
+    /// `DEBUG RELOAD`: saves everything if it is to, and loads it again, on a thread of its
+    /// own.
+    pub(crate) fn reload(
+        self: &Arc<Self>,
+        save: bool,
+        flush: bool,
+    ) -> oneshot::Receiver<Result<(), String>> {
+        let (told, done) = oneshot::channel();
+        let persist = Arc::clone(self);
+        let thread = thread::Builder::new().name("reload".into()).spawn(move || {
+            persist.loading.active.store(true, Relaxed);
+            let done = persist.reload_now(save, flush);
+            persist.loading.active.store(false, Relaxed);
+            if let Err(error) = &done {
+                tracing::error!(error, "DEBUG RELOAD failed");
+            }
+            let _ = told.send(done);
+        });
+        if let Err(error) = thread {
+            tracing::error!(%error, "no thread to load what was saved");
+        }
+        done
+    }
+
+    fn reload_now(self: &Arc<Self>, save: bool, flush: bool) -> Result<(), String> {
+        if save {
+            self.run(Kind::Save)?;
+        }
+        if flush {
+            let mut session = self.store.session();
+            let batch = session.enter(unix_ms());
+            let _alone = batch.exclusive();
+            (0..snug_store::DATABASES).for_each(|db| drop(batch.unload(db)));
+        }
+        let mut no_commands = |_: &Batch<'_>, _: Args<'_>| Err("no commands here".to_owned());
+        let library = |code: &[u8]| self.take_library(code);
+        let mut source = self.source(&mut no_commands, &library);
+        self.load_dump(&mut source).map(drop)
+    }
+
+    fn take_library(&self, code: &[u8]) -> Result<(), String> {
+        match self.libraries.get() {
+            Some(libraries) => libraries.load(code),
+            None => Err("it holds a library of functions, which this server does not know".into()),
+        }
+    }
+
+    fn source<'s>(
+        &'s self,
+        replay: &'s mut Replay<'s>,
+        library: &'s dyn Fn(&[u8]) -> Result<(), String>,
+    ) -> Source<'s> {
+        Source {
+            store: &self.store,
+            session: self.store.session(),
+            progress: &self.loading,
+            replay,
+            checksum: self.config.is_on(Param::Rdbchecksum),
+            databases: self.config.number(Param::Databases) as usize,
+            library,
+            stopped: &self.stop,
+        }
+    }
+
+    /// Loads the snapshot; whether there is one.
+    fn load_dump(&self, source: &mut Source<'_>) -> Result<bool, String> {
+        let path = self.dump_path();
+        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let Some(len) = self.files.len(&path).map_err(|e| told(&e))? else { return Ok(false) };
+        source.progress.begin(len);
+        let file = self.files.open(&path).map_err(|e| told(&e))?;
+        source.rdb(file, false).map_err(|e| told(&e))?;
+        Ok(true)
+    }
+
+    fn go_on_appending(self: &Arc<Self>, exists: bool) -> Result<(), String> {
+        let place = self.aof_place();
+        if !exists {
+            // What there is, which is nothing, is the first base.
+            self.write_first_base(&place)?;
+        }
+        let mut session = self.store.session();
+        let batch = session.enter(unix_ms());
+        self.turn_on(&batch, || {
+            let manifest = place.manifest()?.unwrap_or_default();
+            Aof::resume(place.clone(), manifest)
+                .map_err(|e| format!("{}: {e}", place.dir.display()))
+        })?;
+        drop(batch);
+        let size = self.figures.aof_size.load(Relaxed);
+        self.figures.aof_rewritten_size.store(size, Relaxed);
+        Ok(())
+    }
+
+    fn write_first_base(&self, place: &Place) -> Result<(), String> {
+        let mut session = self.store.session();
+        let snapshot = session.enter(unix_ms()).begin_snapshot();
+        let mut snapshot = snapshot.ok_or("another snapshot is being read")?;
+        let mut manifest = super::aof::manifest::Manifest::default();
+        let base = manifest.next_base(&place.name, true);
+        let path = place.path(&base);
+        self.write_file(&mut snapshot, &path, true)?;
+        manifest.base = Some(base);
+        place.put_manifest(&manifest).map_err(|e| format!("{}: {e}", place.dir.display()))?;
+        self.files.sync_dir(Path::new("")).map_err(|e| e.to_string())
+    }
+}
+
+/// An error of the system as Redis tells it: in the system's words alone.
+fn in_systems_words(error: &std::io::Error) -> String {
+    let why = error.to_string();
+    why.split(" (os error").next().unwrap_or_default().to_owned()
+}
