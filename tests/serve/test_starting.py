@@ -125,7 +125,7 @@ BAD_FLAGS = [
 OWN_BAD_FLAGS = [
     ["--workers", "65"], ["--workers", "many"], ["--workers", "-1"], ["--pack", "maybe"], ["--pack-min-saving", "101"],
     ["--pack-min-size", "-1"], ["--pack-level", "99"], ["--pack-nosuch", "1"], ["nosuch-file.conf"], ["--dir", "/nonexistent/folder"],
-    ["--bind", "not an address"], ["--bind", "203.0.113.77"], ["--aclfile", "users.acl"], ["--replicaof", "127.0.0.1 6379"],
+    ["--bind", "not an address"], ["--bind", "203.0.113.77"], ["--aclfile", "users.acl"], 
 ]  # fmt: skip
 
 

@@ -1,5 +1,8 @@
 //! `snug serve`: reads the configuration, starts the workers, and ends them.
 
+mod daemon;
+mod supervisor;
+
 use crate::cluster::Cluster;
 use crate::commands::replay::{Replayed, Replayer};
 use crate::config::{Config, PARAMETERS, Param};
@@ -12,10 +15,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use socket2::Socket;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use supervisor::Supervisor;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs the server with flags as `redis-server` takes them: an optional
@@ -23,17 +28,20 @@ use tokio::signal::unix::{SignalKind, signal};
 /// anything wrong with the flags is said in one line, before anything starts.
 pub fn serve(flags: &[OsString]) -> ExitCode {
     // Behind the first, it may be the value of another flag.
-    if flags.first().is_some_and(|flag| flag == "--help" || flag == "-h") {
-        print!("{}", help());
-        return ExitCode::SUCCESS;
-    }
-    match start(flags) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("snug: {error}");
-            ExitCode::FAILURE
+    let text = match flags.first().and_then(|flag| flag.to_str()) {
+        Some("--help" | "-h") => help(),
+        Some("--version" | "-v") => format!("snug {}\n", env!("CARGO_PKG_VERSION")),
+        _ => {
+            return start(flags).unwrap_or_else(|error| {
+                // Nobody may be there to be told.
+                let _ = writeln!(io::stderr(), "snug: {error}");
+                ExitCode::FAILURE
+            });
         }
-    }
+    };
+    // Who has read enough closes the pipe.
+    let _ = io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
 }
 
 fn help() -> String {
@@ -64,18 +72,33 @@ fn allow_huge_pages(config: &Config) {
     }
 }
 
-fn start(flags: &[OsString]) -> Result<(), String> {
+fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     let config = Config::from_flags(flags)?;
     crate::commands::rename(&config.renames)?;
-    // A terminal that closes, or who means "read your files again", does not end
-    // the server: a handler that only raises a flag nobody looks at. SIGPIPE is
-    // ignored by Rust's own start.
+    // A terminal that closes does not end the server; who means "open your log again"
+    // is heard once the server runs (`wait_for_end`). SIGPIPE is ignored by Rust's own
+    // start.
     flag::register(SIGHUP, Arc::default()).map_err(|e| format!("could not ignore SIGHUP: {e}"))?;
     // A file that may not grow longer is an error of the write, which is dealt with.
     flag::register(SIGXFSZ, Arc::default())
         .map_err(|e| format!("could not ignore SIGXFSZ: {e}"))?;
-    log::begin(&config)?;
+    let background = daemon::is_background();
+    // Who is supervised stays where the supervisor can see it.
+    let wants_background = config.is_on(Param::Daemonize) && !Supervisor::find(&config).is_there();
+    if wants_background && !background {
+        if config.from_input {
+            return Err("daemonize yes: a server in the background cannot read its configuration from standard input".into());
+        }
+        return daemon::start()
+            .map_err(|e| format!("daemonize yes: can't start another process: {e}"));
+    }
+    if background {
+        daemon::leave_session();
+    }
+    // Before the log begins: its file's name is taken there.
     config.enter_dir().map_err(|e| format!("can't chdir to '{}': {e}", config.text(Param::Dir)))?;
+    log::begin(&config)?;
+    let supervisor = Arc::new(Supervisor::find(&config));
     config.read_policy_file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = match config.number(Param::Workers) as usize {
@@ -131,28 +154,46 @@ fn start(flags: &[OsString]) -> Result<(), String> {
     }
     if loads {
         let (server, failed) = (Arc::clone(&server), Arc::clone(&failed));
+        let supervisor = Arc::clone(&supervisor);
         let loading = std::thread::Builder::new().name("loading".into()).spawn(move || {
-            if let Err(why) = load(&server) {
-                tracing::error!(why, "what was saved cannot be loaded");
-                let _ = failed.set(why);
-                server.end();
-            }
+            let loaded = load(&server);
             server.persist.loading.active.store(false, Relaxed);
+            match loaded {
+                Ok(()) => say_ready(&supervisor, background),
+                Err(why) => {
+                    tracing::error!(why, "what was saved cannot be loaded");
+                    let _ = failed.set(why);
+                    server.end();
+                }
+            }
         });
         loading.map_err(|e| format!("could not start loading: {e}"))?;
     }
     let version = env!("CARGO_PKG_VERSION");
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let _pid_file = daemon::PidFile::write(&server.config);
     tracing::info!(version, workers, ?addresses, "ready to accept connections");
+    if !loads {
+        say_ready(&supervisor, background);
+    }
     wait_for_end(&server, &ending)?;
     tracing::info!("ending");
+    supervisor.stopping();
     for thread in threads {
         drop(thread.join());
     }
     server.listening.remove_unix();
     match failed.get() {
         Some(why) => Err(why.clone()),
-        None => Ok(()),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Tells whoever started the server that it serves, with all that was saved.
+fn say_ready(supervisor: &Supervisor, background: bool) {
+    supervisor.ready();
+    if background && let Err(error) = daemon::say_ready() {
+        tracing::warn!(%error, "can't leave standard error");
     }
 }
 
@@ -204,7 +245,7 @@ fn catch_signals() -> Result<Arc<AtomicBool>, String> {
     Ok(ending)
 }
 
-fn no_signals(error: std::io::Error) -> String {
+fn no_signals(error: io::Error) -> String {
     format!("could not listen for signals: {error}")
 }
 
@@ -216,6 +257,14 @@ fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String>
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+        let mut hangup = signal(SignalKind::hangup()).map_err(no_signals)?;
+        let reopening = async {
+            while hangup.recv().await.is_some() {
+                log::reopen();
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut reopening = std::pin::pin!(reopening);
         loop {
             let ended = server.shutdown.notified();
             if server.ending.load(Relaxed) {
@@ -228,6 +277,7 @@ fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String>
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => words = Param::ShutdownOnSigint,
                     () = ended => break,
+                    () = &mut reopening => {}
                 }
             }
             let how = Ending::of_words(&server.config.text(words));

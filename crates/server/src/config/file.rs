@@ -9,7 +9,7 @@
 //! ```
 
 use super::values::save_points;
-use super::{Config, Kind, Param, Rename, find};
+use super::{Config, Kind, PARAMETERS, Param, Rename, find};
 use crate::text::glob;
 use snug_resp::split_args;
 use std::ffi::{OsStr, OsString};
@@ -41,7 +41,11 @@ impl Config {
     /// Sets a parameter to the words that a line has behind its name.
     fn set_named(&self, name: &[u8], words: &[Vec<u8>]) -> Result<(), String> {
         let shown = String::from_utf8_lossy(name);
-        let id = find(name).ok_or_else(|| format!("unknown parameter '{shown}'"))?;
+        let id = find(name).ok_or_else(|| unknown(&shown))?;
+        // A flag says otherwise, and flags win. `save` adds up, so it is read all the same.
+        if id != Param::Save && self.given.contains(&id) {
+            return Ok(());
+        }
         let value = match words {
             // A switch alone is turned on.
             [] if matches!(id.declaration().kind, Kind::Bool) => b"yes".to_vec(),
@@ -118,6 +122,37 @@ impl Config {
     }
 }
 
+/// What to say of a name that no parameter has: whether one is much like it.
+fn unknown(name: &str) -> String {
+    let bare = name.trim_start_matches('-').to_ascii_lowercase();
+    let short = match bare.as_str() {
+        "p" => Some("port"),
+        "h" => Some("bind"),
+        "a" => Some("requirepass"),
+        "d" => Some("daemonize"),
+        _ => None,
+    };
+    // A slip of the finger, the beginning of it, or much the same letters.
+    let likeness = |known: &str| {
+        if strsim::damerau_levenshtein(known, &bare) == 1 {
+            return 1.0;
+        }
+        match known.strip_prefix(bare.as_str()) {
+            Some(_) if bare.len() >= 2 => 0.9 - known.len() as f64 / 1000.0,
+            _ => strsim::jaro_winkler(known, &bare) - 0.1,
+        }
+    };
+    let names = PARAMETERS.iter().map(|declaration| declaration.name);
+    let like = names.map(|known| (likeness(known), known)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let like = like.filter(|(likeness, _)| *likeness > 0.75).map(|(_, known)| known);
+    match short.or(like) {
+        Some(known) => {
+            format!("unknown parameter '{name}': is '{known}' meant? (snug serve --help lists all)")
+        }
+        None => format!("unknown parameter '{name}' (snug serve --help lists all)"),
+    }
+}
+
 /// A word as a line of the file has it, in quotes and readable.
 pub(super) fn quoted(word: &[u8]) -> Vec<u8> {
     let mut text = vec![b'"'];
@@ -170,4 +205,23 @@ fn files(pattern: &[u8]) -> Vec<PathBuf> {
         PathBuf::from(OsString::from_vec(path))
     });
     files.filter(|path| path.exists()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_mistypes_a_name_is_told_which_was_meant() {
+        for (typed, meant) in [
+            ("prot", "port"),
+            ("-p", "port"),
+            ("maxmemmory", "maxmemory"),
+            ("tls-cert", "tls-cert-file"),
+            ("append-only", "appendonly"),
+        ] {
+            assert!(unknown(typed).contains(&format!("is '{meant}' meant?")), "{typed}");
+        }
+        assert!(!unknown("xyzzy").contains("meant"));
+    }
 }

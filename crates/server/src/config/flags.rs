@@ -20,7 +20,10 @@ impl Config {
     /// Reads flags. The error is one line for a person.
     pub(crate) fn from_flags(flags: &[OsString]) -> Result<Self, String> {
         let mut config = Self::default();
+        let arguments: Vec<&[u8]> = flags.iter().map(|flag| flag.as_bytes()).collect();
         let file = flags.first().filter(|first| !first.as_bytes().starts_with(b"-"));
+        let (lines, input) = lines(&arguments, usize::from(file.is_some()));
+        config.given = named_in(&lines);
         if let Some(file) = file {
             config.read_file(Path::new(file), 0)?;
             // The server changes into `dir`, where a relative name means another file.
@@ -29,17 +32,23 @@ impl Config {
                 format!("can't open config file '{}': {e}", Path::new(file).display())
             })?);
         }
-        let arguments: Vec<&[u8]> = flags.iter().map(|flag| flag.as_bytes()).collect();
-        let (lines, input) = lines(&arguments, usize::from(file.is_some()));
+        config.from_input = input;
         if input {
             let mut text = Vec::new();
             let read = std::io::stdin().lock().read_to_end(&mut text);
             read.map_err(|e| format!("can't read standard input: {e}"))?;
             config.read_lines(&text, Source::StandardInput, 0)?;
         }
+        config.given.clear();
         config.read_lines(&lines, Source::CommandLine, 0)?;
         Ok(config)
     }
+}
+
+/// The parameters that lines set.
+fn named_in(lines: &[u8]) -> Vec<Param> {
+    let names = lines.split(|&byte| byte == b'\n').filter_map(split_args);
+    names.filter_map(|words| find(words.first()?)).collect()
 }
 
 /// The arguments from the one at `from` on as lines of a configuration file, and

@@ -29,6 +29,10 @@ pub(crate) struct Config {
     pub file: Option<PathBuf>,
     /// A line of `save` has been read, which takes the place of the default.
     pub(super) save_is_given: AtomicBool,
+    /// Whether a part of it came from standard input.
+    pub from_input: bool,
+    /// What was given as a flag: what a file says of it does not count, be it wrong.
+    pub(super) given: Vec<Param>,
     /// What `rename-command` says, in the order in which it was read.
     pub renames: Vec<Rename>,
     /// Held while the configuration file is written anew.
@@ -57,6 +61,8 @@ impl Default for Config {
             output_limits: RwLock::default(),
             file: None,
             save_is_given: AtomicBool::new(false),
+            from_input: false,
+            given: Vec::new(),
             renames: Vec::new(),
             rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),

@@ -129,11 +129,13 @@ parameters! {
         ShutdownOnSigint "shutdown-on-sigint" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "What SIGINT does: end as SHUTDOWN with these options does.";
         LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
         LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
-        LogFile "logfile" Kind::Text, "", FIXED, "File to log to; empty for standard output.";
+        LogFile "logfile" Kind::Text, "", FIXED, "File to log to, in dir if its name is relative; empty for standard output.";
         LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
         LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";
         ProtectedMode "protected-mode" Kind::Bool, "yes", MUTABLE, "Refuse other machines while there is no password.";
-        Daemonize "daemonize" Kind::Enum(&["no"]), "no", FIXED, "Always no: whoever starts the server runs it in the background.";
+        Daemonize "daemonize" Kind::Bool, "no", FIXED, "Run in the background: the command ends when the server is ready, or says why it is not.";
+        Pidfile "pidfile" Kind::Text, "", FIXED, "File to write the process's id to; empty for none.";
+        Supervised "supervised" Kind::Enum(&["upstart", "systemd", "auto", "no"]), "no", FIXED, "Whom to tell when the server is ready: systemd, upstart, or whichever of them started it. The server stays in the foreground then.";
         LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "What is evicted is freed as UNLINK does.";
         LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "What expires is freed as UNLINK does.";
         DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
@@ -219,12 +221,10 @@ parameters! {
         ReplBacklogSize "repl-backlog-size" BYTES, "1048576", MUTABLE;
         HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE;
         ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE;
-        Pidfile "pidfile" Kind::Text, "", FIXED;
         Masterauth "masterauth" Kind::Text, "", MUTABLE;
         Masteruser "masteruser" Kind::Text, "", MUTABLE;
         ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE;
         OomScoreAdj "oom-score-adj" Kind::Enum(&["no", "yes", "relative", "absolute"]), "no", MUTABLE;
-        Supervised "supervised" Kind::Enum(&["upstart", "systemd", "auto", "no"]), "no", FIXED;
         ClusterAnnounceHostname "cluster-announce-hostname" Kind::Text, "", MUTABLE;
         ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", MUTABLE;
         RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE;

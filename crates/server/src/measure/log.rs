@@ -2,16 +2,87 @@
 //!
 //! `loglevel` may change while the server runs; form and place may not. Values
 //! that clients send are no part of the log.
+//!
+//! A log file that was moved away is made anew: at once when [`reopen`] is called, and
+//! within a second of the next line otherwise, so that a rotation that tells nobody, as
+//! is usual with Redis, loses nothing.
 
 use crate::config::{Config, Param};
-use std::io::IsTerminal;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
+
+/// The log file, if there is one.
+static FILE: OnceLock<Mutex<LogFile>> = OnceLock::new();
+
+/// A file that may be moved away.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    looked: Instant,
+}
+
+/// How often it is looked at whether the file is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(&path)?;
+        Ok(Self { path, file, looked: Instant::now() })
+    }
+
+    /// Opens the file again. If that fails, what is open stays so.
+    fn reopen(&mut self) {
+        if let Ok(new) = Self::open(self.path.clone()) {
+            *self = new;
+        }
+    }
+
+    /// Opens the file again if it is no longer what its name stands for.
+    fn look(&mut self) {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let place = |data: Metadata| (data.dev(), data.ino());
+        let named = std::fs::metadata(&self.path).map(place).ok();
+        if named.is_none() || named != self.file.metadata().map(place).ok() {
+            self.reopen();
+        }
+    }
+}
+
+/// Writes lines to the log file.
+struct InFile(&'static Mutex<LogFile>);
+
+impl Write for InFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        log.look();
+        log.file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Opens the log file again, for it may have been moved away.
+pub(crate) fn reopen() {
+    if let Some(file) = FILE.get() {
+        file.lock().unwrap_or_else(PoisonError::into_inner).reopen();
+        tracing::info!("the log file was opened again");
+    }
+}
 
 /// What changes the level.
 static LEVEL: OnceLock<Handle<LevelFilter, Registry>> = OnceLock::new();
@@ -42,10 +113,11 @@ pub(crate) fn begin(config: &Config) -> Result<(), String> {
         let ansi = std::io::stdout().is_terminal();
         registry.with(form(config, ansi, std::io::stdout)).try_init()
     } else {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-        let file =
-            file.map_err(|e| format!("can't open the log file '{}': {e}", path.display()))?;
-        registry.with(form(config, false, Mutex::new(file))).try_init()
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let failed = |e: io::Error| format!("can't open the log file '{}': {e}", path.display());
+        let file = LogFile::open(path.clone()).map_err(failed)?;
+        let file = FILE.get_or_init(|| Mutex::new(file));
+        registry.with(form(config, false, || InFile(file))).try_init()
     };
     // Whoever embeds the server may log in a way of their own.
     drop(begun);
