@@ -31,7 +31,7 @@ def test_every_command_is_listed(shared_server):
     page = (DOCS / "compatibility.md").read_text()
     groups = re.findall(r"^\| [A-Za-z/ ]+ \| (`[A-Z].*) \|$", page, re.MULTILINE)
     containers = re.findall(r"^\| `([A-Z]+)` \| ([A-Z].*) \|$", page, re.MULTILINE)
-    commands = {name for row in groups for name in re.findall(r"`([A-Z0-9_]+)`", row)}
+    commands = {name for row in groups for name in re.findall(r"`([A-Z0-9_-]+)`", row)}
     subcommands = {f"{name}|{sub}" for name, subs in containers for sub in subs.split(", ")}
     assert commands == {name for name in served if "|" not in name}
     assert subcommands == {name for name in served if "|" in name}

@@ -52,7 +52,7 @@ mod packs;
 mod reader;
 mod writer;
 
-pub use loader::{Loaded, Loading, Refused, load};
+pub use loader::{Loaded, Loading, Refused, access, load};
 pub use reader::{
     Error, Event, Head, NoDump, Problem, ReadOptions, Reader, VERSION_MAX, Wrong, restore,
 };

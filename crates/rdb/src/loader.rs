@@ -5,7 +5,7 @@
 //! may use the store meanwhile (to answer `-LOADING`, to expire, to pack): no lock is held
 //! while the input is waited for.
 
-use crate::reader::{self, Event, Head, ReadOptions, Reader};
+use crate::reader::{self, Event, ReadOptions, Reader};
 use snug_store::types::stream::Shape;
 use snug_store::{DATABASES, Detached, Limits, Store};
 use std::io::Read;
@@ -133,7 +133,11 @@ pub fn load<R: Read>(
             }
             Event::Key(head) => {
                 input.value(&head, &mut making)?;
-                match making.finish(&store.key(&head.key), head.expiry, access(&head)) {
+                match making.finish(
+                    &store.key(&head.key),
+                    head.expiry,
+                    access(head.idle, head.freq),
+                ) {
                     Some(value) => {
                         bytes += value.allocated();
                         some.push(value);
@@ -165,12 +169,12 @@ fn remember<T>(all: &mut Vec<T>, one: T) {
 }
 
 /// How lately or how often a key was used, in the store's measure, if that is told.
-pub(crate) fn access(head: &Head) -> Option<u8> {
+pub fn access(idle: Option<u64>, freq: Option<u8>) -> Option<u8> {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
     /// What a new key's counter begins with in Redis.
     const NEW: u8 = 5;
-    match (head.idle, head.freq) {
+    match (idle, freq) {
         (Some(HOUR..), _) => Some(0),
         (Some(MINUTE..), _) => Some(1),
         (None, Some(..=NEW)) => Some(1),

@@ -15,6 +15,7 @@ use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
+use crate::peers::{self, limits};
 use crate::persist;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
@@ -87,6 +88,10 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
                 match call(&mut context(asked, command), command, args, out) {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
                     called => waits = called,
+                }
+                let may_write = command.has(flags::WRITE | flags::MAY_REPLICATE);
+                if (may_write || command.name == "exec") && asked.server.store.is_followed() {
+                    asked.client.wrote = asked.server.store.commits();
                 }
             }
         }
@@ -178,17 +183,40 @@ fn not_on_disk(refusal: persist::Refusal) -> Error {
     }
 }
 
-const NO_REPLICAS: Error = Error::new("NOREPLICAS Not enough good replicas to write.");
-
-/// Whether the command would write, alone or as a transaction, and may not for
-/// want of replicas: there are none.
-fn lacks_replicas(asked: &Asked<'_>, command: &Command) -> bool {
-    let config = &asked.server.config;
-    if config.number(Param::MinReplicasToWrite) == 0 || config.number(Param::MinReplicasMaxLag) == 0
-    {
-        return false;
+/// What the role of this node, and its links, forbid of the command. One load where they
+/// forbid nothing.
+#[inline]
+fn forbidden(asked: &Asked<'_>, command: &Command, of: u8) -> Option<Error> {
+    match asked.server.peers.limits() & of {
+        0 => None,
+        limits => forbidden_now(asked, command, limits),
     }
-    does(asked, command, flags::WRITE)
+}
+
+#[cold]
+fn forbidden_now(asked: &Asked<'_>, command: &Command, limits: u8) -> Option<Error> {
+    let is = |limit| limits & limit != 0;
+    let writes = || does(asked, command, flags::WRITE);
+    if is(limits::FEW_REPLICAS) && writes() {
+        return Some(peers::FEW_REPLICAS);
+    }
+    if is(limits::READ_ONLY) && writes() {
+        return Some(peers::READ_ONLY);
+    }
+    if is(limits::STALE) && lacks(asked, command, flags::STALE) {
+        return Some(peers::STALE);
+    }
+    if is(limits::LOADING) && lacks(asked, command, flags::LOADING) {
+        return Some(peers::LOADING);
+    }
+    None
+}
+
+/// Whether the command is without this flag, or is an `EXEC` of one that is.
+fn lacks(asked: &Asked<'_>, command: &Command, flag: u32) -> bool {
+    let queue = asked.client.multi.as_ref().filter(|_| command.name == "exec");
+    !command.has(flag)
+        || queue.is_some_and(|multi| multi.queue.iter().any(|(queued, _)| !queued.has(flag)))
 }
 
 /// Whether the command reads or writes keys, alone or as a transaction. Who
@@ -221,8 +249,11 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
     {
         refused = Err((not_on_disk(refusal), true));
     }
-    if refused.is_ok() && lacks_replicas(asked, command) {
-        refused = Err((NO_REPLICAS, true));
+    let writing = limits::FEW_REPLICAS | limits::READ_ONLY;
+    if refused.is_ok()
+        && let Some(error) = forbidden(asked, command, writing)
+    {
+        refused = Err((error, true));
     }
     if refused.is_ok() && asked.client.in_pubsub_mode(asked.caller) && !passes_pubsub(command) {
         let error = format!(
@@ -236,6 +267,11 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
         && uses_keyspace(asked, command)
     {
         refused = Err((Error::new("ERR Replica can't interact with the keyspace"), true));
+    }
+    if refused.is_ok()
+        && let Some(error) = forbidden(asked, command, limits::STALE | limits::LOADING)
+    {
+        refused = Err((error, true));
     }
     if refused.is_ok() && asked.server.persist.is_loading() && !is_for_loading(asked, command) {
         refused = Err((LOADING, true));

@@ -9,6 +9,7 @@ use crate::config::{Config, PARAMETERS, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
 use crate::net::worker;
+use crate::outside::clock::unix_ms;
 use crate::persist::ending::Ending;
 use crate::sockets::{listening, tls};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -123,6 +124,9 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     allow_huge_pages(&server.config);
     crate::background::trainer::start(&server)
         .map_err(|e| format!("could not start the trainer: {e}"))?;
+    follow_primary(&server)?;
+    crate::replication::start(&server, crate::commands::replay::executor)
+        .map_err(|e| format!("could not start replication: {e}"))?;
     let ending = catch_signals()?;
     // What is wrong with files that are there and used by others is said before anything
     // starts; loading them takes a while, and clients are told so meanwhile.
@@ -203,6 +207,19 @@ fn load(server: &Arc<Server>) -> Result<(), String> {
     server
         .persist
         .load(&mut |store, args| replayer.execute(Replayed { server, store, worker: 0 }, args))
+}
+
+/// Makes the server the replica that the configuration says it is.
+fn follow_primary(server: &Server) -> Result<(), String> {
+    let text = server.config.text(Param::Replicaof);
+    let Some((host, port)) = text.split_once(' ') else { return Ok(()) };
+    if server.cluster.enabled {
+        return Err("replicaof: not allowed in cluster mode".into());
+    }
+    let port = port.parse().map_err(|_| "replicaof: invalid port")?;
+    let mut session = server.store.session();
+    server.peers.follow(&session.enter(unix_ms()), &server.config, host, port, false);
+    Ok(())
 }
 
 /// The admin port's addresses and the sockets there, none unless it is wanted, and

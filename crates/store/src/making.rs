@@ -291,13 +291,8 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Gives `out` the elements of a value that has left its slot: [`Detached::save`].
-    pub fn save(
-        &self,
-        value: &Detached,
-        scratch: &mut StreamScratch,
-        out: &mut dyn Elements,
-    ) -> Result<(), Unsaved> {
-        value.save(self.session(), scratch, out)
+    /// Gives `work` the session, to save values with that have left their slots.
+    pub fn with_session<R>(&self, work: impl FnOnce(&Session) -> R) -> R {
+        work(self.session())
     }
 }

@@ -115,7 +115,9 @@ impl Sweeper {
         }
         let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
         let batch = session.enter(now);
-        let more = batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
+        // A replica's primary says when a key goes. The role does not change in a batch.
+        let more = !server.peers.is_replica()
+            && batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
         if self.worker == 0 {
             server.blocked.take_over();
             batch.tidy();

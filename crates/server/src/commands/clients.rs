@@ -137,8 +137,8 @@ fn setinfo(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 enum Kind {
     Normal,
     PubSub,
-    /// Links of replication: there are none.
-    Replication,
+    Replica,
+    Primary,
 }
 
 impl Kind {
@@ -146,7 +146,8 @@ impl Kind {
         match name.to_ascii_lowercase().as_slice() {
             b"normal" => Ok(Self::Normal),
             b"pubsub" => Ok(Self::PubSub),
-            b"master" | b"replica" | b"slave" => Ok(Self::Replication),
+            b"master" => Ok(Self::Primary),
+            b"replica" | b"slave" => Ok(Self::Replica),
             _ => {
                 let name = String::from_utf8_lossy(name);
                 Err(Error::from(format!("ERR Unknown client type '{name}'")))
@@ -156,6 +157,12 @@ impl Kind {
 
     fn of(client: &Shared) -> Self {
         let figures = &client.figures;
+        if figures.replica.load(Relaxed) {
+            return Self::Replica;
+        }
+        if figures.primary.load(Relaxed) {
+            return Self::Primary;
+        }
         let subscribed = [&figures.channels, &figures.patterns, &figures.shard_channels];
         let subscribed = subscribed.iter().any(|count| count.load(Relaxed) > 0);
         if subscribed { Self::PubSub } else { Self::Normal }
@@ -175,6 +182,8 @@ fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> 
     };
     let multi = figures.multi.load(Relaxed);
     flag(figures.monitoring.load(Relaxed), 'O', &mut flags);
+    flag(figures.replica.load(Relaxed), 'S', &mut flags);
+    flag(figures.primary.load(Relaxed), 'M', &mut flags);
     flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
     flag(multi >= 0, 'x', &mut flags);
     flag(figures.blocked.load(Relaxed), 'b', &mut flags);

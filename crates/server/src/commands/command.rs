@@ -383,6 +383,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (STALE, "stale"),
     (SKIP_MONITOR, "skip_monitor"),
     (SKIP_SLOWLOG, "skip_slowlog"),
+    (ASKS, "asking"),
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
     (MOVABLE_KEYS, "movablekeys"),

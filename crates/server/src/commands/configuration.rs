@@ -159,6 +159,10 @@ fn apply(cx: &Context<'_>, param: Param) -> Result<(), String> {
             server.evict_clients();
         }
         Param::MaxmemoryClients => server.evict_clients(),
+        Param::ReplicaReadOnly
+        | Param::ReplicaServeStaleData
+        | Param::MinReplicasToWrite
+        | Param::MinReplicasMaxLag => server.peers.refresh(&server.config),
         Param::NotifyKeyspaceEvents => server.heed_events(),
         Param::Port | Param::Bind | Param::TlsPort => {
             if param == Param::TlsPort {

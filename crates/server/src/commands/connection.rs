@@ -14,8 +14,7 @@ use snug_resp::{Protocol, parse_integer};
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
 
-/// The version of Redis whose behaviour this server has.
-pub(crate) const REDIS_VERSION: &str = "7.2.5";
+pub(crate) use crate::outside::REDIS_VERSION;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::new("hello", -1, hello).flags(ANYTIME | NO_AUTH).about(
@@ -222,7 +221,7 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     w.bulk(b"mode");
     w.bulk(mode.as_bytes());
     w.bulk(b"role");
-    w.bulk(b"master");
+    w.bulk(if cx.server.peers.is_replica() { b"replica" } else { b"master" });
     w.bulk(b"modules");
     w.array(0);
     Ok(())

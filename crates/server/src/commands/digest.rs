@@ -90,6 +90,12 @@ impl Sink for Mixed {
         self.digest.xor_hash(&std::mem::take(&mut self.piece));
     }
 
+    /// As redis-server prints it.
+    fn number(&mut self, value: f64) {
+        let mut text = crate::text::double::Text::default();
+        self.piece(text.of(value));
+    }
+
     fn begin_group(&mut self) {
         self.outer = std::mem::take(&mut self.digest);
     }

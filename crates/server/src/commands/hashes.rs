@@ -5,7 +5,6 @@
 
 use crate::commands::keys::{ScanOptions, cursor};
 use crate::commands::strings::read;
-use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
@@ -141,11 +140,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Up to what size Redis would hold a hash as a listpack.
 fn limits(cx: &Context<'_>) -> HashLimits {
-    let config = &cx.server.config;
-    HashLimits {
-        entries: config.number(Param::HashMaxListpackEntries) as usize,
-        value: config.number(Param::HashMaxListpackValue) as usize,
-    }
+    cx.server.config.hash_limits()
 }
 
 pub(super) const fn event(name: &'static str) -> Event {

@@ -13,6 +13,7 @@ use crate::engine::server::Server;
 use crate::measure::latency::Times;
 use crate::measure::stats::Stat;
 use crate::outside::clock::unix_ms;
+use crate::peers::{Link, Transfer};
 use crate::persist::Running;
 use crate::persist::saving::Kind;
 use crate::request::args::Args;
@@ -143,9 +144,10 @@ fn clients(cx: &View<'_>, text: &mut String) {
     let most = |of: fn(&crate::follow::clients::Figures) -> usize| {
         clients.values().map(|client| of(&client.figures)).max().unwrap_or(0)
     };
+    let replicas = cx.server.peers.replicas().len();
     let (blocking_keys, blocking_keys_gone) = cx.server.blocked.keys();
     fields!(text,
-        "connected_clients": clients.len(),
+        "connected_clients": clients.len().saturating_sub(replicas),
         "cluster_connections": 0,
         "maxclients": cx.server.config.number(Param::MaxClients),
         "client_recent_max_input_buffer": most(|f| f.query_bytes.load(Relaxed)),
@@ -191,6 +193,7 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
     let system = system_memory();
     let (lazy_pending, lazy_freed) = crate::work::reclaim::lazy_objects();
     let limit = cx.server.config.number(Param::MaxMemory) as usize;
+    let (backlog, for_replicas) = cx.server.peers.memory(&cx.server.config);
     let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     fields!(text,
         "used_memory": used,
@@ -234,9 +237,9 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "mem_fragmentation_ratio": format_args!("{:.2}", resident as f64 / used.max(1) as f64),
         "mem_fragmentation_bytes": resident.saturating_sub(used),
         "mem_not_counted_for_evict": 0,
-        "mem_replication_backlog": 0,
-        "mem_total_replication_buffers": 0,
-        "mem_clients_slaves": 0,
+        "mem_replication_backlog": backlog,
+        "mem_total_replication_buffers": backlog + for_replicas,
+        "mem_clients_slaves": for_replicas,
         "mem_clients_normal": usage.clients,
         "mem_cluster_links": 0,
         "mem_aof_buffer": 0,
@@ -265,7 +268,7 @@ fn persistence(cx: &View<'_>, text: &mut String) {
     let percent = processed as f64 * 100.0 / total.max(1) as f64;
     let changes = cx.server.store.changes().saturating_sub(jobs.saved_changes);
     fields!(text,
-        "loading": u8::from(persist.is_loading()),
+        "loading": u8::from(persist.is_loading() || cx.server.peers.is_loading()),
         "async_loading": 0,
         "current_cow_peak": 0,
         "current_cow_size": 0,
@@ -336,16 +339,16 @@ fn stats(cx: &View<'_>, text: &mut String) {
         "instantaneous_ops_per_sec": rates.operations,
         "total_net_input_bytes": stats.get(Stat::total_net_input_bytes),
         "total_net_output_bytes": stats.get(Stat::total_net_output_bytes),
-        "total_net_repl_input_bytes": 0,
-        "total_net_repl_output_bytes": 0,
+        "total_net_repl_input_bytes": stats.get(Stat::total_net_repl_input_bytes),
+        "total_net_repl_output_bytes": stats.get(Stat::total_net_repl_output_bytes),
         "instantaneous_input_kbps": format_args!("{:.2}", rates.input as f64 / 1024.0),
         "instantaneous_output_kbps": format_args!("{:.2}", rates.output as f64 / 1024.0),
         "instantaneous_input_repl_kbps": "0.00",
         "instantaneous_output_repl_kbps": "0.00",
         "rejected_connections": stats.get(Stat::rejected_connections),
-        "sync_full": 0,
-        "sync_partial_ok": 0,
-        "sync_partial_err": 0,
+        "sync_full": stats.get(Stat::sync_full),
+        "sync_partial_ok": stats.get(Stat::sync_partial_ok),
+        "sync_partial_err": stats.get(Stat::sync_partial_err),
         "expired_keys": cx.store.store().expired().saturating_sub(cx.server.expired_base.load(Relaxed)),
         "expired_stale_perc": "0.00",
         "expired_time_cap_reached_count": stats.get(Stat::expired_time_cap_reached),
@@ -393,18 +396,83 @@ fn stats(cx: &View<'_>, text: &mut String) {
 }
 
 fn replication(cx: &View<'_>, text: &mut String) {
+    let (peers, config) = (&cx.server.peers, &cx.server.config);
+    let (primary, now) = (peers.primary(), unix_ms());
+    let stream = peers.stream();
+    let backlog = &stream.backlog;
+    let (end, active) = (backlog.end(), backlog.is_active());
+    let size = config.number(Param::ReplBacklogSize) as u64;
+    let kept = if active { backlog.len().min(size) } else { 0 };
+    let first = if active { end - kept + 1 } else { 0 };
+    let id = backlog.id.clone();
+    let (second, upto) = match &backlog.second {
+        Some((second, upto)) => (second.clone(), *upto as i64 + 1),
+        None => ("0".repeat(40), -1),
+    };
+    drop(stream);
+    fields!(text, "role": if primary.is_some() { "slave" } else { "master" });
+    if let Some(primary) = &primary {
+        let up = primary.link == Link::Connected;
+        let transfers = primary.link == Link::Transfer;
+        let silent = if up { now.saturating_sub(primary.heard) as i64 / 1000 } else { -1 };
+        fields!(text,
+            "master_host": primary.host,
+            "master_port": primary.port,
+            "master_link_status": if up { "up" } else { "down" },
+            "master_last_io_seconds_ago": silent,
+            "master_sync_in_progress": i32::from(transfers),
+            "slave_read_repl_offset": end,
+            "slave_repl_offset": end,
+        );
+        if transfers {
+            let Transfer { total, read, heard } = primary.transfer;
+            let total = total.map_or(-1, |total| total as i64);
+            let share = 100.0 * read as f64 / total.max(1) as f64;
+            fields!(text,
+                "master_sync_total_bytes": total,
+                "master_sync_read_bytes": read,
+                "master_sync_left_bytes": if total < 0 { -1 } else { total - read as i64 },
+                "master_sync_perc": format_args!("{:.2}", if total < 0 { 0.0 } else { share }),
+                "master_sync_last_io_seconds_ago": now.saturating_sub(heard) / 1000,
+            );
+        }
+        if let Some(since) = primary.down_since {
+            fields!(text, "master_link_down_since_seconds": now.saturating_sub(since) / 1000);
+        }
+        fields!(text,
+            "slave_priority": config.number(Param::ReplicaPriority),
+            "slave_read_only": i32::from(config.is_on(Param::ReplicaReadOnly)),
+            "replica_announced": i32::from(config.is_on(Param::ReplicaAnnounced)),
+        );
+    }
+    let replicas = peers.replicas();
+    fields!(text, "connected_slaves": replicas.len());
+    if config.number(Param::MinReplicasToWrite) > 0 && config.number(Param::MinReplicasMaxLag) > 0 {
+        fields!(text, "min_slaves_good_slaves": peers.good_replicas(config));
+    }
+    for (number, replica) in replicas.iter().enumerate() {
+        line(
+            text,
+            format_args!(
+                "slave{number}:ip={},port={},state={},offset={},lag={}",
+                replica.address(),
+                replica.introduction.port,
+                replica.state(),
+                replica.acknowledged(),
+                replica.lag_seconds(now)
+            ),
+        );
+    }
     fields!(text,
-        "role": "master",
-        "connected_slaves": 0,
-        "master_failover_state": "no-failover",
-        "master_replid": cx.server.run_id,
-        "master_replid2": "0".repeat(40),
-        "master_repl_offset": 0,
-        "second_repl_offset": -1,
-        "repl_backlog_active": 0,
-        "repl_backlog_size": 1_048_576,
-        "repl_backlog_first_byte_offset": 0,
-        "repl_backlog_histlen": 0,
+        "master_failover_state": peers.failover.lock().name(),
+        "master_replid": id,
+        "master_replid2": second,
+        "master_repl_offset": end,
+        "second_repl_offset": upto,
+        "repl_backlog_active": i32::from(active),
+        "repl_backlog_size": size,
+        "repl_backlog_first_byte_offset": first,
+        "repl_backlog_histlen": kept,
     );
 }
 

@@ -22,6 +22,7 @@ mod configuration;
 mod connection;
 mod debug;
 pub(crate) mod digest;
+mod dumps;
 mod geo;
 mod hash_expiry;
 mod hashes;
@@ -36,6 +37,7 @@ mod object;
 mod persistence;
 mod pubsub;
 pub(crate) mod replay;
+mod replication;
 mod server;
 mod sets;
 mod slowlog;
@@ -59,6 +61,7 @@ const GROUPS: &[&[Command]] = &[
     configuration::COMMANDS,
     connection::COMMANDS,
     debug::COMMANDS,
+    dumps::COMMANDS,
     geo::COMMANDS,
     hash_expiry::COMMANDS,
     hashes::COMMANDS,
@@ -71,6 +74,7 @@ const GROUPS: &[&[Command]] = &[
     object::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
+    replication::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

@@ -197,6 +197,7 @@ fn end(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) ->
 
 fn publish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let received = cx.server.pubsub.publish(cx.server.publishing(), args.bytes(1), args.bytes(2));
+    cx.server.peers.say(&[b"PUBLISH", args.bytes(1), args.bytes(2)]);
     out.w().integer(received as i64);
     Ok(())
 }
@@ -204,6 +205,7 @@ fn publish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 fn spublish(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let received =
         cx.server.pubsub.publish_shard(cx.server.publishing(), args.bytes(1), args.bytes(2));
+    cx.server.peers.say(&[b"SPUBLISH", args.bytes(1), args.bytes(2)]);
     out.w().integer(received as i64);
     Ok(())
 }

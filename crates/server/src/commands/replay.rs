@@ -12,6 +12,7 @@ use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::engine::server::Server;
+use crate::replication::Execute;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use snug_store::{Batch, Expired};
@@ -92,6 +93,34 @@ impl Replayer {
             _ => Ok(()),
         }
     }
+}
+
+impl Execute for Replayer {
+    fn execute(
+        &mut self,
+        server: &Server,
+        store: &Batch<'_>,
+        args: Args<'_>,
+    ) -> Result<(), String> {
+        self.execute(Replayed { server, store, worker: 0 }, args)
+    }
+
+    fn is_in_transaction(&self) -> bool {
+        self.is_in_transaction()
+    }
+
+    fn forget_transaction(&mut self) {
+        self.queue = None;
+    }
+
+    fn database(&mut self) -> &mut usize {
+        &mut self.caller.db
+    }
+}
+
+/// What executes the commands of a primary.
+pub(crate) fn executor() -> Box<dyn Execute> {
+    Box::new(Replayer::default())
 }
 
 /// A command as an error shows it.

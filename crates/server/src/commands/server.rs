@@ -1,13 +1,11 @@
 //! Commands about whole databases and the server itself: `DBSIZE`,
-//! `FLUSHDB`, `FLUSHALL`, `SWAPDB`, `TIME`, `LOLWUT`, `WAIT`, `ROLE`,
-//! `REPLICAOF`, `MONITOR`.
+//! `FLUSHDB`, `FLUSHALL`, `SWAPDB`, `TIME`, `LOLWUT`, `MONITOR`.
 //!
 //! Emptying or swapping databases closes every gate of the store, so it is one
 //! step for everybody; what a database held is freed afterwards, and with
 //! `ASYNC` on a thread of its own.
 
 use crate::auth::Categories;
-use crate::commands::clients::timeout_ms;
 use crate::commands::connection::{REDIS_VERSION, database};
 use crate::config::Param;
 use crate::engine::command::flags::*;
@@ -22,8 +20,6 @@ use snug_store::Flushed;
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-const REPLICATION: u32 = ADMIN | NOSCRIPT | STALE | NO_ASYNC_LOADING;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::new("dbsize", 1, dbsize).flags(READONLY | FAST).acl(Categories::KEYSPACE).about(
@@ -61,30 +57,6 @@ pub(crate) const COMMANDS: &[Command] = &[
         "5.0.0",
         "",
         "Draws something.",
-    ),
-    Command::new("wait", 3, wait).flags(NOSCRIPT).acl(Categories::CONNECTION).about(
-        Group::Generic,
-        "3.0.0",
-        "O(1)",
-        "Returns how many replicas have acknowledged the connection's writes.",
-    ),
-    Command::new("role", 1, role).flags(NOSCRIPT | LOADING | STALE | FAST).acl(Categories::ADMIN.and(Categories::DANGEROUS)).about(
-        Group::Server,
-        "2.8.12",
-        "O(1)",
-        "Returns the server's role in replication.",
-    ),
-    Command::new("replicaof", 3, replicaof).flags(REPLICATION).about(
-        Group::Server,
-        "5.0.0",
-        "O(1)",
-        "Chooses whose replica the server is.",
-    ),
-    Command::new("slaveof", 3, replicaof).flags(REPLICATION).about(
-        Group::Server,
-        "1.0.0",
-        "O(1)",
-        "Chooses whose replica the server is.",
     ),
     Command::new("monitor", 1, monitor).flags(ADMIN | NOSCRIPT | LOADING | STALE).about(
         Group::Server,
@@ -176,36 +148,6 @@ fn time(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     out.w().bulk_integer(now.as_secs() as i64);
     out.w().bulk_integer(i64::from(now.subsec_micros()));
     Ok(())
-}
-
-/// There are no replicas to wait for.
-fn wait(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    args.int(1)?;
-    timeout_ms(args.bytes(2))?;
-    out.w().integer(0);
-    Ok(())
-}
-
-fn role(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    out.w().array(3);
-    out.w().bulk(b"master");
-    out.w().integer(0);
-    out.w().array(0);
-    Ok(())
-}
-
-fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    if cx.server.cluster.enabled {
-        return Err(Error::new("ERR REPLICAOF not allowed in cluster mode.").into());
-    }
-    if args.is(1, "no") && args.is(2, "one") {
-        out.w().ok();
-        return Ok(());
-    }
-    if !parse_integer(args.bytes(2)).is_some_and(|port| (0..=65_535).contains(&port)) {
-        return Err(Error::new("ERR Invalid master port").into());
-    }
-    Err(Error::new("ERR replication is not supported by this server yet").into())
 }
 
 fn monitor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {

@@ -6,7 +6,6 @@
 use crate::commands::hashes::{Drawn, scanned};
 use crate::commands::keys::{ScanOptions, cursor};
 use crate::commands::strings::read;
-use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
@@ -162,10 +161,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Up to what size Redis would hold a set as an intset.
 fn limits(cx: &Context<'_>) -> SetLimits {
-    // Redis's own limit, whatever is configured.
-    const MOST: i64 = 1 << 30;
-    let entries = cx.server.config.number(Param::SetMaxIntsetEntries).min(MOST);
-    SetLimits { intset_entries: entries as usize }
+    cx.server.config.set_limits()
 }
 
 const fn event(name: &'static str) -> Event {

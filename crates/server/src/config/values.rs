@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Words(&'static [&'static str]),
     /// Any text.
     Text,
+    /// A host and a port, or nothing.
+    Primary,
     /// What a client can send in an HTTP header.
     Token,
     /// The name of a file in `dir`, or of what the text says: no path.
@@ -134,6 +136,7 @@ impl Param {
                 let shown: Vec<&str> = places.iter().map(|&place| words[place]).collect();
                 Ok((shown.join(" "), first as i64))
             }
+            Kind::Primary => Ok((primary(value)?, 0)),
             Kind::Save => Ok((save_points(value)?, 0)),
             Kind::OomScores => Ok((oom_scores(value)?, 0)),
             Kind::Events => {
@@ -174,6 +177,22 @@ fn one_of(words: &[&str]) -> String {
 /// The place of a word among those there are.
 fn place(words: &[&str], word: &str) -> Result<usize, String> {
     words.iter().position(|known| known.eq_ignore_ascii_case(word)).ok_or_else(|| one_of(words))
+}
+
+/// A host and a port; `no one` and nothing are nobody.
+fn primary(text: &str) -> Result<String, String> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    match words[..] {
+        [] => Ok(String::new()),
+        [no, one] if no.eq_ignore_ascii_case("no") && one.eq_ignore_ascii_case("one") => {
+            Ok(String::new())
+        }
+        [_, port] if !port.parse::<u16>().is_ok_and(|port| port > 0) => {
+            Err("Invalid master port".into())
+        }
+        [host, port] => Ok(format!("{host} {port}")),
+        _ => Err("wrong number of arguments".into()),
+    }
 }
 
 /// Moments to save at, `seconds changes` each; none at all for an empty text.

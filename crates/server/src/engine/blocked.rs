@@ -50,6 +50,7 @@ use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::{Chunk, Out};
 use crate::engine::server::Server;
+use crate::engine::waits::Behind;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
@@ -59,7 +60,7 @@ use bytes::Bytes;
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use snug_resp::Writer;
+use snug_resp::{Protocol, Writer};
 use snug_store::{Batch, Interest, Type};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -104,6 +105,8 @@ pub(crate) struct Waiter {
     rivals: Option<Vec<u8>>,
     /// Replies are off: it is served all the same.
     silent: bool,
+    /// It waits for no key, but until replicas have executed what it wrote.
+    behind: Option<Behind>,
     pub deadline: Option<Instant>,
     state: Mutex<State>,
 }
@@ -371,6 +374,26 @@ impl Waiter {
         }
     }
 
+    /// Replicas that have executed what the client wrote, if it waits for that.
+    pub(crate) fn acknowledged(&self, server: &Server) -> usize {
+        self.behind.as_ref().map_or(0, |behind| behind.acknowledged(server))
+    }
+
+    /// The protocol of its reply.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.caller.protocol
+    }
+
+    /// Whether it waits no longer.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(*self.state.lock(), State::Ended(_))
+    }
+
+    /// Ends the waiting with this reply, unless it has ended.
+    pub(crate) fn answer(&self, blocked: &Blocked, reply: Vec<u8>) {
+        self.finish(blocked, &mut self.state.lock(), vec![Bytes::from(reply).into()]);
+    }
+
     /// Ends the waiting, for the client goes.
     pub(crate) fn leave(&self, blocked: &Blocked) {
         self.finish(blocked, &mut self.state.lock(), Vec::new());
@@ -381,6 +404,9 @@ impl Waiter {
         let mut reply = Vec::new();
         let mut writer = Writer::new(&mut reply, self.caller.protocol);
         match reason {
+            Reason::Timeout if self.behind.is_some() => {
+                writer.integer(self.acknowledged(server) as i64);
+            }
             Reason::Timeout => writer.null_array(),
             Reason::Unblocked => {
                 writer.error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
@@ -466,6 +492,14 @@ impl Server {
     /// Ends a client's waiting; false if it does not wait.
     pub(crate) fn unblock(&self, worker: usize, client: u64, reason: Reason) -> bool {
         self.blocked.waiter(client).is_some_and(|waiter| waiter.end(self, worker, reason))
+    }
+
+    /// Ends the waiting of all clients, for this node is a replica now.
+    pub(crate) fn unblock_all(&self, worker: usize, error: &'static str) {
+        let waiters: Vec<_> = self.blocked.registry.lock().clients.values().cloned().collect();
+        for waiter in waiters {
+            waiter.end(self, worker, Reason::Refused(error));
+        }
     }
 
     /// Ends the waiting of those whose keys this node no longer serves, or that
@@ -575,12 +609,46 @@ impl Context<'_> {
             without_key: wait.without_key,
             rivals: wait.rivals.map(<[u8]>::to_vec),
             silent: client.is_silent(),
+            behind: None,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             state: Mutex::new(State::Waiting),
         });
         self.server.blocked.add(self.store, &waiter);
         let index = u32::from(self.command.index) + 1;
         client.shared.figures.last_command.store(index, Relaxed);
+        Unanswered::Wait(waiter)
+    }
+
+    /// Has the client wait until so many replicas have executed what it has written.
+    pub(crate) fn wait_for_replicas(
+        &self,
+        args: Args<'_>,
+        replicas: usize,
+        behind: Behind,
+        timeout_ms: u64,
+    ) -> Unanswered {
+        let Some(client) = self.client.as_deref() else { return Error::NO_CLIENT.into() };
+        let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
+        let waiter = Arc::new(Waiter {
+            client: Arc::clone(&client.shared),
+            arrival: self.server.blocked.arrivals.fetch_add(1, Relaxed) + 1,
+            caller: *self.caller,
+            command: self.command,
+            args: OwnedArgs::new(args),
+            keys: Vec::new(),
+            awaits: Type::String,
+            without_key: false,
+            rivals: None,
+            each_change: false,
+            silent: client.is_silent(),
+            behind: Some(behind),
+            deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+            state: Mutex::new(State::Waiting),
+        });
+        self.server.blocked.add(self.store, &waiter);
+        let index = u32::from(self.command.index) + 1;
+        client.shared.figures.last_command.store(index, Relaxed);
+        self.server.wait_for_replicas(&waiter, replicas);
         Unanswered::Wait(waiter)
     }
 }

@@ -15,6 +15,7 @@
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::Subscriptions;
+use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
 use std::sync::Arc;
@@ -79,6 +80,11 @@ pub(crate) struct Client {
     pub tells_of_keys: bool,
     /// The connection ends once what is queued has been sent.
     pub close: bool,
+    /// The number of the last commit when it last wrote, if commits are followed.
+    pub wrote: u64,
+    /// What it said of itself, if it is to become a replica; and that it is to now.
+    pub introduction: Introduction,
+    pub psync: Option<Psync>,
     /// When the last command of this batch ended, which is when the next
     /// begins: one look at the clock for each.
     pub clock: Option<Instant>,
@@ -113,6 +119,9 @@ impl Client {
             subscriptions: Subscriptions::default(),
             tells_of_keys: false,
             close: false,
+            wrote: 0,
+            introduction: Introduction::default(),
+            psync: None,
             clock: None,
         }
     }

@@ -76,6 +76,8 @@ pub(crate) mod flags {
     pub(crate) const NO_ASYNC_LOADING: u32 = 1 << 15;
     pub(crate) const NO_MULTI: u32 = 1 << 16;
     pub(crate) const MOVABLE_KEYS: u32 = 1 << 17;
+    /// It is executed as if `ASKING` had come before it.
+    pub(crate) const ASKS: u32 = 1 << 18;
     /// Not one of Redis's: within `EXEC` the command needs the whole store, for
     /// its keys are not known beforehand or it concerns a whole database.
     pub(crate) const WIDE: u32 = 1 << 31;

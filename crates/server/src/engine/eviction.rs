@@ -181,7 +181,10 @@ impl Server {
 
     #[cold]
     fn evict(&self, store: &Batch<'_>, limit: usize) -> Room {
-        if self.pause.writes_paused(store.now()) {
+        // A replica's primary evicts.
+        let is_replica =
+            self.peers.is_replica() && self.config.is_on(Param::ReplicaIgnoreMaxmemory);
+        if is_replica || self.pause.writes_paused(store.now()) {
             return Room::Enough;
         }
         let reserved = self.learning.reserved_at(self.uptime_us());

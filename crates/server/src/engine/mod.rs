@@ -14,3 +14,4 @@ pub(crate) mod large;
 pub(crate) mod monitor;
 pub(crate) mod out;
 pub(crate) mod server;
+pub(crate) mod waits;

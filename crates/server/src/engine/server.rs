@@ -6,6 +6,7 @@ use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
+use crate::engine::waits::Waits;
 use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
@@ -21,6 +22,7 @@ use crate::measure::timings::Timings;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::OnDisk;
+use crate::peers::Peers;
 use crate::persist::Persist;
 use crate::sockets::descriptors;
 use crate::sockets::listening::Listening;
@@ -64,6 +66,9 @@ pub(crate) struct Server {
     /// Commits in order, for those who follow them.
     pub journal: Arc<Journal>,
     pub mirror: Mutex<Option<Mirror>>,
+    /// The other nodes of replication.
+    pub peers: Peers,
+    pub waits: Waits,
     /// What of the store is on disk.
     pub persist: Arc<Persist>,
     pub trainer: Trainer,
@@ -204,6 +209,8 @@ impl Server {
                 pause: Pause::default(),
                 journal,
                 mirror: Mutex::default(),
+                peers: Peers::default(),
+                waits: Waits::default(),
                 trainer: Trainer::default(),
                 slices: Arc::default(),
                 workspaces: Workspaces::new(&config, workers),
@@ -347,10 +354,11 @@ impl Server {
     }
 
     /// Begins a batch of work for clients. While writes are paused nothing changes,
-    /// not even for a key whose time has come: it is hidden and stays.
+    /// not even for a key whose time has come: it is hidden and stays. So it is on a
+    /// replica, whose primary says when a key goes.
     pub(crate) fn enter<'s>(&self, session: &'s mut Session, now: u64) -> Batch<'s> {
         let batch = session.enter(now);
-        if self.pause.writes_paused(now) {
+        if self.pause.writes_paused(now) || self.peers.is_replica() {
             batch.expired_keys(Expired::Hidden);
         }
         batch

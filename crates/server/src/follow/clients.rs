@@ -60,6 +60,9 @@ pub(crate) struct Figures {
     pub readonly: AtomicBool,
     /// It follows every command: `MONITOR`.
     pub monitoring: AtomicBool,
+    /// It is a replica of this node, or its primary.
+    pub replica: AtomicBool,
+    pub primary: AtomicBool,
     pub blocked: AtomicBool,
     /// Index of the last command in the table, plus one.
     pub last_command: AtomicU32,

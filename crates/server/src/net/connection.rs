@@ -27,6 +27,7 @@ use crate::follow::pubsub::Subject;
 use crate::measure::stats::Stat;
 use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
+use crate::peers::{Adopted, Moved, Order};
 use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
 use crate::sockets::stream::Stream;
@@ -36,11 +37,13 @@ use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
 use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
@@ -86,6 +89,8 @@ pub(crate) struct Connection {
     /// with before more is read, and this command, if any, before that.
     resume: bool,
     stalled: Option<OwnedArgs>,
+    /// The client is a replica now, and its socket somebody else's.
+    handed_over: bool,
     /// What is sent tells of commits up to this one: it waits until they are on disk, if
     /// replies are to.
     held_until: u64,
@@ -97,7 +102,9 @@ pub(crate) struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.server.clients.write().remove(&self.client.id());
+        if !self.handed_over {
+            self.server.clients.write().remove(&self.client.id());
+        }
         self.server.client_memory.forget(&self.client.shared);
         match &self.halt {
             Some(Halt::Wait(waiter)) => waiter.leave(&self.server.blocked),
@@ -180,6 +187,7 @@ impl Connection {
             halt: None,
             resume: false,
             stalled: None,
+            handed_over: false,
             held_until: 0,
             timer: None,
             counted: usize::MAX,
@@ -218,6 +226,9 @@ impl Connection {
                     }
                 }
             }
+            if self.client.psync.is_some() && self.unsent_bytes == 0 {
+                return Poll::Ready(Err(self.hand_over()));
+            }
             if self.client.close || (self.end_of_input && self.unsent_bytes == 0) {
                 ready!(self.stream.poll_held(task))?;
                 self.stream.say_end(task);
@@ -239,6 +250,33 @@ impl Connection {
                 return Poll::Ready(Ok(()));
             }
         }
+    }
+
+    /// Hands the socket over to those who serve replicas.
+    #[cold]
+    fn hand_over(&mut self) -> End {
+        let Some(psync) = self.client.psync.take() else { return End::Closed };
+        // What stays here is a second handle, to be closed with the connection.
+        let stays = self.stream.socket().as_fd().try_clone_to_owned();
+        let stays = stays.map(std::net::TcpStream::from).and_then(TcpStream::from_std);
+        let socket = match stays {
+            Ok(stays) => std::mem::replace(&mut self.stream, Stream::Plain(stays)),
+            Err(error) => return error.into(),
+        };
+        let socket = match Moved::new(socket) {
+            Ok(socket) => socket,
+            Err(error) => return error.into(),
+        };
+        let adopted = Adopted {
+            client: Arc::clone(&self.client.shared),
+            socket,
+            introduction: std::mem::take(&mut self.client.introduction),
+            psync,
+            rest: std::mem::take(&mut self.pending),
+        };
+        // If nobody takes it, the connection ends.
+        self.handed_over = self.server.peers.order(Order::Adopt(Box::new(adopted)));
+        End::Closed
     }
 
     /// Tells others what the client takes, if that has changed.
@@ -690,6 +728,7 @@ impl Connection {
         let mut used = 0;
         'batch: while used < buffer.len()
             && !self.client.close
+            && self.client.psync.is_none()
             && !shared.is_killed()
             && self.halt.is_none()
         {
@@ -722,7 +761,8 @@ impl Connection {
                     self.queue_out(out);
                 }
                 self.resume |= self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
-                if self.resume || self.client.close || shared.is_killed() {
+                let ends = self.client.close || self.client.psync.is_some();
+                if self.resume || ends || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();
                     break 'batch;

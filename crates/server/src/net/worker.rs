@@ -165,7 +165,9 @@ fn disconnect_idle(server: &Server, now: u64) {
             + figures.patterns.load(Relaxed)
             + figures.shard_channels.load(Relaxed)
             > 0;
-        let waits = figures.blocked.load(Relaxed);
+        let waits = figures.blocked.load(Relaxed)
+            || figures.replica.load(Relaxed)
+            || figures.primary.load(Relaxed);
         if !subscribed && !waits && now.saturating_sub(figures.last_active.load(Relaxed)) > timeout
         {
             client.kill();

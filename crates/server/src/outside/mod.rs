@@ -3,3 +3,6 @@
 pub(crate) mod chance;
 pub(crate) mod clock;
 pub(crate) mod files;
+
+/// The version of Redis whose behaviour this server has.
+pub(crate) const REDIS_VERSION: &str = "7.2.5";

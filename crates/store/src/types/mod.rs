@@ -249,6 +249,11 @@ pub trait Sink {
     /// ... up to here are one of many groups without an order.
     fn end_group(&mut self);
 
+    /// A number, which is a piece: its text is the sink's to choose.
+    fn number(&mut self, value: f64) {
+        self.piece(value.to_string().as_bytes());
+    }
+
     /// A piece.
     fn piece(&mut self, bytes: &[u8]) {
         self.part(bytes);

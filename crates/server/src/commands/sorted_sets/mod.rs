@@ -17,7 +17,6 @@ mod sampling;
 pub(crate) use ranges::{Rows, store};
 
 use crate::commands::blocking_pops::keys_after_number;
-use crate::config::Param;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Command, Group};
 use crate::engine::context::Context;
@@ -329,11 +328,7 @@ fn stored_keys(args: Args<'_>) -> Result<Vec<usize>, Error> {
 
 /// When Redis would turn a listpack to a skiplist.
 pub(crate) fn limits(cx: &Context<'_>) -> ZLimits {
-    let number = |param| usize::try_from(cx.server.config.number(param)).unwrap_or(usize::MAX);
-    ZLimits {
-        entries: number(Param::ZsetMaxListpackEntries),
-        value: number(Param::ZsetMaxListpackValue),
-    }
+    cx.server.config.sorted_set_limits()
 }
 
 pub(crate) const fn event(name: &'static str) -> Event {

@@ -111,7 +111,7 @@ fn give_row(sink: &mut dyn Sink, record: &[u8], strings: Option<&LargeStrings>) 
     sink.begin_group();
     give(sink, &item(member_of(record), strings).0);
     sink.end();
-    sink.piece(score_of(record).to_string().as_bytes());
+    sink.number(score_of(record));
     sink.end_group();
 }
 

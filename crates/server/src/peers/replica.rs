@@ -1,0 +1,144 @@
+//! A replica of this node, as everybody may see it: its task writes, `INFO`, `ROLE`,
+//! `WAIT` and `FAILOVER` read.
+
+use crate::follow::clients::{Address, Shared};
+use crate::outside::clock::unix_ms;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// How far a replica is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Stage {
+    /// A snapshot for it has not begun.
+    Waits,
+    /// It is sent a snapshot.
+    Loads,
+    /// It is sent the stream.
+    Online,
+}
+
+/// What a replica says of itself before it asks for anything: `REPLCONF`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Introduction {
+    pub(crate) port: u16,
+    /// Where it says that it can be reached.
+    pub(crate) address: Option<String>,
+    /// It understands a snapshot whose length is not known (`capa eof`).
+    pub(crate) eof: bool,
+    /// It understands an id behind `+CONTINUE` (`capa psync2`).
+    pub(crate) psync2: bool,
+}
+
+/// What a client that is to become a replica asked for: `PSYNC`, `SYNC`.
+#[derive(Clone, Debug)]
+pub(crate) struct Psync {
+    /// The stream that it knows, and the offset from which on it lacks it.
+    pub(crate) resume: Option<(String, u64)>,
+    /// It is `SYNC` of old, and is told nothing before the snapshot.
+    pub(crate) silent: bool,
+}
+
+/// One replica.
+#[derive(Debug)]
+pub(crate) struct Replica {
+    pub(crate) client: Arc<Shared>,
+    pub(crate) introduction: Introduction,
+    stage: AtomicU8,
+    /// The offset up to which it has been sent the stream.
+    sent: AtomicU64,
+    /// The offset up to which it says that it has executed it, and when it said so.
+    acknowledged: AtomicU64,
+    heard: AtomicU64,
+    /// Since when more waits for it than the soft limit.
+    pub(crate) over_soft_since: Mutex<Option<u64>>,
+}
+
+impl Replica {
+    pub(crate) fn new(client: Arc<Shared>, introduction: Introduction) -> Self {
+        Self {
+            client,
+            introduction,
+            stage: AtomicU8::new(Stage::Waits as u8),
+            sent: AtomicU64::new(u64::MAX),
+            acknowledged: AtomicU64::new(0),
+            heard: AtomicU64::new(unix_ms()),
+            over_soft_since: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        match self.stage.load(Relaxed) {
+            0 => Stage::Waits,
+            1 => Stage::Loads,
+            _ => Stage::Online,
+        }
+    }
+
+    pub(crate) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Relaxed);
+    }
+
+    /// As `INFO` tells it.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.stage() {
+            Stage::Waits => "wait_bgsave",
+            Stage::Loads => "send_bulk",
+            Stage::Online => "online",
+        }
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        self.stage() == Stage::Online
+    }
+
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
+    pub(crate) fn set_sent(&self, offset: u64) {
+        self.sent.store(offset, Relaxed);
+    }
+
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Relaxed)
+    }
+
+    /// It has said something.
+    pub(crate) fn heard_of(&self) {
+        self.heard.store(unix_ms(), Relaxed);
+    }
+
+    /// It has executed the stream up to there.
+    pub(crate) fn acknowledge(&self, offset: u64) {
+        self.heard_of();
+        self.acknowledged.fetch_max(offset, Relaxed);
+    }
+
+    /// It begins there.
+    pub(crate) fn begin_at(&self, offset: u64) {
+        self.sent.store(offset, Relaxed);
+        self.acknowledged.store(0, Relaxed);
+    }
+
+    /// Milliseconds since it was last heard of.
+    pub(crate) fn silent_ms(&self, now: u64) -> u64 {
+        now.saturating_sub(self.heard.load(Relaxed))
+    }
+
+    /// Seconds since it was last heard of, as `INFO` counts its lag.
+    pub(crate) fn lag_seconds(&self, now: u64) -> u64 {
+        if self.is_online() { self.silent_ms(now) / 1000 } else { 0 }
+    }
+
+    /// Where it can be reached.
+    pub(crate) fn address(&self) -> String {
+        let announced = self.introduction.address.clone();
+        announced.unwrap_or_else(|| match &self.client.peer {
+            Address::Net(address) => address.ip().to_canonical().to_string(),
+            // Only what is on this machine comes through it.
+            Address::Unix(_) => "127.0.0.1".into(),
+        })
+    }
+}

@@ -1,0 +1,307 @@
+//! The data set as a primary sends it, and how it takes the place of what is here.
+//!
+//! | `repl-diskless-load` | the data set | what is here meanwhile | if the link breaks |
+//! | --- | --- | --- | --- |
+//! | `disabled` | goes to a file, and is loaded when it is whole | is served until then; `LOADING` while it is replaced | is still there |
+//! | `on-empty-db` | is loaded as it streams if there are no keys, else as with `disabled` | `LOADING` | was nothing |
+//! | `swapdb` | is made in memory beside the old one as it streams | is served until all has come; `LOADING` while it is replaced | is still there |
+//!
+//! With `swapdb` both data sets are in memory when the last byte comes; to replace one by
+//! the other takes as long as the keys take to be put in their slots.
+//!
+//! From the moment at which the old one goes until the new one is whole this node has no
+//! place in any stream: whatever goes wrong then, it asks for everything again.
+
+use crate::config::Param;
+use crate::engine::server::Server;
+use crate::outside::clock::unix_ms;
+use crate::replication::dataset::nameless;
+use crate::replication::link::{Broken, Wire};
+use snug_rdb::{Event, Loading, ReadOptions, Reader, Refused};
+use snug_store::{DATABASES, Detached, Limits, Session};
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::time::{Duration, Instant};
+
+/// Places among the values of `repl-diskless-load`.
+const ON_EMPTY: i64 = 1;
+const SWAP: i64 = 2;
+/// Digits of the mark behind a data set whose length is not told.
+const MARK_LEN: usize = 40;
+/// The primary is told once in so long that this node is alive.
+const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(1);
+/// Keys that are put in their slots while others wait.
+const KEYS_AT_ONCE: usize = 256;
+
+/// How the end of a data set is known.
+enum End {
+    Length(u64),
+    Mark([u8; MARK_LEN]),
+}
+
+/// The data set's bytes, as they come. What came behind them stays with it.
+struct Incoming<'w, 's> {
+    wire: &'w mut Wire<'s>,
+    left: Option<u64>,
+    read: u64,
+    signed: Instant,
+    /// Why no more could be read.
+    broken: Option<Broken>,
+}
+
+impl Incoming<'_, '_> {
+    fn some(&mut self, into: &mut [u8]) -> Result<usize, Broken> {
+        let most = self.left.map_or(into.len(), |left| into.len().min(left as usize));
+        if most == 0 {
+            return Ok(0);
+        }
+        loop {
+            let read = self.wire.take(&mut into[..most])?;
+            if self.signed.elapsed() >= SIGN_OF_LIFE_EVERY {
+                self.signed = Instant::now();
+                self.wire.sign_of_life()?;
+            }
+            if read > 0 {
+                self.read += read as u64;
+                self.left = self.left.map(|left| left - read as u64);
+                self.wire.has_read(self.read);
+                return Ok(read);
+            }
+        }
+    }
+}
+
+impl Read for Incoming<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.some(into).map_err(|broken| {
+            let told = io::Error::new(ErrorKind::BrokenPipe, broken.to_string());
+            self.broken = Some(broken);
+            told
+        })
+    }
+}
+
+/// Takes in the data set that comes, in the place of what is here: the state of the
+/// stream `id` at `offset`. The database that is selected in the stream there.
+pub(super) fn take_in(
+    wire: &mut Wire<'_>,
+    session: &mut Session,
+    (id, offset): (&str, u64),
+) -> Result<usize, Broken> {
+    let server = wire.server();
+    let header = wire.line()?;
+    let nonsense = || Broken::Nonsense(format!("'{header}' in front of a data set"));
+    let length = header.strip_prefix('$').ok_or_else(nonsense)?;
+    let end = match length.strip_prefix("EOF:") {
+        Some(mark) => End::Mark(mark.as_bytes().try_into().map_err(|_| nonsense())?),
+        None => End::Length(length.parse().map_err(|_| nonsense())?),
+    };
+    let total = match end {
+        End::Length(length) => Some(length),
+        End::Mark(_) => None,
+    };
+    wire.begins(total);
+    let mode = server.config.number(Param::ReplDisklessLoad);
+    let is_empty = (0..DATABASES).all(|db| server.store.keys(db) == 0);
+    let incoming =
+        |wire| Incoming { wire, left: total, read: 0, signed: Instant::now(), broken: None };
+    let selected = if mode == SWAP {
+        let (values, selected) = gather(incoming(wire), &end, session)?;
+        let _loading = replace(wire, session)?;
+        put(server, session, values);
+        selected
+    } else if mode == ON_EMPTY && is_empty {
+        let _loading = replace(wire, session)?;
+        stream(incoming(wire), &end, server)?
+    } else {
+        let file = spool(incoming(wire), &end)?;
+        let _loading = replace(wire, session)?;
+        load(server, file)?
+    };
+    // The role does not change within a batch.
+    let _batch = session.enter(unix_ms());
+    if !wire.is_wanted() {
+        return Err(Broken::Unwanted);
+    }
+    server.peers.arrived(id, offset, selected);
+    Ok(selected)
+}
+
+/// The data set is being replaced, until this is dropped.
+struct Replacing<'s>(&'s Server);
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        self.0.peers.set_loading(&self.0.config, false);
+    }
+}
+
+/// Takes away what is here.
+fn replace<'s>(wire: &Wire<'s>, session: &mut Session) -> Result<Replacing<'s>, Broken> {
+    let server = wire.server();
+    server.peers.set_loading(&server.config, true);
+    let replacing = Replacing(server);
+    let batch = session.enter(unix_ms());
+    let alone = batch.exclusive();
+    if !wire.is_wanted() {
+        return Err(Broken::Unwanted);
+    }
+    server.peers.leave_stream();
+    let flushed: Vec<_> = (0..DATABASES).map(|db| batch.flush(db)).collect();
+    batch.store().families().emptied();
+    drop(alone);
+    drop(batch);
+    if server.config.is_on(Param::ReplicaLazyFlush) {
+        let thread = std::thread::Builder::new().name("flush".into());
+        // If there can be no thread it is freed here.
+        drop(thread.spawn(move || drop(flushed)));
+    }
+    Ok(replacing)
+}
+
+fn refused(refused: impl std::fmt::Display) -> Broken {
+    Broken::Load(refused.to_string())
+}
+
+fn loading(server: &Server) -> Loading {
+    let read = ReadOptions { checksum: server.config.is_on(Param::Rdbchecksum) };
+    Loading { read, ..Loading::default() }
+}
+
+/// The database that the data set says is selected in the stream.
+fn selected(aux: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    let told = aux.iter().find(|(name, _)| name == b"repl-stream-db");
+    let number = told.and_then(|(_, db)| snug_resp::parse_integer(db));
+    number.and_then(|db| usize::try_from(db).ok()).filter(|&db| db < DATABASES).unwrap_or(0)
+}
+
+/// Loads the data set as it streams.
+fn stream(incoming: Incoming<'_, '_>, end: &End, server: &Server) -> Result<usize, Broken> {
+    let loading = loading(server);
+    let mut reader = Reader::new(incoming, loading.read).map_err(refused)?;
+    let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
+    let (mut incoming, unread) = reader.into_parts();
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(why) => return Err(incoming.broken.take().unwrap_or_else(|| refused(why))),
+    };
+    finish(&mut incoming, unread, end)?;
+    Ok(selected(&loaded.aux))
+}
+
+/// Loads the data set from a file.
+fn load(server: &Server, file: std::fs::File) -> Result<usize, Broken> {
+    let loading = loading(server);
+    let mut reader = Reader::new(file, loading.read).map_err(refused)?;
+    let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
+    Ok(selected(&loaded.map_err(refused)?.aux))
+}
+
+/// Makes the values of the data set as it streams, and puts them nowhere yet.
+fn gather(
+    incoming: Incoming<'_, '_>,
+    end: &End,
+    session: &Session,
+) -> Result<(Vec<(usize, Detached)>, usize), Broken> {
+    let mut reader = Reader::new(incoming, ReadOptions::DEFAULT).map_err(refused)?;
+    let mut values = Vec::new();
+    let mut aux = Vec::new();
+    let limits = Limits::DEFAULT;
+    let gathered = (|| {
+        let mut making = session.making(&limits);
+        let mut db = 0;
+        loop {
+            match reader.next()? {
+                Event::Database(number) if number < DATABASES as u64 => db = number as usize,
+                Event::Database(number) => {
+                    let (at, databases) = (reader.offset(), DATABASES);
+                    return Err(Refused::Database { at, db: number, databases });
+                }
+                Event::Aux(name, value) if name.starts_with(b"repl-") => aux.push((name, value)),
+                Event::Key(head) => {
+                    reader.value(&head, &mut making)?;
+                    let key = session.store().key(&head.key);
+                    values.extend(making.finish(&key, head.expiry, None).map(|v| (db, v)));
+                }
+                Event::End => return Ok(()),
+                _ => {}
+            }
+        }
+    })();
+    let (mut incoming, unread) = reader.into_parts();
+    if let Err(why) = gathered {
+        return Err(incoming.broken.take().unwrap_or_else(|| refused(why)));
+    }
+    finish(&mut incoming, unread, end)?;
+    Ok((values, selected(&aux)))
+}
+
+/// Puts values in their slots.
+fn put(server: &Server, session: &mut Session, values: Vec<(usize, Detached)>) {
+    let mut values = values.into_iter().peekable();
+    while values.peek().is_some() {
+        let batch = session.enter(unix_ms());
+        for (db, value) in values.by_ref().take(KEYS_AT_ONCE) {
+            if let Err(value) = batch.load(db, value) {
+                let key = value.key().escape_ascii().to_string();
+                tracing::warn!(key, db, "the data set has a key twice: the first one stays");
+            }
+        }
+    }
+    let keys: u64 = (0..DATABASES).map(|db| server.store.keys(db)).sum();
+    tracing::info!(keys, "the data set of the primary is in place");
+}
+
+/// Sees to it that a data set which was read ends as it is to, and gives back what came
+/// behind it.
+fn finish(incoming: &mut Incoming<'_, '_>, mut unread: Vec<u8>, end: &End) -> Result<(), Broken> {
+    let nonsense = |what: &str| Err(Broken::Nonsense(format!("a data set {what}")));
+    match end {
+        End::Length(_) if !unread.is_empty() || incoming.left != Some(0) => {
+            nonsense("that is shorter than was said")
+        }
+        End::Length(_) => Ok(()),
+        End::Mark(mark) => {
+            while unread.len() < MARK_LEN {
+                let mut more = [0; MARK_LEN];
+                let missing = MARK_LEN - unread.len();
+                let read = incoming.some(&mut more[..missing])?;
+                unread.extend_from_slice(&more[..read]);
+            }
+            let rest = unread.split_off(MARK_LEN);
+            if unread != mark {
+                return nonsense("without its mark at the end");
+            }
+            incoming.wire.give_back(rest);
+            Ok(())
+        }
+    }
+}
+
+/// Puts the data set into a file, as it is.
+fn spool(mut incoming: Incoming<'_, '_>, end: &End) -> Result<std::fs::File, Broken> {
+    let mut file = nameless()?;
+    let mut buffer = vec![0; 256 * 1024];
+    // The last bytes that came: they may be the mark.
+    let mut last: Vec<u8> = Vec::new();
+    loop {
+        let read = incoming.some(&mut buffer)?;
+        if read == 0 {
+            break;
+        }
+        file.write_all(&buffer[..read])?;
+        if let End::Mark(mark) = end {
+            // Nothing comes behind the mark before this node has said something.
+            last.extend_from_slice(&buffer[read.saturating_sub(MARK_LEN)..read]);
+            last.drain(..last.len().saturating_sub(MARK_LEN));
+            if last == mark {
+                break;
+            }
+        }
+    }
+    if let End::Mark(_) = end {
+        let len = file.stream_position()?;
+        file.set_len(len - MARK_LEN as u64)?;
+    }
+    file.rewind()?;
+    Ok(file)
+}
