@@ -168,11 +168,15 @@ class Pair:
         parameters = changed_parameters(steps)
         before = [self.parameters(server, parameters) for server in (self.reference, self.tested)]
         run = _Run(self, steps, protocol)
+        of_users = any(step.name == "acl" for step in steps)
         try:
             self.clean()
             run.all(batch, drains)
         finally:
             run.close()
+            if of_users:
+                forget_users(self.reference)
+                forget_users(self.tested)
             for server, values in zip((self.reference, self.tested), before):
                 restore(server, values)
 
@@ -194,6 +198,16 @@ class Pair:
                     if reply[0] == "*" and reply[1]:
                         values[name] = reply[1][1][1]
         return values
+
+
+def forget_users(server):
+    """Leaves the default user alone, as it was, and an empty ACL LOG."""
+    with server.connect() as connection:
+        names = [name for _, name in connection.call("ACL", "USERS")[1] if name != b"default"]
+        if names:
+            connection.call("ACL", "DELUSER", *names)
+        connection.call("ACL", "SETUSER", "default", "on", "nopass", "+@all", "allkeys", "allchannels", "clearselectors")
+        connection.call("ACL", "LOG", "RESET")
 
 
 def changed_parameters(steps):

@@ -147,6 +147,50 @@ def client_lines(a, b):
     return True
 
 
+def rules(line):
+    """A user's rules as told: commands in any order behind `+@all` or `-@all`."""
+    parts = []
+    for part in re.split(rb"([()])", line):
+        words = part.split(b" ")
+        first = next((i for i, w in enumerate(words) if w in (b"+@all", b"-@all")), len(words))
+        parts += words[: first + 1] + sorted(words[first + 1 :])
+    return parts
+
+
+def told_rules(a, b):
+    """ACL LIST and ACL GETUSER: equal but for the order of single commands."""
+    if a[0] != b[0]:
+        return False
+    if isinstance(a[1], bytes):
+        return rules(a[1]) == rules(b[1])
+    if isinstance(a[1], list):
+        left, right = (pairs(a), pairs(b)) if a[0] == "%" else (a[1], b[1])
+        flat = lambda items: [x for i in items for x in (i if isinstance(i[0], tuple) else (i,))]
+        left, right = flat(left), flat(right)
+        return len(left) == len(right) and all(map(told_rules, left, right))
+    return a == b
+
+
+def acl_log(a, b):
+    """ACL LOG: redis-server's fields first, but for the age; clients as CLIENT LIST."""
+    if a[0] != b[0] or not isinstance(a[1], list) or len(a[1]) != len(b[1]):
+        return a == b
+    for left, right in zip(a[1], b[1]):
+        if left[0] != right[0]:
+            return False
+        for (name, x), (other, y) in zip(pairs(left), pairs(right)):
+            same = client_lines if name[1] == b"client-info" else same_type if name[1] == b"age-seconds" else None
+            if name != other or not (same(x, y) if same else x == y):
+                return False
+    return True
+
+
+def known_to_both(a, b):
+    """ACL CAT of a category: no command of one that the other has elsewhere; which
+    commands each has is compared in test_acl.py."""
+    return a[0] == b[0] and (a[0] == "-" or isinstance(a[1], list))
+
+
 def error_of(a, b):
     """Both are errors with the same first word."""
     return a[0] == b[0] == "-" and a[1].split(b" ")[0] == b[1].split(b" ")[0]
@@ -221,6 +265,11 @@ def own_help(a, b):
 
 RULES = [
     ("* help", own_help, "the lines are in Snug's own words"),
+    ("acl genpass*", same_type, "random"),
+    ("acl log*", acl_log, "times, connection numbers, memory; 7.2 adds fields"),
+    ("acl cat *", known_to_both, "in no order, and of commands that only one has"),
+    ("acl list", told_rules, "redis-server tells single commands in the order of a hash table"),
+    ("acl getuser *", told_rules, "redis-server tells single commands in the order of a hash table"),
     ("time", same_shape, "the clock"),
     ("hello*", except_fields("id", "version", "server"), "connection number, version, product name"),
     ("client id", same_type, "connection numbers are each server's own"),

@@ -3,8 +3,10 @@
 
 mod route;
 
+use crate::auth::Place;
 use crate::commands;
 use crate::config::Param;
+use crate::engine::accounts;
 use crate::engine::call::{Halt, call, fail};
 use crate::engine::client::{Caller, Client, ReplyMode};
 use crate::engine::command::{Command, flags};
@@ -293,17 +295,23 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
 /// A refusal, and whether `EXEC` is to explain it as the reason of its own.
 type Refusal = (Error, bool);
 
-fn may_call(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Result<(), Refusal> {
+fn may_call(asked: &mut Asked<'_>, command: &Command, args: Args<'_>) -> Result<(), Refusal> {
     if !command.arity_fits(args.len()) {
         return Err((Error::wrong_arity(&command.full_name()), true));
     }
-    if !asked.client.authenticated && !command.has(flags::NO_AUTH) {
+    if asked.server.must_log_in(asked.client) && !command.has(flags::NO_AUTH) {
         return Err((Error::NO_AUTH, true));
     }
     if command.has(flags::NO_MULTI) && asked.client.multi.is_some() {
         return Err((Error::new("ERR Command not allowed inside a transaction"), true));
     }
-    Ok(())
+    accounts::check(&mut asked.client.account, command, args).map_err(|denied| {
+        let place = if asked.client.multi.is_some() { Place::Multi } else { Place::TopLevel };
+        asked.client.publish_figures(asked.caller);
+        let whence = (place, command);
+        accounts::log_denied(asked.server, asked.client, whence, (command, args), denied);
+        (denied.refusal(command), true)
+    })
 }
 
 /// Whether there is memory for the command, made if need be; while a transaction

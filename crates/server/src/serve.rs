@@ -107,7 +107,8 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
         workers => workers,
     };
     let cluster = Cluster::load(&config)?;
-    let server = Server::new(config, cluster, workers, crate::commands::all().len());
+    let server = Server::new(config, cluster, workers, crate::commands::catalog());
+    server.configure_users()?;
     server.apply_policy()?;
     server.eviction_configured();
     server.heed_events();

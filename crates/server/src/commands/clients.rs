@@ -13,11 +13,11 @@ use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::follow::clients::{Address, Shared};
+use crate::follow::listing::{Kind, describe};
 use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_resp::parse_integer;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -132,106 +132,18 @@ fn setinfo(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-/// What a client is, in the words of `TYPE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Normal,
-    PubSub,
-    Replica,
-    Primary,
-}
-
-impl Kind {
-    fn named(name: &[u8]) -> Result<Self, Error> {
-        match name.to_ascii_lowercase().as_slice() {
-            b"normal" => Ok(Self::Normal),
-            b"pubsub" => Ok(Self::PubSub),
-            b"master" => Ok(Self::Primary),
-            b"replica" | b"slave" => Ok(Self::Replica),
-            _ => {
-                let name = String::from_utf8_lossy(name);
-                Err(Error::from(format!("ERR Unknown client type '{name}'")))
-            }
+/// A kind of clients by its name.
+fn kind_named(name: &[u8]) -> Result<Kind, Error> {
+    match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(Kind::Normal),
+        b"pubsub" => Ok(Kind::PubSub),
+        b"master" => Ok(Kind::Primary),
+        b"replica" | b"slave" => Ok(Kind::Replica),
+        _ => {
+            let name = String::from_utf8_lossy(name);
+            Err(Error::from(format!("ERR Unknown client type '{name}'")))
         }
     }
-
-    fn of(client: &Shared) -> Self {
-        let figures = &client.figures;
-        if figures.replica.load(Relaxed) {
-            return Self::Replica;
-        }
-        if figures.primary.load(Relaxed) {
-            return Self::Primary;
-        }
-        let subscribed = [&figures.channels, &figures.patterns, &figures.shard_channels];
-        let subscribed = subscribed.iter().any(|count| count.load(Relaxed) > 0);
-        if subscribed { Self::PubSub } else { Self::Normal }
-    }
-}
-
-/// One line of `CLIENT LIST`.
-fn describe(client: &Shared, command: &str, argument_bytes: usize, now: u64) -> Vec<u8> {
-    let figures = &client.figures;
-    let number = |counter: &std::sync::atomic::AtomicUsize| counter.load(Relaxed);
-    let seconds = |since: u64| now.saturating_sub(since) / 1000;
-    let mut flags = String::new();
-    let flag = |on: bool, letter: char, flags: &mut String| {
-        if on {
-            flags.push(letter);
-        }
-    };
-    let multi = figures.multi.load(Relaxed);
-    flag(figures.monitoring.load(Relaxed), 'O', &mut flags);
-    flag(figures.replica.load(Relaxed), 'S', &mut flags);
-    flag(figures.primary.load(Relaxed), 'M', &mut flags);
-    flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
-    flag(multi >= 0, 'x', &mut flags);
-    flag(figures.blocked.load(Relaxed), 'b', &mut flags);
-    flag(matches!(client.peer, Address::Unix(_)), 'U', &mut flags);
-    flag(figures.readonly.load(Relaxed), 'r', &mut flags);
-    flag(figures.no_evict.load(Relaxed), 'e', &mut flags);
-    flag(figures.no_touch.load(Relaxed), 'T', &mut flags);
-    flag(flags.is_empty(), 'N', &mut flags);
-    let (queries, capacity) = (number(&figures.query_bytes), number(&figures.query_capacity));
-    let (multi_bytes, output) = (number(&figures.multi_bytes), number(&figures.output_bytes));
-    let memory = client.memory();
-    let names = client.names.lock().clone();
-    let mut line = Vec::with_capacity(384);
-    let mut text = String::with_capacity(384);
-    // Writing to a string does not fail.
-    let _ = write!(
-        text,
-        "id={} addr={} laddr={} fd={} name=",
-        client.id, client.peer, client.local, client.fd
-    );
-    line.extend_from_slice(text.as_bytes());
-    line.extend_from_slice(&names.name);
-    text.clear();
-    let _ = write!(
-        text,
-        " age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} \
-         qbuf={queries} qbuf-free={} argv-mem={} multi-mem={multi_bytes} rbs=0 rbp=0 obl=0 \
-         oll={} omem={output} tot-mem={memory} events={} cmd={command} user=default redir=-1 \
-         resp={}",
-        seconds(client.connected),
-        seconds(figures.last_active.load(Relaxed)),
-        figures.db.load(Relaxed),
-        number(&figures.channels),
-        number(&figures.patterns),
-        number(&figures.shard_channels),
-        capacity.saturating_sub(queries),
-        argument_bytes + number(&figures.argument_bytes),
-        number(&figures.output_chunks),
-        if output > 0 { "rw" } else { "r" },
-        figures.resp.load(Relaxed),
-    );
-    line.extend_from_slice(text.as_bytes());
-    line.extend_from_slice(b" lib-name=");
-    line.extend_from_slice(&names.lib_name);
-    line.extend_from_slice(b" lib-ver=");
-    line.extend_from_slice(&names.lib_version);
-    line.push(b'\n');
-    line
 }
 
 /// The name of the command that a client called last.
@@ -280,7 +192,7 @@ fn connected(cx: &Context<'_>, wanted: impl Fn(&Shared) -> bool) -> Vec<Arc<Shar
 fn list(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     publish_figures(cx);
     let clients = if args.len() == 4 && args.is(2, "type") {
-        let kind = Kind::named(args.bytes(3))?;
+        let kind = kind_named(args.bytes(3))?;
         connected(cx, |client| Kind::of(client) == kind)
     } else if args.len() > 3 && args.is(2, "id") {
         let ids = args
@@ -306,6 +218,7 @@ struct Victims<'a> {
     kind: Option<Kind>,
     address: Option<&'a [u8]>,
     local_address: Option<&'a [u8]>,
+    user: Option<&'a [u8]>,
     age_seconds_min: Option<u64>,
     spare_me: bool,
 }
@@ -318,6 +231,7 @@ impl Victims<'_> {
             && self.kind.is_none_or(|kind| kind == Kind::of(client))
             && self.address.is_none_or(|address| is(&client.peer, address))
             && self.local_address.is_none_or(|address| is(&client.local, address))
+            && self.user.is_none_or(|user| client.names.lock().user == user)
             && self.age_seconds_min.is_none_or(|min| age >= min)
             && !(self.spare_me && client.id == me)
     }
@@ -328,7 +242,7 @@ fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let victims = if old_form {
         Victims { address: Some(args.bytes(2)), ..Victims::default() }
     } else {
-        victims(args)?
+        victims(cx, args)?
     };
     publish_figures(cx);
     let (me, now) = (cx.client()?.id(), unix_ms());
@@ -349,7 +263,7 @@ fn kill(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-fn victims(args: Args<'_>) -> Result<Victims<'_>, Error> {
+fn victims<'a>(cx: &Context<'_>, args: Args<'a>) -> Result<Victims<'a>, Error> {
     let mut victims = Victims { spare_me: true, ..Victims::default() };
     let mut at = 2;
     while at < args.len() {
@@ -366,16 +280,17 @@ fn victims(args: Args<'_>) -> Result<Victims<'_>, Error> {
             }
             victims.age_seconds_min = Some(positive("ERR maxage should be greater than 0")?);
         } else if args.is(at, "type") {
-            victims.kind = Some(Kind::named(value)?);
+            victims.kind = Some(kind_named(value)?);
         } else if args.is(at, "addr") {
             victims.address = Some(value);
         } else if args.is(at, "laddr") {
             victims.local_address = Some(value);
         } else if args.is(at, "user") {
-            if value != b"default" {
+            if cx.server.users.get(value).is_none() {
                 let user = String::from_utf8_lossy(value);
                 return Err(Error::from(format!("ERR No such user '{user}'")));
             }
+            victims.user = Some(value);
         } else if args.is(at, "skipme") {
             victims.spare_me = match value.to_ascii_lowercase().as_slice() {
                 b"yes" => true,

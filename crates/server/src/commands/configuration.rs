@@ -153,6 +153,10 @@ fn apply(cx: &Context<'_>, param: Param) -> Result<(), String> {
                 ));
             }
         }
+        Param::RequirePass => {
+            server.users.require_password(&server.config.bytes(Param::RequirePass));
+        }
+        Param::AclPubsubDefault => server.heed_pubsub_default(),
         Param::LogLevel => crate::measure::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {
             server.eviction_configured();
@@ -234,7 +238,7 @@ fn rewrite(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let Some(file) = &config.file else {
         return Err(Error::new("ERR The server is running without a config file").into());
     };
-    config.rewrite(file).map_err(|e| {
+    config.rewrite(file, &cx.server.user_lines_to_keep()).map_err(|e| {
         tracing::warn!(error = %e, "CONFIG REWRITE failed");
         Error::from(format!("ERR Rewriting config file: {}", in_systems_words(&e)))
     })?;

@@ -1,8 +1,10 @@
 //! Connection commands: `HELLO`, `AUTH`, `PING`, `ECHO`, `SELECT`, `QUIT`,
 //! `RESET`.
 
+use crate::auth::DEFAULT;
 use crate::commands::transactions;
 use crate::config::Param;
+use crate::engine::accounts;
 use crate::engine::client::{Caller, ReplyMode};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
@@ -125,8 +127,11 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     client.shared.figures.monitoring.store(false, std::sync::atomic::Ordering::Relaxed);
     client.reply = ReplyMode::On;
     client.readonly = false;
-    client.authenticated = server.config.is_empty(Param::RequirePass);
-    client.shared.names.lock().name.clear();
+    (client.account, client.authenticated) = server.first_account();
+    let mut names = client.shared.names.lock();
+    names.user = client.account.name().to_vec();
+    names.name.clear();
+    drop(names);
     *cx.caller = Caller::default();
     out.protocol = Protocol::Resp2;
     out.w().simple("RESET");
@@ -136,31 +141,33 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
 fn auth(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     match args.len() {
         2 => {
-            if cx.server.config.is_empty(Param::RequirePass) {
+            if cx.server.users.default_user().rules().flags().contains(&"nopass") {
                 return Err(Error::new(
                     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
                 ).into());
             }
-            authenticate(cx, b"default", args.bytes(1))?;
+            authenticate(cx, args, DEFAULT, args.bytes(1))?;
         }
-        3 => authenticate(cx, args.bytes(1), args.bytes(2))?,
+        3 => authenticate(cx, args, args.bytes(1), args.bytes(2))?,
         _ => return Err(Error::SYNTAX.into()),
     }
     out.w().ok();
     Ok(())
 }
 
-/// Checks a password in a time that does not tell how much of it is right.
-fn authenticate(cx: &mut Context<'_>, user: &[u8], password: &[u8]) -> Result<(), Error> {
-    let expected = cx.server.config.bytes(Param::RequirePass);
-    let differences = password.iter().zip(&expected).fold(0, |sum, (a, b)| sum | (a ^ b));
-    let right = expected.is_empty() || (differences == 0 && password.len() == expected.len());
-    if user != b"default" || !right {
-        cx.server.stats.add(crate::measure::stats::Stat::acl_access_denied_auth, 1);
-        return Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."));
+/// Logs in, or writes down who could not.
+fn authenticate(
+    cx: &mut Context<'_>,
+    args: Args<'_>,
+    user: &[u8],
+    password: &[u8],
+) -> Result<(), Error> {
+    let server = cx.server;
+    if server.log_in(cx.client()?, user, password) {
+        return Ok(());
     }
-    cx.client()?.authenticated = true;
-    Ok(())
+    accounts::log_wrong_password(cx, args, user);
+    Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
 fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -193,10 +200,11 @@ fn hello(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         }
     }
     if let Some((user, password)) = credentials {
-        authenticate(cx, user, password)?;
+        authenticate(cx, args, user, password)?;
     }
+    let server = cx.server;
     let client = cx.client()?;
-    if !client.authenticated {
+    if server.must_log_in(client) {
         return Err(Error::new(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
         ).into());

@@ -195,7 +195,7 @@ mod tests {
     fn server() -> Arc<Server> {
         let config = Config::default();
         let cluster = Cluster::load(&config).unwrap();
-        Server::new(config, cluster, 2, commands::all().len())
+        Server::new(config, cluster, 2, commands::catalog())
     }
 
     /// A client without a connection, and all that executes its commands.
@@ -210,7 +210,8 @@ mod tests {
         fn new(server: &'s Server) -> Self {
             let nowhere = Address::Net(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
             let ends = (nowhere.clone(), nowhere);
-            let client = Client::new(Arc::new(Shared::new(0, ends, -1, 0)), true);
+            let shared = Arc::new(Shared::new(0, ends, -1, 0));
+            let client = Client::new(shared, server.first_account());
             Self { server, session: server.store.session(), caller: Caller::default(), client }
         }
 

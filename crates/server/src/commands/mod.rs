@@ -3,6 +3,7 @@
 // A handler may fail, and so all have one signature.
 #![allow(clippy::unnecessary_wraps)]
 
+use crate::auth::{Catalog, Entry};
 use crate::config::Rename;
 use crate::engine::command::{Answer, Command};
 use crate::engine::context::Context;
@@ -12,6 +13,7 @@ use crate::request::error::Error;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+mod acl;
 mod bitfield;
 mod bits;
 mod blocking_pops;
@@ -53,6 +55,7 @@ pub(crate) mod transactions;
 
 /// Every group's table.
 const GROUPS: &[&[Command]] = &[
+    acl::COMMANDS,
     bitfield::COMMANDS,
     bits::COMMANDS,
     clients::COMMANDS,
@@ -197,6 +200,20 @@ impl Table {
 /// All commands and subcommands, by index.
 pub(crate) fn all() -> &'static [&'static Command] {
     &table().commands
+}
+
+/// The commands as accounts know them.
+pub(crate) fn catalog() -> Catalog {
+    let entry = |command: &&'static Command| {
+        let is_container =
+            |other: &&&Command| other.container.is_none() && Some(other.name) == command.container;
+        Entry {
+            full_name: command.full_name(),
+            container: all().iter().find(is_container).map(|container| container.index),
+            categories: command.categories(),
+        }
+    };
+    Catalog::new(all().iter().map(entry).collect())
 }
 
 /// The command that clients call by that name (not a subcommand), in any case.

@@ -1,5 +1,6 @@
 //! Publish and subscribe: SUBSCRIBE, PUBLISH, PUBSUB, ...
 
+use crate::engine::accounts;
 use crate::engine::client::Client;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
@@ -170,6 +171,17 @@ fn begin(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, subject: Subject) 
     for name in args.iter_from(1) {
         server.pubsub.subscribe(shared, own, subject, name);
         tell(&mut out.w(), word, Some(name), own.counted_with(subject));
+    }
+    end_if_forbidden(cx, args)
+}
+
+/// Ends the connection if the channels to which it has just subscribed were taken from
+/// its user after it was allowed to: whoever took them may have looked too early.
+fn end_if_forbidden(cx: &mut Context<'_>, args: Args<'_>) -> Answer {
+    let command = cx.command;
+    let client = cx.client()?;
+    if client.account.is_stale() && accounts::check(&mut client.account, command, args).is_err() {
+        client.close = true;
     }
     Ok(())
 }

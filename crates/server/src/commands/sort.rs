@@ -151,7 +151,8 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn read(cx: &Context<'_>, args: Args<'a>, may_store: bool) -> Result<Self, Error> {
+    fn read(cx: &mut Context<'_>, args: Args<'a>, may_store: bool) -> Result<Self, Error> {
+        let reads_all = cx.may_read_every_key(args);
         let mut plan = Self {
             by: None,
             get: Vec::new(),
@@ -185,6 +186,10 @@ impl<'a> Plan<'a> {
                     let why = "ERR BY option of SORT denied in Cluster mode.";
                     return Err(Error::new(why));
                 }
+                if !reads_all && by.is_key() {
+                    let why = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+                    return Err(Error::new(why));
+                }
                 // Once there was one without a star, nothing is sorted any more.
                 if plan.by != Some(Pattern::Nothing) {
                     plan.by = Some(by);
@@ -193,6 +198,10 @@ impl<'a> Plan<'a> {
             } else if args.is(at, "get") && left >= 1 {
                 if is_cluster {
                     let why = "ERR GET option of SORT denied in Cluster mode.";
+                    return Err(Error::new(why));
+                }
+                if !reads_all {
+                    let why = "ERR GET option of SORT denied due to insufficient ACL permissions.";
                     return Err(Error::new(why));
                 }
                 plan.get.push(Pattern::of(args.bytes(at + 1)));

@@ -210,6 +210,13 @@ fn write_all(arguments: &[Argument], keys: &mut i64, out: &mut Out) {
 
 /// How each command is written, behind its name.
 const SYNTAX: &[(&str, &str)] = &[
+    ("acl|cat", "[categoryname]"),
+    ("acl|deluser", "username..."),
+    ("acl|dryrun", "username command [arg]..."),
+    ("acl|genpass", "[bits]"),
+    ("acl|getuser", "username"),
+    ("acl|log", "[count | RESET]"),
+    ("acl|setuser", "username [rule]..."),
     ("append", "key value"),
     ("auth", "[username] password"),
     ("bitcount", "key [start end [BYTE | BIT]]"),

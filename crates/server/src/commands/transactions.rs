@@ -7,8 +7,10 @@
 //! store to itself instead. Before all that, large packed values that it will
 //! change in place are unpacked in slices ([`make_raw`]).
 
+use crate::auth::Place;
 use crate::config::Param;
-use crate::engine::call::call;
+use crate::engine::accounts;
+use crate::engine::call::{call, fail};
 use crate::engine::client::{Client, Multi, ReplyMode, Watching};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
@@ -20,6 +22,7 @@ use crate::engine::server::Server;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_store::{Batch, Key};
+use std::sync::atomic::Ordering::Relaxed;
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
 
@@ -168,8 +171,13 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         let origin = std::mem::replace(&mut cx.origin, Origin::Exec);
         for (command, args) in &multi.queue {
             let (mark, reply) = (out.mark(), reply_mode(cx));
-            let called = call(cx, command, args.args(), out);
-            debug_assert!(called.is_ok(), "nothing waits within a transaction");
+            match is_allowed(cx, (this, &multi), command, args.args()) {
+                Ok(()) => {
+                    let called = call(cx, command, args.args(), out);
+                    debug_assert!(called.is_ok(), "nothing waits within a transaction");
+                }
+                Err(error) => fail(server, &error, out),
+            }
             if turned_off(reply, reply_mode(cx)) && !command.only_pushes() {
                 out.truncate(mark);
             }
@@ -185,6 +193,22 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         out.w().null_array();
     }
     Ok(())
+}
+
+/// Whether the client may still execute what it has queued.
+fn is_allowed(
+    cx: &mut Context<'_>,
+    (exec, multi): (&Command, &Multi),
+    command: &Command,
+    args: Args<'_>,
+) -> Result<(), Error> {
+    let Some(client) = cx.client.as_deref_mut() else { return Ok(()) };
+    accounts::check(&mut client.account, command, args).map_err(|denied| {
+        client.publish_figures(cx.caller);
+        client.shared.figures.multi.store(multi.queue.len() as i64, Relaxed);
+        accounts::log_denied(cx.server, client, (Place::Multi, exec), (command, args), denied);
+        denied.refusal_in_exec()
+    })
 }
 
 fn reply_mode(cx: &Context<'_>) -> ReplyMode {

@@ -9,7 +9,7 @@
 //! ```
 
 use super::values::save_points;
-use super::{Config, Kind, PARAMETERS, Param, Rename, find};
+use super::{Config, Kind, PARAMETERS, Param, Rename, UserLine, find};
 use crate::text::glob;
 use snug_resp::split_args;
 use std::ffi::{OsStr, OsString};
@@ -114,6 +114,18 @@ impl Config {
                 };
                 let (from, to) = (from.clone(), to.clone());
                 self.renames.push(Rename { from, to, place: context(String::new()) });
+            } else if name.eq_ignore_ascii_case(b"user") {
+                let [name, rules @ ..] = values else {
+                    return Err(context("'user': wrong number of arguments".into()));
+                };
+                if self.users.iter().any(|known| known.name == *name) {
+                    let name = String::from_utf8_lossy(name);
+                    return Err(context(format!(
+                        "'user {name}': Duplicate user found. A user can only be defined once in config files"
+                    )));
+                }
+                let (name, rules) = (name.clone(), rules.to_vec());
+                self.users.push(UserLine { name, rules, place: context(String::new()) });
             } else {
                 self.set_named(name, values).map_err(context)?;
             }

@@ -18,6 +18,15 @@ pub(crate) struct Rename {
     pub place: String,
 }
 
+/// One `user` of the configuration file: the name and rules behind the word, and where
+/// the line stands.
+#[derive(Debug)]
+pub(crate) struct UserLine {
+    pub name: Vec<u8>,
+    pub rules: Vec<Vec<u8>>,
+    pub place: String,
+}
+
 /// The live configuration.
 pub(crate) struct Config {
     /// What `CONFIG GET` shows: bytes, for a password or a path may be any.
@@ -35,6 +44,8 @@ pub(crate) struct Config {
     pub(super) given: Vec<Param>,
     /// What `rename-command` says, in the order in which it was read.
     pub renames: Vec<Rename>,
+    /// Users, in the order in which they were read.
+    pub users: Vec<UserLine>,
     /// Held while the configuration file is written anew.
     pub(super) rewriting: Mutex<()>,
     /// The policy as `pack-policy-file` has it, in the form of `pack-policy`.
@@ -64,6 +75,7 @@ impl Default for Config {
             from_input: false,
             given: Vec::new(),
             renames: Vec::new(),
+            users: Vec::new(),
             rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),
         }

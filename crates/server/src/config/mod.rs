@@ -26,8 +26,9 @@ mod rewrite;
 mod table;
 mod values;
 
-pub(crate) use live::{Config, Rename};
+pub(crate) use live::{Config, Rename, UserLine};
 pub(crate) use output_limits::OutputLimits;
 pub(crate) use policy::{POLICY_BYTES_MAX, parse_policy};
+pub(crate) use rewrite::replace;
 pub(crate) use table::{ACCESS_LOCAL, ACCESS_NO, ALIASES, Change, PARAMETERS, Param, find};
 pub(crate) use values::Kind;

@@ -27,22 +27,29 @@ impl Config {
     /// name a parameter are brought up to date, everything else stays as it
     /// is, and what differs from its default is added at the end. The file is
     /// replaced in one step or not at all.
-    pub(crate) fn rewrite(&self, file: &Path) -> io::Result<()> {
+    /// Users stand in lines of their own, which all are replaced by these.
+    pub(crate) fn rewrite(&self, file: &Path, users: &[Vec<u8>]) -> io::Result<()> {
         let _one_at_a_time = self.rewriting.lock();
         let old = match std::fs::read(file) {
             Ok(old) => old,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        replace(file, &self.rewritten(&old))
+        replace(file, &self.rewritten(&old, users))
     }
 
     /// The text of the configuration file, brought up to date.
-    fn rewritten(&self, old: &[u8]) -> Vec<u8> {
+    fn rewritten(&self, old: &[u8], users: &[Vec<u8>]) -> Vec<u8> {
         let mut written = Vec::new();
+        let mut users = Some(users);
         let mut new = Vec::new();
         for line in old.split_inclusive(|&byte| byte == b'\n') {
             let line = line.strip_suffix(b"\n").unwrap_or(line);
+            if is_user(line) {
+                // Where the first of them stood.
+                users.take().into_iter().flatten().for_each(|user| add_line(&mut new, user));
+                continue;
+            }
             match named_by(line) {
                 Some(id) if written.contains(&id) => continue,
                 // Another file says it, and may say something else by and by.
@@ -61,6 +68,7 @@ impl Config {
                 new.push(b'\n');
             }
         }
+        users.into_iter().flatten().for_each(|user| add_line(&mut new, user));
         new
     }
 
@@ -74,6 +82,17 @@ impl Config {
     }
 }
 
+fn add_line(text: &mut Vec<u8>, line: &[u8]) {
+    text.extend(line);
+    text.push(b'\n');
+}
+
+/// Whether a line of the file is about a user.
+fn is_user(line: &[u8]) -> bool {
+    let name = line.trim_ascii().split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    name.eq_ignore_ascii_case(b"user")
+}
+
 /// The parameter that a line of the file sets.
 fn named_by(line: &[u8]) -> Option<Param> {
     let line = line.trim_ascii();
@@ -84,7 +103,7 @@ fn named_by(line: &[u8]) -> Option<Param> {
 }
 
 /// Puts a file with these contents in the place of another, with its permissions.
-fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     let (beside, open) = create_beside(file)?;
     let replaced = fill(open, file, contents).and_then(|()| std::fs::rename(&beside, file));
     if replaced.is_err() {
@@ -129,9 +148,21 @@ mod tests {
         let old = b"# caf\xe9, it's\n\n\tinclude  more.conf\r\nrename-command GET \"\"\nTIMEOUT 5\ntimeout 6\n'hz' 20";
         let new = b"# caf\xe9, it's\n\n\tinclude  more.conf\r\nrename-command GET \"\"\ntimeout 7\nhz 10\nrequirepass \"p\\xff\\\"\"\n";
         assert_eq!(
-            config.rewritten(old).escape_ascii().to_string(),
+            config.rewritten(old, &[]).escape_ascii().to_string(),
             new.escape_ascii().to_string()
         );
-        assert_eq!(config.rewritten(new), new);
+        assert_eq!(config.rewritten(new, &[]), new);
+    }
+
+    #[test]
+    fn users_stand_where_the_first_of_them_stood() {
+        let config = Config::default();
+        let old = b"USER a on\nhz 10\n\tuser b off\n# user c\nuserx\n";
+        let users = [b"user a off".to_vec(), b"user d on".to_vec()];
+        let new = b"user a off\nuser d on\nhz 10\n# user c\nuserx\n";
+        assert_eq!(config.rewritten(old, &users), new);
+        assert_eq!(config.rewritten(new, &users), new);
+        assert_eq!(config.rewritten(new, &[]), b"hz 10\n# user c\nuserx\n");
+        assert_eq!(config.rewritten(b"hz 10\n", &users), b"hz 10\nuser a off\nuser d on\n");
     }
 }

@@ -163,7 +163,9 @@ parameters! {
         ReplicaAnnounceIp "replica-announce-ip" Kind::Text, "", MUTABLE, "Address under which a replica is to be known; empty for that of its connection.";
         ReplicaAnnouncePort "replica-announce-port" PORT, "0", MUTABLE, "Port under which a replica is to be known; 0 for that of port.";
         ReplicaAnnounced "replica-announced" Kind::Bool, "yes", MUTABLE, "Tell Sentinel of this replica.";
-        Aclfile "aclfile" Kind::Enum(&[""]), "", FIXED, "File of users; not supported yet, so only empty.";
+        Aclfile "aclfile" Kind::Text, "", FIXED, "File of users, which ACL LOAD reads and ACL SAVE writes; empty for none.";
+        AclPubsubDefault "acl-pubsub-default" Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels", MUTABLE, "Channels that a new user may use: all or none.";
+        AcllogMaxLen "acllog-max-len" ANY, "128", MUTABLE, "Entries kept in the log of what was denied, ACL LOG.";
         Unixsocket "unixsocket" Kind::Text, "", FIXED, "Unix socket to listen on; empty for none. Its file is made anew at each start.";
         Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED, "Permissions of the Unix socket's file, in octal; 0 for what the umask leaves.";
         LatencyTrackingInfoPercentiles "latency-tracking-info-percentiles" Kind::Percentiles, "50 99 99.9", MUTABLE, "Percentiles that INFO latencystats shows.";
@@ -215,7 +217,6 @@ parameters! {
         SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE;
         LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE;
         TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE;
-        AcllogMaxLen "acllog-max-len" ANY, "128", MUTABLE;
         IoThreads "io-threads" Kind::Int { min: 1, max: 128 }, "1", FIXED;
         ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE;
         ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: 0, max: 1000 }, "10", MUTABLE;
@@ -250,7 +251,6 @@ parameters! {
         BgsaveCpulist "bgsave_cpulist" Kind::Text, "", FIXED;
         BindSourceAddr "bind-source-addr" Kind::Text, "", MUTABLE;
         SocketMarkId "socket-mark-id" Kind::Int { min: 0, max: u32::MAX as i64 }, "0", FIXED;
-        AclPubsubDefault "acl-pubsub-default" Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels", MUTABLE;
         ClusterPort "cluster-port" PORT, "0", FIXED;
         ClusterAllowReplicaMigration "cluster-allow-replica-migration" Kind::Bool, "yes", MUTABLE;
         ClusterReplicaNoFailover "cluster-replica-no-failover" Kind::Bool, "no", MUTABLE;

@@ -727,19 +727,19 @@ mod tests {
         waiters: Vec<Arc<Waiter>>,
     }
 
-    fn client(id: u64) -> Client {
+    fn client(server: &Server, id: u64) -> Client {
         let nowhere = Address::Net(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
         let ends = (nowhere.clone(), nowhere);
-        Client::new(Arc::new(Shared::new(id, ends, -1, 0)), true)
+        Client::new(Arc::new(Shared::new(id, ends, -1, 0)), server.first_account())
     }
 
     impl House {
         fn new() -> Self {
             let config = Config::default();
             let cluster = Cluster::load(&config).unwrap();
-            let server = Server::new(config, cluster, 1, commands::all().len());
+            let server = Server::new(config, cluster, 1, commands::catalog());
             let session = server.store.session();
-            let (caller, client) = (Caller::default(), client(1));
+            let (caller, client) = (Caller::default(), client(&server, 1));
             Self { server, session, caller, client, waiters: Vec::new() }
         }
 
@@ -771,7 +771,8 @@ mod tests {
             let batch = self.session.enter(NOW);
             let words = format!("TAKE {words}");
             let words: Vec<Vec<u8>> = words.split(' ').map(Into::into).collect();
-            let (mut caller, mut client) = (Caller::default(), client(number as u64 + 2));
+            let (mut caller, mut client) =
+                (Caller::default(), client(&self.server, number as u64 + 2));
             let mut cx = Context {
                 caller: &mut caller,
                 client: Some(&mut client),

@@ -12,6 +12,7 @@
 //! Every command has a caller. That of a client that waits is a copy, kept with what
 //! it waits for; a replay has one and no client at all.
 
+use crate::auth::Account;
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::Subscriptions;
@@ -68,6 +69,8 @@ impl Default for Caller {
 #[derive(Debug)]
 pub(crate) struct Client {
     pub shared: Arc<Shared>,
+    /// As whom it has logged in: until then, as the default user.
+    pub account: Account,
     pub authenticated: bool,
     /// `READONLY` in cluster mode.
     pub readonly: bool,
@@ -108,9 +111,10 @@ impl Watching {
 }
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, authenticated: bool) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, (account, authenticated): (Account, bool)) -> Self {
         Self {
             shared,
+            account,
             authenticated,
             readonly: false,
             reply: ReplyMode::On,

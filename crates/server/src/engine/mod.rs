@@ -2,6 +2,7 @@
 //! the context a handler is given, the way from arguments to a handler, its reply, and
 //! room in memory for it.
 
+pub(crate) mod accounts;
 pub(crate) mod blocked;
 pub(crate) mod call;
 pub(crate) mod client;

@@ -287,6 +287,7 @@ impl Monitor {
 fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
     match (command.container, command.name) {
         (None, "auth") => index > 0,
+        (Some("acl"), "setuser") => index > 1,
         (None, "hello") => {
             let mut at = 2;
             // `AUTH user password` and `SETNAME name`, in any order.

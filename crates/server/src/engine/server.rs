@@ -1,6 +1,7 @@
 //! What all workers share: configuration, clients, registries, counters; and who
 //! hears of what the store tells.
 
+use crate::auth::{Catalog, Users};
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
@@ -48,6 +49,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub config: Arc<Config>,
+    pub users: Users,
     pub store: Arc<Store>,
     pub stats: Stats,
     pub clients: RwLock<BTreeMap<u64, Arc<Shared>>>,
@@ -178,12 +180,12 @@ impl Observer for StoreEvents {
 }
 
 impl Server {
-    /// A server of that configuration, whose table has so many commands.
+    /// A server of that configuration, with these commands.
     pub(crate) fn new(
         config: Config,
         cluster: Cluster,
         workers: usize,
-        commands: usize,
+        commands: Catalog,
     ) -> Arc<Self> {
         let by_cluster = cluster.enabled;
         let journal = Arc::<Journal>::default();
@@ -205,7 +207,7 @@ impl Server {
                 tls: Tls::default(),
                 handshaking: AtomicUsize::new(0),
                 loops: Loops::default(),
-                monitor: Monitor::new(commands, workers),
+                monitor: Monitor::new(commands.len(), workers),
                 pause: Pause::default(),
                 journal,
                 mirror: Mutex::default(),
@@ -226,6 +228,7 @@ impl Server {
                 rates: Mutex::default(),
                 started_unix: unix_ms() / 1000,
                 active_expire: AtomicBool::new(true),
+                users: Users::new(commands),
                 config,
                 stats: Stats::default(),
                 clients: RwLock::default(),

@@ -37,12 +37,25 @@ impl fmt::Display for Address {
     }
 }
 
-/// Names that a client gives itself.
-#[derive(Clone, Debug, Default)]
+/// Names that a client gives itself, and that of the user as which it has logged in.
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
+    pub user: Vec<u8>,
     pub name: Vec<u8>,
     pub lib_name: Vec<u8>,
     pub lib_version: Vec<u8>,
+}
+
+impl Default for Names {
+    /// Those of a new client: it is the default user.
+    fn default() -> Self {
+        Self {
+            user: b"default".to_vec(),
+            name: Vec::new(),
+            lib_name: Vec::new(),
+            lib_version: Vec::new(),
+        }
+    }
 }
 
 /// What `CLIENT LIST` shows, kept up to date by the client's worker.

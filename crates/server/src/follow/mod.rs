@@ -4,6 +4,7 @@
 pub(crate) mod client_memory;
 pub(crate) mod clients;
 pub(crate) mod held;
+pub(crate) mod listing;
 pub(crate) mod pause;
 pub(crate) mod pubsub;
 pub(crate) mod watch;

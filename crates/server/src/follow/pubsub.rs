@@ -287,6 +287,28 @@ impl PubSub {
         names.get(name).map_or(0, Vec::len)
     }
 
+    /// Clients with a subscription that fits.
+    pub(crate) fn subscribed(
+        &self,
+        fits: impl Fn(Subject, &[u8], &Shared) -> bool,
+    ) -> Vec<Arc<Shared>> {
+        let registry = self.0.read();
+        let all = [
+            (Subject::Channel, &registry.channels),
+            (Subject::Pattern, &registry.patterns),
+            (Subject::ShardChannel, &registry.shard_channels),
+        ];
+        let mut found: Vec<Arc<Shared>> = Vec::new();
+        for (subject, names) in all {
+            for (name, clients) in names {
+                found.extend(clients.iter().filter(|c| fits(subject, name, c)).map(Arc::clone));
+            }
+        }
+        found.sort_by_key(|client| client.id);
+        found.dedup_by_key(|client| client.id);
+        found
+    }
+
     /// Patterns with subscribers.
     pub(crate) fn patterns(&self) -> usize {
         self.0.read().patterns.len()

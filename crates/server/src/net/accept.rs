@@ -307,7 +307,7 @@ async fn shake(server: &Server, socket: TcpStream, handshakes: &Handshakes) -> i
 fn is_refused(server: &Server, peer: &Address) -> bool {
     let refused = server.config.is_on(Param::ProtectedMode)
         && !peer.is_local()
-        && server.config.is_empty(Param::RequirePass);
+        && server.users.default_user().is_open();
     if refused {
         server.stats.add(Stat::rejected_connections, 1);
     }

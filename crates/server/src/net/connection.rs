@@ -170,10 +170,9 @@ impl Future for Connection {
 
 impl Connection {
     pub(crate) fn new(server: Arc<Server>, stream: Stream, shared: Arc<Shared>) -> Self {
-        let authenticated = server.config.is_empty(Param::RequirePass);
         Self {
             caller: Caller::default(),
-            client: Client::new(shared, authenticated),
+            client: Client::new(shared, server.first_account()),
             server,
             stream,
             parser: Parser::default(),
@@ -809,7 +808,7 @@ impl Connection {
     ) -> Result<Parsed, ProtocolError> {
         let limits = Limits {
             bulk_len_max: self.server.config.number(Param::ProtoMaxBulkLen) as usize,
-            unauthenticated: !self.client.authenticated,
+            unauthenticated: self.server.must_log_in(&self.client),
             ..Limits::default()
         };
         ahead.clear();
