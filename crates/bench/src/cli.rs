@@ -11,6 +11,7 @@ use clap::{ArgAction, Args, Subcommand};
 
 use crate::cluster::Topology;
 use crate::codec::{self, Part};
+use crate::corpus::CorpusArgs;
 use crate::endpoint::{ControlError, Endpoint};
 use crate::interrupt;
 use crate::keys::KeyDistribution;
@@ -83,6 +84,8 @@ enum BenchCommand {
     CodecLevels(CodecArgs),
     /// JSON blobs in a plain file: raw, lz4 and zstd
     DiskBlobs(CodecArgs),
+    /// Memory of many kinds of values, generated and real, in Snug and in redis-server
+    Corpus(CorpusArgs),
 }
 
 /// What needs no server.
@@ -468,6 +471,7 @@ pub fn bench(args: &BenchArgs) -> ExitCode {
         Some(BenchCommand::CodecStream(codec)) => return codec.run(&[Part::Streams]),
         Some(BenchCommand::CodecLevels(codec)) => return codec.run(&[Part::Levels]),
         Some(BenchCommand::DiskBlobs(codec)) => return codec.run(&[Part::Blobs]),
+        Some(BenchCommand::Corpus(corpus)) => return corpus.run(default_data_dir()),
         None => {}
     }
     if let Err(code) = args.output.check() {
@@ -592,6 +596,7 @@ fn list() -> String {
         ("codec-stream", "one-shot zstd, blocking and preemptible streams of 1 and 10 MiB"),
         ("codec-levels", "zstd levels 3, 9 and 19 on text of 16 and 128 KiB"),
         ("disk-blobs", "JSON blobs in a plain file, raw, lz4 and zstd"),
+        ("corpus", "memory of many kinds of values, in Snug and in redis-server"),
     ] {
         rows.push(vec![format!("{name:<16}  {summary}")]);
     }

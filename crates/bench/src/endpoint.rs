@@ -291,6 +291,31 @@ impl Control {
         }
     }
 
+    /// Sends requests that are written already and reads that many replies: fewer bytes
+    /// of requests than a socket takes without being read.
+    pub fn pipeline(
+        &mut self,
+        requests: &[u8],
+        replies: usize,
+    ) -> Result<Vec<Value>, ControlError> {
+        let mut exchange = || -> io::Result<Vec<Value>> {
+            let stream = &mut self.stream.get_mut().stream;
+            stream.write_all(requests)?;
+            stream.flush()?;
+            let mut values = Vec::with_capacity(replies);
+            while values.len() < replies {
+                let (value, push) = read_value(&mut self.stream, 0)?;
+                if !push {
+                    values.push(value);
+                }
+            }
+            Ok(values)
+        };
+        let result = exchange();
+        self.lost |= result.is_err();
+        result.map_err(|cause| ControlError::Lost { address: self.address.clone(), cause })
+    }
+
     /// Sends one command; an error reply is an error.
     pub fn call(&mut self, words: &[&str]) -> Result<Value, ControlError> {
         match self.send(words)? {

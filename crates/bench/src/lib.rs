@@ -22,6 +22,7 @@ pub mod cli;
 pub mod cluster;
 pub mod codec;
 pub mod compare;
+pub mod corpus;
 pub mod death_signal;
 pub mod endpoint;
 pub mod interrupt;

@@ -62,6 +62,15 @@ impl Process {
         Some(CpuTime { threads, coarse_seconds: coarse_seconds(&stat)? })
     }
 
+    /// Whether any of its threads runs, or would if it were given a CPU.
+    pub fn is_runnable(self) -> bool {
+        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.id)) else { return false };
+        threads.flatten().any(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rfind(") ").is_some_and(|at| stat[at + 2..].starts_with('R'))
+        })
+    }
+
     /// Resident bytes; `None` once it is gone.
     pub fn resident_bytes(self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
