@@ -21,6 +21,9 @@ use crate::zstd_static::{self, PackDigest, UnpackDigest, ZstdError};
 /// The smallest and largest dictionary worth having, in bytes.
 pub const DICTIONARY_BYTES: std::ops::RangeInclusive<usize> = 1024..=110 * 1024;
 
+/// What a phrase takes of memory, about.
+const PHRASE_BYTES: f32 = 80.0;
+
 /// A value this long is what a dictionary's tables are made for.
 const RAW_LEN_TYPICAL: usize = 4096;
 
@@ -122,8 +125,22 @@ impl Dictionary {
         bytes_max: usize,
         level: i32,
     ) -> Result<Self, DictionaryError> {
+        Self::train_phrases_for(samples, bytes_max, level, None)
+    }
+
+    /// The same for values of `of_bytes` in all, if that is known: no phrase is kept
+    /// that saves less of them than it takes.
+    pub fn train_phrases_for(
+        samples: &[&[u8]],
+        bytes_max: usize,
+        level: i32,
+        of_bytes: Option<u64>,
+    ) -> Result<Self, DictionaryError> {
         let bytes_max = bytes_max.clamp(*DICTIONARY_BYTES.start(), *DICTIONARY_BYTES.end());
-        let trained = phrases::train(samples, bytes_max / 4 + 256, 4 * bytes_max);
+        let sampled: usize = samples.iter().map(|sample| sample.len()).sum();
+        let times = of_bytes.map_or(f32::MAX, |bytes| bytes as f32 / sampled.max(1) as f32);
+        let saved_min = 8.0 * PHRASE_BYTES / times.max(1.0);
+        let trained = phrases::train(samples, bytes_max / 4 + 256, 4 * bytes_max, saved_min);
         Self::from_bytes(0, &trained.ok_or(DictionaryError::NoSamples)?, level)
     }
 

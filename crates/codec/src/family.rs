@@ -29,11 +29,18 @@ pub const REVIEW_MIN: u32 = 16;
 /// ... and in the end only after this many.
 pub const REVIEW_MAX: u32 = 4096;
 
+/// Values from this length on are judged by their bytes.
+const ESTIMATED_MIN: usize = 64;
+
 /// The window over which the ratio is watched, in values packed.
 const DRIFT_VALUES: u32 = 512;
 
 /// What phrases must save of what zstd leaves, which packs faster.
 const PHRASES_GAIN_MIN: f32 = 0.05;
+
+/// After training that came to nothing so many values pass at least before others are
+/// sampled; four times as many after the next.
+const PAUSE_SAMPLING: u64 = 1024;
 
 /// The sample of a family that grows may have so many times the values and bytes.
 pub const GROWN_TIMES: usize = 8;
@@ -70,7 +77,7 @@ impl Default for FamilyConfig {
         Self {
             saving_min: 0.30,
             sample_bytes_max: 256 * 1024,
-            samples_max: 512,
+            samples_max: 4096,
             samples_min: 64,
             drift_max: 0.15,
             gain_min: 0.05,
@@ -133,8 +140,10 @@ pub struct Family {
     pause: u32,
     reservoir: Reservoir,
     dictionary: Option<Arc<Dictionary>>,
-    /// Samples seen when training last failed: wait until there are twice as many.
-    rejected_at: u64,
+    /// Training failed last time: so many values are to pass before others are sampled,
+    /// and how many the next time.
+    pass_by: u64,
+    pause_sampling: u64,
     retrain: bool,
     growth: Growth,
     drift: Drift,
@@ -152,7 +161,8 @@ impl Family {
             pause: REVIEW_MIN,
             reservoir: Reservoir::new(config, seed),
             dictionary: None,
-            rejected_at: 0,
+            pass_by: 0,
+            pause_sampling: PAUSE_SAMPLING,
             retrain: false,
             growth: Growth::Young,
             drift: Drift::default(),
@@ -165,6 +175,10 @@ impl Family {
     /// family some of whose values pack and others do not, by a look at each.
     pub fn judge(&mut self, raw: &[u8]) -> Verdict {
         self.stats.judged += 1;
+        if raw.len() < ESTIMATED_MIN {
+            // A few bytes show nothing: what packing makes of them tells.
+            return if self.verdict == Verdict::Raw { Verdict::Full } else { self.verdict };
+        }
         if self.mixture.is_mixed && raw.len() >= LOOKED_AT_MIN {
             self.stats.looked_at += 1;
             let worth = Estimate::of(raw).ratio() <= 1.0 - self.config.saving_min;
@@ -197,8 +211,12 @@ impl Family {
     /// reservoir is full, and nothing at all in a family not worth packing or
     /// one that has its dictionary.
     pub fn sample(&mut self, raw: &[u8]) {
-        if self.verdict != Verdict::Raw && self.wants_dictionary() {
-            self.reservoir.offer(raw);
+        let is_worth = self.verdict != Verdict::Raw || raw.len() < ESTIMATED_MIN;
+        if is_worth && self.wants_dictionary() {
+            match self.pass_by {
+                0 => self.reservoir.offer(raw),
+                _ => self.pass_by -= 1,
+            }
         }
     }
 
@@ -243,6 +261,14 @@ impl Family {
         may
     }
 
+    /// Has it learn anew, from about as many samples: its dictionary is from too few.
+    pub fn outgrow(&mut self) {
+        if self.dictionary.is_some() && self.growth == Growth::Young {
+            self.retrain = true;
+            self.restart_sample();
+        }
+    }
+
     /// Whether it collects more samples.
     pub fn is_growing(&self) -> bool {
         self.growth == Growth::Sampling
@@ -258,9 +284,8 @@ impl Family {
     /// dictionary yet, or the one there is has aged or is from few.
     pub fn is_training_due(&self) -> bool {
         let enough = self.reservoir.kept.len() >= self.config.samples_min.max(8)
-            && self.reservoir.offered >= 2 * self.rejected_at
             && (!self.is_growing() || self.reservoir.is_full());
-        self.wants_dictionary() && enough && self.verdict != Verdict::Raw
+        self.wants_dictionary() && enough
     }
 
     /// The samples to train from, when training is due: a copy, or of a family that
@@ -272,12 +297,24 @@ impl Family {
         let gain_min = self.config.gain_min;
         if !self.is_growing() {
             let samples = self.reservoir.kept.clone();
-            return Some(TrainingJob { samples, gain_min, rival: None, only_zstd: false });
+            return Some(TrainingJob {
+                samples,
+                gain_min,
+                rival: None,
+                only_zstd: false,
+                of_bytes: None,
+            });
         }
         self.growth = Growth::Training;
         let samples = std::mem::take(&mut self.reservoir.kept);
         self.restart_sample();
-        Some(TrainingJob { samples, gain_min, rival: self.dictionary.clone(), only_zstd: false })
+        Some(TrainingJob {
+            samples,
+            gain_min,
+            rival: self.dictionary.clone(),
+            only_zstd: false,
+            of_bytes: None,
+        })
     }
 
     /// Bytes that training takes at most, the copy of the samples and what comes of
@@ -289,7 +326,7 @@ impl Family {
     /// Bytes of its samples; none where training came to nothing with them, its
     /// values are not worth packing, or it has a dictionary and may do with that.
     pub fn promising_bytes(&self) -> usize {
-        let hopeless = self.rejected_at > 0 || self.verdict == Verdict::Raw;
+        let hopeless = self.pause_sampling > PAUSE_SAMPLING || self.verdict == Verdict::Raw;
         if hopeless || self.is_growing() { 0 } else { self.reservoir.memory_bytes() }
     }
 
@@ -311,7 +348,7 @@ impl Family {
     pub fn adopt(&mut self, dictionary: Arc<Dictionary>) -> Option<Arc<Dictionary>> {
         self.stats.trained += 1;
         self.retrain = false;
-        self.rejected_at = 0;
+        (self.pass_by, self.pause_sampling) = (0, PAUSE_SAMPLING);
         self.growth = self.after_training();
         self.restart_sample();
         self.drift = Drift::default();
@@ -331,9 +368,12 @@ impl Family {
         self.stats.rejected += 1;
         self.growth = self.after_training();
         if self.growth == Growth::Young {
-            self.rejected_at = self.reservoir.offered;
             self.retrain = false;
         }
+        // Its samples serve nothing: others are drawn when many more have come by.
+        self.pass_by = self.pause_sampling.max(4 * self.reservoir.offered);
+        self.pause_sampling = self.pause_sampling.saturating_mul(4);
+        self.restart_sample();
     }
 
     /// How far it is when training has ended.
@@ -516,6 +556,8 @@ pub struct TrainingJob {
     rival: Option<Arc<Dictionary>>,
     /// What is packed with it takes dictionaries of zstd alone.
     only_zstd: bool,
+    /// Bytes of all values that it is for, if that is known.
+    of_bytes: Option<u64>,
 }
 
 /// What a training brought.
@@ -527,12 +569,31 @@ pub struct Trained {
     pub with_bytes: usize,
     /// The same, packed without.
     pub without_bytes: usize,
+    /// The same, raw.
+    pub raw_bytes: usize,
 }
 
 impl TrainingJob {
     /// The samples to train from and to try it on.
     pub fn new(samples: Vec<Box<[u8]>>) -> Self {
-        Self { samples, gain_min: FamilyConfig::default().gain_min, rival: None, only_zstd: false }
+        Self {
+            samples,
+            gain_min: FamilyConfig::default().gain_min,
+            rival: None,
+            only_zstd: false,
+            of_bytes: None,
+        }
+    }
+
+    /// Says of how many bytes the values are that it is for: what the dictionary takes is
+    /// weighed against what it saves of them.
+    pub fn for_bytes(self, bytes: u64) -> Self {
+        Self { of_bytes: Some(bytes), ..self }
+    }
+
+    /// Bytes of its samples.
+    pub fn raw_bytes(&self) -> usize {
+        self.samples.iter().map(|sample| sample.len()).sum()
     }
 
     /// Has it train a dictionary of zstd, and no phrases.
@@ -582,12 +643,19 @@ impl TrainingJob {
         let zstd = tried(Dictionary::train_with(&train, bytes_max, level, steps));
         let phrases = match self.only_zstd {
             true => None,
-            false => tried(Dictionary::train_phrases(&train, bytes_max, level)),
+            false => tried(Dictionary::train_phrases_for(&train, bytes_max, level, self.of_bytes)),
+        };
+        let tested: usize = test.iter().map(|sample| sample.len()).sum();
+        let times = self.of_bytes.map(|bytes| bytes as f32 / tested.max(1) as f32);
+        // All that the values would take, the dictionary included.
+        let takes = |(packed, dictionary): &(usize, Dictionary)| match times {
+            Some(times) => *packed as f32 * times + dictionary.memory_bytes() as f32,
+            None => *packed as f32,
         };
         let (with_bytes, dictionary) = match (zstd, phrases) {
             (Some(zstd), Some(phrases)) => {
-                let least = zstd.0 as f32 * (1.0 - PHRASES_GAIN_MIN);
-                if phrases.0 as f32 <= least { phrases } else { zstd }
+                let least = takes(&zstd) * (1.0 - PHRASES_GAIN_MIN);
+                if takes(&phrases) <= least { phrases } else { zstd }
             }
             (zstd, phrases) => zstd.or(phrases)?,
         };
@@ -597,7 +665,8 @@ impl TrainingJob {
             let least = packed_len(Some(rival))? as f32 * (1.0 - GROWN_GAIN_MIN);
             worth &= (with_bytes as f32) < least;
         }
-        worth.then(|| Trained { dictionary: dictionary.with_id(0), with_bytes, without_bytes })
+        let dictionary = dictionary.with_id(0);
+        worth.then_some(Trained { dictionary, with_bytes, without_bytes, raw_bytes: tested })
     }
 }
 
@@ -676,8 +745,8 @@ mod tests {
                 break job;
             }
         };
-        let samples_max = FamilyConfig::default().samples_max;
-        assert!(job.samples.len() > 4 * samples_max, "{} of {offered}", job.samples.len());
+        let bytes_max = FamilyConfig::default().sample_bytes_max;
+        assert!(job.raw_bytes() > 4 * bytes_max, "{} of {offered}", job.raw_bytes());
         assert!(!family.wants_dictionary() && family.reservoir.memory_bytes() == 0);
         let trained = job.run(&mut ws, 16 * 1024, 3, 1).unwrap();
         let old = family.adopt(Arc::new(trained.dictionary.with_id(2))).unwrap();
@@ -709,7 +778,7 @@ mod tests {
         family.forget_samples();
         assert!(!family.is_growing() && !family.wants_dictionary());
         assert!(family.grow());
-        (0..5000).for_each(|i| family.sample(&half(i)));
+        (0..40_000).for_each(|i| family.sample(&half(i)));
         let job = family.training_job().unwrap();
         assert!(job.run(&mut ws, 4096, 3, 1).is_none(), "there is nothing more to learn");
         family.rejected();

@@ -22,11 +22,17 @@
 //!                              dictionary (see `phrases.rs`)
 //!
 //!  [byte 0][shape][4 bytes CRC-32 of the raw bytes, if checksum][body ...]
+//!
+//!  version 1, of phrases that stand for less than 64 bytes:
+//!
+//!  byte 0   7 6 | 5 4 3 2 1 0    byte 1
+//!           0 1 | raw length     dictionary id  [body ...]
 //! ```
 //!
-//! A value below 4 KiB with one of the first 4,095 dictionaries thus has a
-//! header of 4 bytes, one below 16 KiB without a dictionary of 3. Version 0 is
-//! this layout; a later layout takes the next number and this one stays
+//! A value below 64 bytes, packed with phrases of one of the first 255 dictionaries,
+//! thus has a header of 2 bytes. A value below 4 KiB with one of the first 4,095 dictionaries thus has a
+//! header of 4 bytes, one below 16 KiB without a dictionary of 3. Versions 0 and 1 are
+//! these layouts; a later layout takes the next number and these stay
 //! readable. The level is not recorded: nothing needs it to unpack.
 //!
 //! A zstd body is one frame (RFC 8878) without its magic number, content size,
@@ -40,6 +46,12 @@ use crate::varint;
 const SMALL_MAX: u64 = (1 << 12) - 1;
 
 const CHECKSUM: u8 = 1 << 5;
+
+/// The version of short values' headers, where it stands, and the largest raw length
+/// and dictionary id that these hold.
+const SHORT: u8 = 1 << 6;
+const SHORT_RAW_MAX: usize = (1 << 6) - 1;
+const SHORT_ID_MAX: u32 = u8::MAX as u32;
 
 /// Stands in the codec's place for zstd after runs were decoded.
 const RECOGNISED: u8 = 7;
@@ -81,6 +93,10 @@ pub enum HeaderError {
 impl Header {
     /// Appends the header.
     pub(crate) fn push(&self, out: &mut Vec<u8>) {
+        if let Some(id) = self.dictionary_id.filter(|&id| self.is_short(id)) {
+            out.extend_from_slice(&[SHORT | self.raw_len as u8, id as u8]);
+            return;
+        }
         let checksum = if self.checksum.is_some() { CHECKSUM } else { 0 };
         let raw_len = self.raw_len as u64;
         let codec = if self.recognised { RECOGNISED } else { self.codec.number() };
@@ -113,9 +129,31 @@ impl Header {
         }
     }
 
+    fn is_short(&self, id: u32) -> bool {
+        self.codec == Codec::Phrases
+            && self.raw_len <= SHORT_RAW_MAX
+            && (1..=SHORT_ID_MAX).contains(&id)
+            && self.checksum.is_none()
+    }
+
     /// Reads the header at the front of `packed`; also what follows it.
     pub fn read(packed: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
         let (&first, mut rest) = packed.split_first().ok_or(HeaderError::Truncated)?;
+        if first >> 6 == SHORT >> 6 {
+            let (&id, rest) = rest.split_first().ok_or(HeaderError::Truncated)?;
+            if id == 0 {
+                return Err(HeaderError::Malformed);
+            }
+            let short = Self {
+                codec: Codec::Phrases,
+                dictionary_id: Some(u32::from(id)),
+                raw_len: usize::from(first & !SHORT),
+                checksum: None,
+                streamed: false,
+                recognised: false,
+            };
+            return Ok((short, rest));
+        }
         if first >> 6 != 0 {
             return Err(HeaderError::Version(first >> 6));
         }

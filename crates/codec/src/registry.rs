@@ -132,6 +132,11 @@ impl Registry {
         true
     }
 
+    /// Whether dictionary `id` is current for somebody.
+    pub fn is_current(&self, id: u32) -> bool {
+        self.lock().entries.get(&id).is_some_and(|entry| entry.owners > 0)
+    }
+
     /// How many packed values refer to dictionary `id`.
     pub fn references(&self, id: u32) -> u64 {
         self.lock().entries.get(&id).map_or(0, |entry| entry.references)

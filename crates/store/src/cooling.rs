@@ -372,7 +372,7 @@ impl Rules<'_> {
     fn newly_cold(&self, store: &Store, cell: &Cell) -> Option<Reason> {
         let fits = self.fits(cell);
         if !fits && self.is_long(cell) {
-            store.families().of(cell.type_of(), cell.key()).left_expiring();
+            store.families().claim(cell.type_of(), cell.key(), cell.bytes()).family.left_expiring();
         }
         fits.then_some(Reason::Recheck)
     }
@@ -385,7 +385,7 @@ impl Rules<'_> {
     fn leaves(&self, store: &Store, cell: &Cell) -> bool {
         self.leave_mixed
             && self.is_long(cell)
-            && store.families().of(cell.type_of(), cell.key()).is_mixed()
+            && store.families().claim_of(cell.type_of(), cell.key(), cell.bytes()).family.is_mixed()
     }
 
     /// What a boxed value wants, now that it was met. One that is neither just cold nor
@@ -460,8 +460,16 @@ impl Rules<'_> {
         if !is_packed && !self.fits(cell) {
             return false;
         }
-        let family = store.families().of(cell.type_of(), cell.key());
-        family.changed_since(since)
-            && (!is_packed || dictionary_id(cell.bytes()) != family.dictionary_id())
+        let families = store.families();
+        if !is_packed {
+            let claim = families.claim_of(cell.type_of(), cell.key(), cell.bytes());
+            return claim.changed_since(since);
+        }
+        // What it looks like is not known while it is packed: its key tells whose it may
+        // be, and its dictionary whether there is a newer one of the same family.
+        let id = dictionary_id(cell.bytes());
+        let claim = families.claim_of_key(cell.type_of(), cell.key());
+        id != 0 && !families.is_current(id)
+            || claim.changed_since(since) && id != claim.dictionary_id()
     }
 }

@@ -125,6 +125,8 @@ pub(crate) struct Short {
     /// As it was held: raw, or a packed form that is to be packed anew.
     bytes: Vec<u8>,
     is_packed: bool,
+    /// Bytes that lie beside it in its entry.
+    beside: usize,
     /// What that packed form unpacks to.
     raw: Vec<u8>,
     /// Keeps the dictionary of that form.
@@ -163,6 +165,7 @@ impl Short {
         Self {
             bytes: cell.bytes().to_vec(),
             is_packed,
+            beside: cell.bytes_beside(),
             raw: Vec::new(),
             _pin: store.families().dictionaries.pin(id),
             forced,
@@ -250,22 +253,23 @@ impl Short {
         if settled_by.is_some_and(|was| choose(was) == choice) {
             return Next::Stay(self.left());
         }
-        let family = families.of(kind, key);
-        chosen.1 = Some(Arc::clone(&family));
+        let claim = families.claim(kind, key, raw);
+        chosen.1 = Some(Arc::clone(&claim.learner));
         let may_wait = params.awaits_dictionaries && !self.forced && !self.is_packed;
-        if may_wait && choice.codec == Codec::Zstd && family.awaits_dictionary() {
+        if may_wait && choice.codec == Codec::Zstd && claim.awaits_dictionary() {
             return Next::Stay(Fate::Awaits);
         }
-        let Some(plan) = family.plan(families, raw, self.forced, edition.number, choice) else {
+        let Some(plan) = claim.plan(families, raw, self.forced, edition.number, choice) else {
             let to_be_raw = self.is_packed && choice.codec == Codec::None;
             return if to_be_raw { Next::Raw } else { Next::Stay(self.left()) };
         };
         let dictionary = plan.held.as_ref().map(|held| &**held.dictionary());
-        if settled_by.is_some() && self.is_packed_with(choice.codec, dictionary) {
+        if self.is_packed_with(choice.codec, dictionary) {
             // The level is the dictionary's; with another level comes another.
             return Next::Stay(self.left());
         }
-        Next::Pack(Recipe::new(family, choice, params.min_saving, plan))
+        let recipe = Recipe::new(claim.family, choice, params.min_saving, plan);
+        Next::Pack(recipe.in_entry(self.beside))
     }
 
     /// Packs it, in one piece: some microseconds for each KiB.

@@ -3,6 +3,7 @@
 //! disturb nobody.
 
 use crate::jobs::Job;
+use crate::memory;
 use crate::pack::families::KeyFamily;
 use crate::pack::piece::{PieceParams, Samples};
 use crate::store::{Batch, Session, Store};
@@ -13,6 +14,26 @@ use std::sync::Arc;
 
 /// Candidates for a parameter of training that are tried for a family.
 const STEPS: u32 = 4;
+
+/// A dictionary takes up to ten times its bytes in memory, and all that is learnt is to be
+/// a tenth of what it is about at most: one in so many of the bytes in use, but not less
+/// than the least that is worth it.
+const BYTES_OF_USED: usize = 128;
+const BYTES_MIN: usize = 2048;
+/// What a dictionary saves of the values that have come by, in times its own memory.
+const WORTH_TIMES: f64 = 1.25;
+
+/// A family whose values still come is taken to be of so many times those that have.
+const YET_TO_COME: u64 = 4;
+
+/// The most bytes of a dictionary in a store of this size.
+fn bytes_worth(bytes_max: usize) -> usize {
+    match memory::used() {
+        // Somebody else allocates, and does not count.
+        0 => bytes_max,
+        used => bytes_max.min((used / BYTES_OF_USED).max(BYTES_MIN)),
+    }
+}
 
 /// A dictionary that is to be trained.
 #[derive(Debug)]
@@ -111,7 +132,18 @@ impl Training {
                     return Trained::Other;
                 };
                 let mut workspace = Workspace::new(WorkspaceConfig::default());
-                let trained = job.run(&mut workspace, *bytes_max, *level, STEPS);
+                let bytes_max = bytes_worth(*bytes_max);
+                // Values that still come will be more than those that have.
+                let yet = if family.is_stalled() { 1 } else { YET_TO_COME };
+                let of_bytes = yet * family.came_bytes().max(job.raw_bytes() as u64);
+                let job = job.for_bytes(of_bytes);
+                let trained = job.run(&mut workspace, bytes_max, *level, STEPS);
+                let trained = trained.filter(|trained| {
+                    let saved = trained.without_bytes.saturating_sub(trained.with_bytes);
+                    let share = saved as f64 / trained.raw_bytes.max(1) as f64;
+                    let saves = of_bytes as f64 * share;
+                    saves >= WORTH_TIMES * trained.dictionary.memory_bytes() as f64
+                });
                 // Before another is begun, and before the dictionary counts too.
                 drop((job, workspace));
                 let came = came(trained.is_some());

@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_millis(250);
 /// ... and is waited for at least and at most for.
 const REST_MIN: Duration = Duration::from_secs(6);
-const REST_MAX: Duration = Duration::from_secs(120);
+const REST_MAX: Duration = Duration::from_mins(2);
 /// A server that cools soon, so that many kinds are measured in some minutes.
 const COOL: &str = "--pack-cold-after 1";
 

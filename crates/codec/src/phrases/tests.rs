@@ -40,7 +40,7 @@ fn sentences(count: usize) -> Vec<Vec<u8>> {
 
 fn trained(samples: &[Vec<u8>]) -> Option<Vec<u8>> {
     let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
-    train(&samples, 1024, 1 << 16)
+    train(&samples, 1024, 1 << 16, 0.0)
 }
 
 static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| trained(&sentences(300)).unwrap());

@@ -53,8 +53,15 @@ const COMMON_WEIGHT: u32 = 4;
 const MET_MIN: u32 = 2;
 
 /// Trains a table of at most `phrases_max` phrases and `content_max` bytes of
-/// them; `None` if there is nothing to learn.
-pub(crate) fn train(samples: &[&[u8]], phrases_max: usize, content_max: usize) -> Option<Vec<u8>> {
+/// them, each of which saves at least `saved_min` bits of the samples; `None` if there is
+/// nothing to learn.
+pub(crate) fn train(
+    samples: &[&[u8]],
+    phrases_max: usize,
+    content_max: usize,
+    saved_min: f32,
+) -> Option<Vec<u8>> {
+    let saved_min = saved_min.max(SAVED_MIN);
     let mut room = SAMPLE_BYTES_MAX;
     let samples: Vec<&[u8]> = samples
         .iter()
@@ -71,7 +78,9 @@ pub(crate) fn train(samples: &[&[u8]], phrases_max: usize, content_max: usize) -
     let mut lexicon = Lexicon::default();
     for round in 0..ROUNDS_JOINING + ROUNDS_SETTLING {
         let joining = round < ROUNDS_JOINING;
-        let found = lexicon.candidates(&samples, &mut scratch, joining)?;
+        // A phrase that has just come about may yet grow into one that saves more.
+        let least = if joining { SAVED_MIN } else { saved_min };
+        let found = lexicon.candidates(&samples, &mut scratch, joining, least)?;
         lexicon = Lexicon::of(found, longer_max, content_max);
     }
     (!lexicon.longer.is_empty()).then(|| codes(&lexicon, &samples, &mut scratch))?
@@ -138,6 +147,7 @@ impl Lexicon {
         samples: &[&[u8]],
         scratch: &mut Scratch,
         joining: bool,
+        saved_min: f32,
     ) -> Option<(Vec<Candidate>, Vec<u32>)> {
         let phrases = Phrases::new(&self.longer)?;
         let mut counts = vec![0u32; phrases.len()];
@@ -163,7 +173,7 @@ impl Lexicon {
             }
             let without = cost_without(&phrases, id as u16, &costs);
             let saved = count as f32 * (without as f32 - cost as f32) / PARTS;
-            if saved >= SAVED_MIN {
+            if saved >= saved_min {
                 found.push(Candidate { bytes: bytes.clone(), count, saved, is_old: true });
             }
         }
@@ -177,7 +187,7 @@ impl Lexicon {
             }
             let apart = counts[usize::from(a)] as f32 * counts[usize::from(b)] as f32;
             let saved = count as f32 * (count as f32 * total / apart).log2();
-            if saved >= SAVED_MIN {
+            if saved >= saved_min {
                 let bytes = [first, second].concat().into();
                 found.push(Candidate { bytes, count, saved, is_old: false });
             }

@@ -97,6 +97,12 @@ impl Cooler {
             self.cooling.begin(session, &server.config.piece_params());
             self.awaiting = 0;
             server.timings.of(self.worker).passes.begin(server.uptime_ms());
+            if self.worker == 0 {
+                let params = server.config.piece_params();
+                for family in server.store.families().stalled() {
+                    server.trainer.ask(&server.store, &family, &params);
+                }
+            }
             if self.worker == 0 && self.tidied.elapsed() >= TIDY_EVERY {
                 self.tidy(server);
             }

@@ -44,6 +44,11 @@ impl Default for Tools {
     }
 }
 
+/// After so many ticks with nothing to pack, what it packs with is let go of: a megabyte,
+/// which is much beside a small store. Where memory is limited it is kept, for then
+/// packing must not wait for room.
+const REST_TICKS: u32 = 20;
+
 /// A piece that is being packed.
 struct InHand {
     /// Worked on it so far.
@@ -82,6 +87,8 @@ pub(crate) struct Packer {
     may_have_parts: bool,
     /// Whether what it packs with has been reserved.
     is_ready: bool,
+    /// Ticks since it last packed something.
+    rested: u32,
 }
 
 impl Packer {
@@ -100,12 +107,19 @@ impl Packer {
             whole_next: false,
             may_have_parts: true,
             is_ready: false,
+            rested: 0,
         }
     }
 
     /// The clock ticks.
     pub(crate) fn tick(&mut self, server: &Server) {
         self.may_have_parts = true;
+        self.rested += 1;
+        let is_limited = server.config.number(Param::MaxMemory) > 0;
+        if self.rested > REST_TICKS && !is_limited && self.cooled.is_empty() && self.part.is_none()
+        {
+            (self.short, self.long) = (None, None);
+        }
         if server.config.is_on(Param::Pack) && server.is_to_pack_soon() {
             self.short.get_or_insert_default();
             if self.part.is_none() {
@@ -200,6 +214,7 @@ impl Packer {
     ) {
         // No lock is held, nor the gate.
         let began = Instant::now();
+        self.rested = 0;
         let tools = self.short.get_or_insert_default();
         job.prepare(session, params, Some(&mut tools.workspace));
         job.run_at_once(&mut tools.workspace, &mut tools.room);
@@ -289,6 +304,7 @@ impl Packer {
         params: &PieceParams,
     ) -> Option<InHand> {
         let mut job = batch.job(db, name, params)?;
+        self.rested = 0;
         if job.wants_dictionary() && server.has_room(0) {
             server.trainer.ask_own(batch, &job, params);
         }

@@ -185,7 +185,7 @@ parameters! {
         TlsSessionCacheTimeout "tls-session-cache-timeout" NATURAL, "300", MUTABLE, "Seconds for which a session can be resumed; 0 for as long as it is remembered.";
         AdminTls "admin-tls" Kind::Bool, "no", FIXED, "Have the admin port speak TLS, with the certificates of the tls- parameters.";
         Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
-        PackMinSize "pack-min-size" BYTES, "64", MUTABLE, "Smallest value worth packing, in bytes.";
+        PackMinSize "pack-min-size" BYTES, "12", MUTABLE, "Smallest value worth packing, in bytes.";
         PackMinSaving "pack-min-saving" Kind::Int { min: -100_000, max: 99 }, "30", MUTABLE, "Percent that packing must save, or a value stays raw; below 0 for tests.";
         PackColdAfter "pack-cold-after" Kind::Int { min: 0, max: 1_000_000_000 }, "5", MUTABLE, "Seconds without access after which a value is cold.";
         PackCpuPercent "pack-cpu-percent" Kind::Int { min: 1, max: 100 }, "10", MUTABLE, "Percent of each worker's time that packing may take while clients keep it busy; a tenth of that where they take all of it.";

@@ -345,6 +345,11 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.entry().add(parts.value), parts.value_len) }
     }
 
+    /// Bytes of the entry beside the value that lies in it.
+    pub(crate) fn bytes_beside(&self) -> usize {
+        self.parts().value
+    }
+
     /// The same to be changed in place; the caller says of which form it is then.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         debug_assert!(self.bits().is_raw_inline());

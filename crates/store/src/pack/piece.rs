@@ -44,7 +44,7 @@ pub struct PieceParams {
 impl PieceParams {
     /// What a server begins with.
     pub const DEFAULT: Self = Self {
-        min_size: 64,
+        min_size: 12,
         min_saving: MinSaving(30),
         level: 3,
         dictionary_bytes: 16 * 1024,

@@ -2,7 +2,7 @@
 //! collection. What packs in a way of its own (columns, chains) does not need this.
 
 use crate::pack::dictionaries::HeldDictionary;
-use crate::pack::families::{KeyFamily, Plan};
+use crate::pack::families::{Claim, KeyFamily, Plan};
 use crate::pack::form::{PACK_MAX, dictionary_id};
 use crate::pack::piece::Plans;
 use crate::pack::saving::MinSaving;
@@ -19,6 +19,8 @@ pub(crate) struct Recipe {
     min_saving: MinSaving,
     /// The family's dictionary, if it has one.
     held: Option<HeldDictionary>,
+    /// Bytes that lie beside it in its entry, if it lies in one.
+    beside: Option<usize>,
 }
 
 /// What came of it.
@@ -39,9 +41,9 @@ impl Plans<'_> {
     /// has the family judge it and take a sample. Some microseconds.
     pub(crate) fn recipe(&self, raw: &[u8]) -> Option<Recipe> {
         let Self { families, forced, edition, choice, params, .. } = *self;
-        let family = (self.family)();
-        let plan = family.plan(families, raw, forced, edition, choice)?;
-        Some(Recipe::new(family, choice, params.min_saving, plan))
+        let claim = Claim::alone((self.family)());
+        let plan = claim.plan(families, raw, forced, edition, choice)?;
+        Some(Recipe::new(claim.family, choice, params.min_saving, plan))
     }
 }
 
@@ -52,7 +54,12 @@ impl Recipe {
         min_saving: MinSaving,
         plan: Plan,
     ) -> Self {
-        Self { family, choice, min_saving, held: plan.held }
+        Self { family, choice, min_saving, held: plan.held, beside: None }
+    }
+
+    /// The same of a value that lies in its entry, beside so many bytes.
+    pub(crate) fn in_entry(self, beside: usize) -> Self {
+        Self { beside: Some(beside), ..self }
     }
 
     /// What the policy chose.
@@ -63,7 +70,7 @@ impl Recipe {
     /// Packs the bytes that it was made for, and tells their family what came of it: in
     /// one go, some microseconds for each KiB. `again` is reused memory.
     pub(crate) fn pack(self, workspace: &mut Workspace, raw: &[u8], again: &mut Vec<u8>) -> Made {
-        let Self { family, choice, min_saving, held } = self;
+        let Self { family, choice, min_saving, held, beside } = self;
         let dictionary = held.as_ref().map(HeldDictionary::dictionary);
         let mut form = Vec::with_capacity(raw.len() / 2);
         let level = choice.level;
@@ -71,7 +78,10 @@ impl Recipe {
         if packed.is_err() || (min_saving.keeps_all() && form.len() > PACK_MAX) {
             return Made::Impossible;
         }
-        let worth = min_saving.is_met(raw.len(), form.len());
+        let worth = match beside {
+            Some(beside) => min_saving.is_met_in_entry(beside, raw.len(), form.len()),
+            None => min_saving.is_met(raw.len(), form.len()),
+        };
         family.tried(raw.len(), form.len(), worth);
         if !worth {
             return Made::NotWorth;
@@ -135,9 +145,9 @@ mod tests {
         assert!(!back(&form, None, raw));
         assert!(!back(&form, Some(Arc::clone(&dictionary)), samples[4]));
         // Some bits of a form stand for nothing; one that differs in others is seen.
-        let seen = (4..form.len()).filter(|&at| {
+        let seen = (2..form.len()).filter(|&at| {
             let mut other = form.clone();
-            other[at] ^= 1;
+            other[at] ^= 0x80;
             !back(&other, Some(Arc::clone(&dictionary)), raw)
         });
         assert!(seen.count() > 0);

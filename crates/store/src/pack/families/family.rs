@@ -1,7 +1,7 @@
 //! One family: what it learns, and how its values are to be packed.
 
-use super::Families;
 use super::patience::Patience;
+use super::{ALONE_BYTES, Families};
 use crate::pack::dictionaries::HeldDictionary;
 use crate::types::Type;
 use parking_lot::Mutex;
@@ -15,6 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const DICTIONARY_WORTH: u64 = 16;
 
 const GROWN_LOOK: u64 = 64;
+
+/// A family whose samples have not grown for so many looks, of which there is one a
+/// pass, is trained from what it has if that was drawn from so many bytes.
+const STALLED_LOOKS: u32 = 3;
+const STALLED_BYTES: u64 = 32 << 10;
 
 /// Samples of pieces are cut into these: of whole ones too few would find room to train
 /// from.
@@ -57,9 +62,53 @@ pub struct FamilyInfo {
 /// How a value of a family is to be packed.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The family's dictionary, if it has one.
+    /// The family's dictionary, or one that is lent to it, if there is one.
     pub(crate) held: Option<HeldDictionary>,
 }
+
+/// Whose a value is, and who helps: see the head of `families/mod.rs`.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// Judges the value and counts it.
+    pub(crate) family: Arc<KeyFamily>,
+    /// Learns from it: the family, or one that lends.
+    pub(crate) learner: Arc<KeyFamily>,
+    /// Lend their dictionaries to the family while it has none, the first that has one.
+    pub(super) lenders: [Option<Arc<KeyFamily>>; 2],
+}
+
+impl Claim {
+    /// The same of a family that stands alone.
+    pub(crate) fn alone(family: Arc<KeyFamily>) -> Self {
+        Self { learner: Arc::clone(&family), family, lenders: [None, None] }
+    }
+
+    /// Those whose dictionary a value may get, in order.
+    fn sources(&self) -> impl Iterator<Item = &Arc<KeyFamily>> {
+        std::iter::once(&self.family).chain(self.lenders.iter().flatten())
+    }
+
+    /// The dictionary that its values are packed with, by id; 0 for none.
+    pub(crate) fn dictionary_id(&self) -> u32 {
+        self.sources().map(|family| family.dictionary_id()).find(|&id| id != 0).unwrap_or(0)
+    }
+
+    /// Whether one that its values are packed with has changed since.
+    pub(crate) fn changed_since(&self, generation: u64) -> bool {
+        for family in self.sources() {
+            if family.changed_since(generation) {
+                return true;
+            }
+            if family.dictionary_id() != 0 {
+                break;
+            }
+        }
+        false
+    }
+}
+
+/// Values that a family of a shape has met until it is settled what they look like.
+const SETTLED: u32 = 64;
 
 /// A family: values of one type whose keys are of one shape.
 #[derive(Debug)]
@@ -76,6 +125,13 @@ pub struct KeyFamily {
     pub(super) changed_at: AtomicU64,
     /// Whether a walk has met a value of it since families were last tidied.
     pub(super) is_met: AtomicBool,
+    /// How many values came by of late, and bytes of all that ever did: of a family that
+    /// lends, of those too that are of others.
+    pub(super) came: AtomicU64,
+    pub(super) came_bytes: AtomicU64,
+    /// Of a family of a shape: the number of the sign that most of its values have, above
+    /// 32 bits of how much more often they were met than others.
+    pub(super) sign: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -90,6 +146,11 @@ pub(super) struct State {
     pub(super) expiring: u64,
     /// Whether values were left raw until a dictionary has been trained.
     pub(super) awaited: bool,
+    /// From how many bytes its samples were drawn at the last look, for how many looks
+    /// that has been so; and from how many bytes its dictionary was.
+    pub(super) sampled: u64,
+    pub(super) stalled: u32,
+    pub(super) trained_from: u64,
     /// For how many turns of tidying it has been growing.
     pub(super) growing: u32,
     /// A level that is not the dictionary's, and how many values in a row have
@@ -119,6 +180,9 @@ impl KeyFamily {
             not_worth: 0,
             expiring: 0,
             awaited: false,
+            sampled: 0,
+            stalled: 0,
+            trained_from: 0,
             growing: 0,
             other_level: (0, 0),
             met: 0,
@@ -132,7 +196,64 @@ impl KeyFamily {
             asked: AtomicBool::new(false),
             changed_at: AtomicU64::new(0),
             is_met: AtomicBool::new(false),
+            came: AtomicU64::new(0),
+            came_bytes: AtomicU64::new(0),
+            sign: AtomicU64::new(0),
         }
+    }
+
+    /// A value of this sign came by; whether it is one of those that the family is of,
+    /// and whether it has just been found to be of them and not of those before: most
+    /// have the same sign (Boyer and Moore's vote), and once that is settled it stays.
+    pub(super) fn takes(&self, sign: u32) -> (bool, bool) {
+        let now = self.sign.load(Ordering::Relaxed);
+        let (of, votes) = ((now >> 32) as u32, now as u32);
+        let (of, votes, takes) = match () {
+            () if of == sign => (of, votes.saturating_add(1), true),
+            () if votes >= SETTLED => return (false, false),
+            () if votes > 1 => (of, votes - 1, false),
+            () => (sign, 1, true),
+        };
+        self.sign.store(u64::from(of) << 32 | u64::from(votes), Ordering::Relaxed);
+        (takes, takes && votes == 1 && now != 0)
+    }
+
+    /// Whether values of this sign are those that the family is of.
+    pub(super) fn is_of(&self, sign: u32) -> bool {
+        let of = (self.sign.load(Ordering::Relaxed) >> 32) as u32;
+        of == 0 || of == sign
+    }
+
+    /// Whether it learns by itself, and not what lends to it: when enough has come by, or
+    /// when it is most of what came by there.
+    pub(super) fn learns_beside(&self, lender: &Self) -> bool {
+        self.came_bytes.load(Ordering::Relaxed) >= ALONE_BYTES
+            || 2 * self.came.load(Ordering::Relaxed) >= lender.came.load(Ordering::Relaxed)
+    }
+
+    /// Whether values have stopped coming.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.state.lock().stalled >= STALLED_LOOKS
+    }
+
+    /// Bytes of values that have come by.
+    pub(crate) fn came_bytes(&self) -> u64 {
+        self.came_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is of a sign, and has only been looked at by families that need nothing
+    /// of it.
+    pub(super) fn is_idle_lender(&self) -> bool {
+        let state = self.state.lock();
+        self.shape.starts_with(b"* ")
+            && state.values_met() == 0
+            && state.family.dictionary().is_none()
+    }
+
+    /// Takes note that a value of so many bytes came by.
+    pub(super) fn came(&self, bytes: usize) {
+        self.came.fetch_add(1, Ordering::Relaxed);
+        self.came_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// The shape of its keys.
@@ -149,10 +270,25 @@ impl KeyFamily {
         self.changed_at.load(Ordering::Acquire) > generation
     }
 
+    /// [`Claim::plan`] of a family that stands alone.
+    #[cfg(test)]
+    pub(crate) fn plan(
+        self: &Arc<Self>,
+        families: &Families,
+        raw: &[u8],
+        forced: bool,
+        edition: u64,
+        choice: Choice,
+    ) -> Option<Plan> {
+        Claim::alone(Arc::clone(self)).plan(families, raw, forced, edition, choice)
+    }
+}
+
+impl Claim {
     /// How to pack a value that the policy's edition chose this for: with the family's
-    /// dictionary, if it has one, held until the value is in its slot. `None` if it is
-    /// to be left raw. A `forced` one, and one that a rule names, is packed whatever is
-    /// thought of its family.
+    /// dictionary, or one that is lent to it, held until the value is in its slot. `None`
+    /// if it is to be left raw. A `forced` one, and one that a rule names, is packed
+    /// whatever is thought of its family.
     pub(crate) fn plan(
         &self,
         families: &Families,
@@ -161,7 +297,8 @@ impl KeyFamily {
         edition: u64,
         choice: Choice,
     ) -> Option<Plan> {
-        let mut state = self.state.lock();
+        let family = &*self.family;
+        let mut state = family.state.lock();
         state.choice = Some(choice);
         if state.edition != edition {
             state.edition = edition;
@@ -173,32 +310,50 @@ impl KeyFamily {
         }
         let verdict = state.family.judge(raw);
         if state.family.stats().judged.is_multiple_of(GROWN_LOOK)
-            && !self.asked.load(Ordering::Relaxed)
+            && !family.asked.load(Ordering::Relaxed)
         {
             families.grow(&mut state);
         }
-        if choice.codec == Codec::Zstd && families.has_room_for_sample(raw.len()) {
+        let learns_itself = Arc::ptr_eq(&self.family, &self.learner);
+        let samples = choice.codec == Codec::Zstd && families.has_room_for_sample(raw.len());
+        if samples && learns_itself {
             families.counted(&mut state.family, |family| family.sample(raw));
         }
-        if !forced {
-            if verdict == Verdict::Raw && !choice.told {
-                return None;
-            }
-            // What one value of the rest was worth says nothing of the next.
-            if !self.takes_rest && state.patience.passes_by() {
-                return None;
-            }
+        let passed_by = !forced
+            && (verdict == Verdict::Raw && !choice.told
+                // What one value of the rest was worth says nothing of the next.
+                || !family.takes_rest && state.patience.passes_by());
+        let held = match passed_by || choice.codec != Codec::Zstd {
+            true => None,
+            false => state.hold(families, choice),
+        };
+        drop(state);
+        if samples && !learns_itself && verdict != Verdict::Raw {
+            let mut learner = self.learner.state.lock();
+            learner.choice = Some(choice);
+            families.counted(&mut learner.family, |family| family.sample(raw));
+        }
+        if passed_by {
+            return None;
         }
         if choice.codec != Codec::Zstd {
             return Some(Plan { held: None });
         }
-        let dictionary = state.family.dictionary().cloned();
-        state.want_level(choice.level);
-        // Under the family's lock, so that it is not replaced just now.
-        let held = dictionary.map(|dictionary| families.dictionaries.hold(dictionary));
-        Some(Plan { held })
+        let lent = || {
+            let mut lenders = self.lenders.iter().flatten();
+            lenders.find_map(|lender| lender.state.lock().hold(families, choice))
+        };
+        Some(Plan { held: held.or_else(lent) })
     }
 
+    /// Whether the first dictionary for its values, or a better one from more samples, is
+    /// being trained.
+    pub(crate) fn awaits_dictionary(&self) -> bool {
+        self.learner.awaits_dictionary()
+    }
+}
+
+impl KeyFamily {
     /// Whether its first dictionary, or a better one from more samples, is being
     /// trained. What is left raw until then is looked at again afterwards, whatever
     /// comes of it.
@@ -217,10 +372,7 @@ impl KeyFamily {
     pub(crate) fn hold(&self, families: &Families, choice: Choice) -> Option<HeldDictionary> {
         let mut state = self.state.lock();
         state.choice = Some(choice);
-        state.want_level(choice.level);
-        // Under the family's lock, so that it is not replaced just now.
-        let dictionary = Arc::clone(state.family.dictionary()?);
-        Some(families.dictionaries.hold(dictionary))
+        state.hold(families, choice)
     }
 
     /// Whether it learns from pieces of so many bytes.
@@ -258,14 +410,32 @@ impl KeyFamily {
 
     /// Whether training is due, for a dictionary of `bytes_max`. Said once, until
     /// the outcome is given to [`Families::adopt`].
+    ///
+    /// Due are families that have met enough for such a dictionary; and those that have
+    /// met a little and no more since a while, for a smaller one.
     pub fn is_training_due(&self, bytes_max: usize) -> bool {
         if bytes_max == 0 || self.asked.load(Ordering::Relaxed) {
             return false;
         }
         let state = self.state.lock();
-        state.family.sampled_bytes() >= DICTIONARY_WORTH * bytes_max as u64
+        let least = match state.stalled {
+            STALLED_LOOKS.. => STALLED_BYTES.min(DICTIONARY_WORTH * bytes_max as u64),
+            _ => DICTIONARY_WORTH * bytes_max as u64,
+        };
+        state.family.sampled_bytes() >= least
             && state.family.is_training_due()
             && !self.asked.swap(true, Ordering::AcqRel)
+    }
+
+    /// Looks whether its samples have grown since the last look; whether they have
+    /// stopped and are to be trained from.
+    pub(super) fn has_stalled(&self) -> bool {
+        let mut state = self.state.lock();
+        let sampled = state.family.sampled_bytes();
+        let same = sampled > 0 && sampled == state.sampled && state.family.is_training_due();
+        state.stalled = if same { state.stalled.saturating_add(1) } else { 0 };
+        state.sampled = sampled;
+        state.stalled >= STALLED_LOOKS && sampled >= STALLED_BYTES
     }
 
     /// Whether the training which is due only betters its dictionary.
@@ -322,6 +492,15 @@ impl KeyFamily {
 }
 
 impl State {
+    /// Holds the family's dictionary, if it has one, for a value that is wanted at the
+    /// level of this choice. The family's lock is held, so that it is not replaced just
+    /// now.
+    fn hold(&mut self, families: &Families, choice: Choice) -> Option<HeldDictionary> {
+        self.want_level(choice.level);
+        let dictionary = Arc::clone(self.family.dictionary()?);
+        Some(families.dictionaries.hold(dictionary))
+    }
+
     /// Takes note of the level that a value is wanted at.
     pub(super) fn want_level(&mut self, level: i32) {
         let level = Codec::Zstd.nearest_level(level);

@@ -18,6 +18,32 @@
 //! the bound on their number and on their samples, and the dictionaries with
 //! their references, of which every packed value holds one.
 //!
+//! Where names stand in keys, each makes a shape of its own, of a value or two, and
+//! none learns. So strings have families of what they look like as well (`sign.rs`),
+//! and values alike share a dictionary whatever their keys are called:
+//!
+//! ```text
+//!  profile:ada.lopez  {"username":"ada",..}  ─┐             lends to
+//!  profile:b_khan     {"username":"b_k",..}  ─┴─> * {username,name ──> profile:b_khan
+//!  cache:6f1d..  <article>                   ───> * <article
+//!  cache:93ab..  a:6:{s:6:"_token";..        ───> cache:#, if it is most of them
+//! ```
+//!
+//! A value's [`Claim`] says which family judges and counts it (that of its shape, if the
+//! shape recurs and most of its values look so; else that of its sign, if that recurs;
+//! else the rest), which one learns from it, and which lend their dictionaries to the
+//! first while it has none of its own. A family learns by itself once `ALONE_BYTES` of
+//! values have come by, or when it is most of what comes by there; until then its lender
+//! does. So a thousand names of twenty values each learn as one, two kinds of values under
+//! one shape learn apart, and what begins to come under a known shape is known by its sign.
+//!
+//! What is learnt costs little beside what it is about. Samples are a twelfth of the
+//! memory in use at most, and go when they have been trained from, whatever came of it. A
+//! dictionary is as large as the store allows, holds no phrase that saves less than it
+//! takes, and is kept only if it saves more than it weighs (`training.rs` of the crate). A
+//! family whose values stop coming is trained from the few there are ([`Families::stalled`]),
+//! and anew when it has come to hold eight times as much.
+//!
 //! A family that has come to hold `GROWN_BYTES` is trained once more, from more
 //! samples: it packs to a twentieth to a seventh less then, and unpacks sooner, as
 //! there are fewer phrases to a value. One at a time collects them (`Growing`).
@@ -29,11 +55,13 @@
 
 mod family;
 mod patience;
+mod recurring;
 mod samples;
 mod shape;
+mod sign;
 mod training;
 
-pub(crate) use family::Plan;
+pub(crate) use family::{Claim, Plan};
 pub use family::{FamilyInfo, KeyFamily};
 
 use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary};
@@ -43,8 +71,10 @@ use crate::types::Type;
 use family::State;
 use foldhash::HashMap;
 use parking_lot::RwLock;
+use recurring::Recurring;
 use samples::SAMPLES_MAX;
 use shape::{SHAPE_MAX, shape};
+use sign::Sign;
 use snug_codec::family::{Family, FamilyConfig};
 use snug_codec::policy::Policy;
 use snug_codec::{Dictionary, RegistryStats};
@@ -68,10 +98,24 @@ const REST: &[u8] = b"*";
 /// Families by the shapes of their keys.
 type ByShape = HashMap<Box<[u8]>, Arc<KeyFamily>>;
 
+/// So many shapes, and so many signs, have a family as soon as they are met; others when
+/// they recur.
+const FIRST_SHAPES: usize = 16;
+const FIRST_SIGNS: usize = 4;
+/// Signs that have a family at most.
+const SIGNS_MAX: usize = 128;
+/// A family learns by itself when so many bytes of values have come by, or when it is
+/// most of what lends to it.
+const ALONE_BYTES: u64 = 64 << 10;
+/// Families count what came by of late: when so many values have, all counts are halved.
+const OF_LATE: u64 = 1 << 16;
+
 /// The families of one type.
 #[derive(Debug)]
 struct OfType {
     by_shape: RwLock<ByShape>,
+    /// Families of what values look like, by the names of their signs.
+    by_sign: RwLock<ByShape>,
     rest: Arc<KeyFamily>,
     /// How many values were left to the rest.
     left_to_rest: AtomicUsize,
@@ -81,9 +125,40 @@ impl OfType {
     fn new(kind: Type) -> Self {
         Self {
             by_shape: RwLock::default(),
+            by_sign: RwLock::default(),
             rest: Arc::new(KeyFamily { takes_rest: true, ..KeyFamily::new(kind, REST, 0) }),
             left_to_rest: AtomicUsize::new(0),
         }
+    }
+
+    /// A value's claim, of the families of its shape and of its sign, if there are such.
+    fn claimed(&self, shaped: Option<Arc<KeyFamily>>, signed: Option<Arc<KeyFamily>>) -> Claim {
+        let rest = &self.rest;
+        let learner = match (&shaped, &signed) {
+            (Some(shaped), signed) if shaped.learns_beside(signed.as_ref().unwrap_or(rest)) => {
+                shaped
+            }
+            (_, Some(signed)) if signed.learns_beside(rest) => signed,
+            _ => rest,
+        };
+        let learner = Arc::clone(learner);
+        let (family, lenders) = match (shaped, signed) {
+            (Some(shaped), signed) => (shaped, [signed, Some(Arc::clone(rest))]),
+            (None, Some(signed)) => (signed, [Some(Arc::clone(rest)), None]),
+            (None, None) => (Arc::clone(rest), [None, None]),
+        };
+        Claim { family, learner, lenders }
+    }
+
+    /// Halves the counts of what came by of late.
+    fn age(&self) {
+        let halve = |family: &KeyFamily| {
+            let came = family.came.load(Ordering::Relaxed);
+            family.came.store(came / 2, Ordering::Relaxed);
+        };
+        halve(&self.rest);
+        self.by_shape.read().values().for_each(|family| halve(family));
+        self.by_sign.read().values().for_each(|family| halve(family));
     }
 }
 
@@ -92,6 +167,7 @@ impl OfType {
 pub struct Families {
     pub(crate) dictionaries: Arc<Dictionaries>,
     of_types: [OfType; Type::ALL.len()],
+    recurring: Recurring,
     sample_bytes: AtomicUsize,
     /// What they may be, and the memory that may be used for another to be taken.
     sample_bytes_max: AtomicUsize,
@@ -107,6 +183,7 @@ impl Default for Families {
         Self {
             dictionaries: Arc::default(),
             of_types: std::array::from_fn(|n| OfType::new(Type::ALL[n])),
+            recurring: Recurring::default(),
             sample_bytes: AtomicUsize::new(0),
             sample_bytes_max: AtomicUsize::new(SAMPLES_MAX),
             sampled_below: AtomicUsize::new(usize::MAX),
@@ -141,6 +218,14 @@ impl Families {
         self.policy.replace(policy);
     }
 
+    /// Families whose samples have stopped growing, and that are to be trained from what
+    /// they have: to be asked for once a pass.
+    pub fn stalled(&self) -> Vec<Arc<KeyFamily>> {
+        let rests = self.of_types.iter().map(|of| Arc::clone(&of.rest));
+        let all = self.named().into_iter().chain(rests);
+        all.filter(|family| family.has_stalled()).collect()
+    }
+
     /// The family of a key of that type, new if its shape is. Where all places are taken, one in
     /// some calls clears those of families that have come to little, and others get
     /// the family of the rest. O(key), when places are cleared O(families).
@@ -163,13 +248,95 @@ impl Families {
         Arc::clone(family.or_insert_with(|| Arc::new(KeyFamily::new(kind, shape, seed))))
     }
 
+    /// Whose a value is that has been met: see the head of this file. O(key) and a look
+    /// at the value's first bytes.
+    pub(crate) fn claim(&self, kind: Type, key: &[u8], raw: &[u8]) -> Claim {
+        let of = self.of_type(kind);
+        let shaped = self.of_recurring_shape(kind, key, raw.len());
+        let sign = Sign::of(raw);
+        let signed = self.of_sign(kind, &sign, raw.len());
+        of.rest.came(raw.len());
+        if of.rest.came.load(Ordering::Relaxed) >= OF_LATE {
+            of.age();
+        }
+        if let Some(signed) = &signed {
+            signed.came(raw.len());
+        }
+        let shaped = shaped.filter(|shaped| {
+            let (takes, is_new) = shaped.takes(sign.number());
+            if is_new {
+                // What was met until now are values of another kind.
+                self.forget_samples(&mut shaped.state.lock());
+            }
+            // Where what it looks like is nobody's, its key is all that tells.
+            takes || signed.is_none()
+        });
+        if let Some(shaped) = &shaped {
+            shaped.came(raw.len());
+        }
+        of.claimed(shaped, signed)
+    }
+
+    /// Whose a value would be, if it is raw: nothing is counted, and no family made.
+    pub(crate) fn claim_of(&self, kind: Type, key: &[u8], raw: &[u8]) -> Claim {
+        let of = self.of_type(kind);
+        let shaped = of.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])).cloned();
+        let sign = Sign::of(raw);
+        let signed = of.by_sign.read().get(sign.name()).cloned();
+        let shaped = shaped.filter(|shaped| signed.is_none() || shaped.is_of(sign.number()));
+        of.claimed(shaped, signed)
+    }
+
+    /// Whose a value may be that is packed, as far as its key tells.
+    pub(crate) fn claim_of_key(&self, kind: Type, key: &[u8]) -> Claim {
+        let of = self.of_type(kind);
+        let shaped = of.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])).cloned();
+        of.claimed(shaped, None)
+    }
+
+    /// The family of a key's shape, if that is one of the first or recurs.
+    fn of_recurring_shape(&self, kind: Type, key: &[u8], bytes: usize) -> Option<Arc<KeyFamily>> {
+        let mut room = [0; SHAPE_MAX];
+        let shape = shape(key, &mut room);
+        let families = self.of_type(kind).by_shape.read();
+        if let Some(family) = families.get(shape) {
+            return Some(Arc::clone(family));
+        }
+        let is_first = families.len() < FIRST_SHAPES;
+        drop(families);
+        (is_first || self.recurring.meet(kind as usize, shape, bytes)).then(|| self.of(kind, key))
+    }
+
+    /// The family of a sign, if that is one of the first or recurs.
+    fn of_sign(&self, kind: Type, sign: &Sign, bytes: usize) -> Option<Arc<KeyFamily>> {
+        let by_sign = &self.of_type(kind).by_sign;
+        let families = by_sign.read();
+        if let Some(family) = families.get(sign.name()) {
+            return Some(Arc::clone(family));
+        }
+        let (is_first, is_full) = (families.len() < FIRST_SIGNS, families.len() >= SIGNS_MAX);
+        drop(families);
+        let of_signs = Type::ALL.len() + kind as usize;
+        if is_full || !is_first && !self.recurring.meet(of_signs, sign.name(), bytes) {
+            return None;
+        }
+        let mut families = by_sign.write();
+        let seed = families.len() as u64 + 7;
+        let name = [b"* ", sign.name()].concat();
+        let family = families.entry(sign.name().into());
+        Some(Arc::clone(family.or_insert_with(|| Arc::new(KeyFamily::new(kind, &name, seed)))))
+    }
+
     fn of_type(&self, kind: Type) -> &OfType {
         &self.of_types[kind as usize]
     }
 
     /// Every family that has a place.
     fn named(&self) -> Vec<Arc<KeyFamily>> {
-        let named = |of: &OfType| of.by_shape.read().values().cloned().collect::<Vec<_>>();
+        let named = |of: &OfType| {
+            let by_shape = of.by_shape.read().values().cloned().collect::<Vec<_>>();
+            by_shape.into_iter().chain(of.by_sign.read().values().cloned().collect::<Vec<_>>())
+        };
         self.of_types.iter().flat_map(named).collect()
     }
 
@@ -241,7 +408,13 @@ impl Families {
     }
 
     fn tidy_type(&self, of: &OfType, turns: u32) {
-        of.by_shape.write().retain(|_, family| {
+        for families in [&of.by_shape, &of.by_sign] {
+            self.tidy_some(&mut families.write(), turns);
+        }
+    }
+
+    fn tidy_some(&self, families: &mut ByShape, turns: u32) {
+        families.retain(|_, family| {
             let mut state = family.state.lock();
             let met = state.values_met();
             let is_met = family.is_met.swap(false, Ordering::Relaxed) || met != state.met;
@@ -268,8 +441,11 @@ impl Families {
     /// Every family, in no particular order.
     pub fn all(&self) -> Vec<FamilyInfo> {
         let rests = self.of_types.iter().map(|of| of.rest.info());
-        let rests = rests.filter(|rest| rest.stats.judged + rest.expiring > 0);
-        self.named().iter().map(|family| family.info()).chain(rests).collect()
+        let rests =
+            rests.filter(|rest| rest.stats.judged + rest.expiring > 0 || rest.dictionary > 0);
+        let named = self.named();
+        let shown = named.iter().filter(|family| !family.is_idle_lender()).map(|f| f.info());
+        shown.chain(rests).collect()
     }
 
     /// Every dictionary, by id.
@@ -289,12 +465,18 @@ impl Families {
 
     /// How many families there are.
     pub fn len(&self) -> usize {
-        self.of_types.iter().map(|of| of.by_shape.read().len()).sum()
+        let lend = |of: &OfType| of.by_sign.read().values().filter(|f| !f.is_idle_lender()).count();
+        self.of_types.iter().map(|of| of.by_shape.read().len() + lend(of)).sum()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a dictionary is some family's current one.
+    pub(crate) fn is_current(&self, id: u32) -> bool {
+        self.dictionaries.registry().is_current(id)
     }
 
     /// The generation of dictionaries: greater whenever there is a new one.

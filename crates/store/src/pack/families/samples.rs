@@ -14,6 +14,10 @@ pub(super) const SAMPLES_MAX: usize = 16 << 20;
 /// The share of a limit of memory that samples may take.
 pub(super) const SAMPLES_ONE_IN: usize = 16;
 
+/// The share of the memory in use that they may take: what is learnt is to cost little
+/// beside what it is about.
+const SAMPLES_OF_USED: usize = 12;
+
 impl Families {
     /// Lets go of a family's samples, and of its place if it was growing.
     pub(super) fn forget_samples(&self, state: &mut State) {
@@ -35,7 +39,7 @@ impl Families {
     /// Makes room where samples take all that they may: many families with a few each
     /// would all wait for more. Those that have most are the first to be complete.
     pub fn thin_samples(&self) {
-        let max = self.sample_bytes_max.load(Ordering::Relaxed);
+        let max = self.most();
         if self.sample_bytes.load(Ordering::Relaxed) >= max {
             self.keep_samples(max / 2);
         }
@@ -63,10 +67,20 @@ impl Families {
         }
     }
 
+    /// Bytes that all samples may be just now.
+    fn most(&self) -> usize {
+        let max = self.sample_bytes_max.load(Ordering::Relaxed);
+        match memory::used() {
+            // Somebody else allocates, and does not count.
+            0 => max,
+            used => max.min(used / SAMPLES_OF_USED),
+        }
+    }
+
     pub(super) fn has_room_for_sample(&self, len: usize) -> bool {
         let below = self.sampled_below.load(Ordering::Relaxed);
-        self.sample_bytes.load(Ordering::Relaxed) < self.sample_bytes_max.load(Ordering::Relaxed)
-            && (below == usize::MAX || memory::used() + len <= below)
+        let taken = self.sample_bytes.load(Ordering::Relaxed);
+        taken < self.most() && (below == usize::MAX || memory::used() + len <= below)
     }
 
     /// Changes a family, and counts what that does to its samples.

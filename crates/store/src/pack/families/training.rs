@@ -20,6 +20,11 @@ pub(super) const GROWN_BYTES: u64 = 32 << 20;
 /// then. Whether it is so is looked at every so many values.
 const GROWN_ROOM: usize = 4;
 
+/// A dictionary from fewer bytes than these is outgrown when its family's packed values
+/// are of so many times those bytes.
+const OUTGROWS_BELOW: u64 = 512 << 10;
+const OUTGROWN_TIMES: u64 = 8;
+
 /// The place of the one family that collects samples for a larger dictionary: many at
 /// once would leave no room for those that have none. It goes by the id of the
 /// dictionary that it has, 0 for nobody.
@@ -52,6 +57,13 @@ impl Families {
         let Some(dictionary) = state.family.dictionary() else { return };
         let (stats, id) = (state.family.stats(), dictionary.id());
         let mean = stats.raw_bytes / stats.packed.max(1);
+        // A small dictionary from few samples has been outgrown.
+        let holds = self.dictionaries.registry().references(id) * mean;
+        if state.trained_from < OUTGROWS_BELOW && holds >= OUTGROWN_TIMES * state.trained_from {
+            state.trained_from = holds;
+            self.counted(&mut state.family, Family::outgrow);
+            return;
+        }
         if self.dictionaries.registry().references(id) * mean >= GROWN_BYTES
             && self.has_room_to_grow()
             && self.growing.begin(id)
@@ -93,6 +105,7 @@ impl Families {
         self.end_growing(&state);
         match dictionary {
             Some(dictionary) => {
+                state.trained_from = state.trained_from.max(state.family.sampled_bytes());
                 let adopt = |new| self.counted(&mut state.family, |family| family.adopt(new));
                 self.replace(family, dictionary, adopt);
                 state.patience = Patience::default();
