@@ -20,7 +20,7 @@ use crate::store::Session;
 use crate::types::pages::edit::{Changed, Edit, flat, told};
 use crate::types::pages::page::Page;
 use crate::types::pages::paged::{Item, Needle, Paged, item, raw, ready, remove_strings};
-use crate::types::pages::tree::{ByRank, Gone, Tree};
+use crate::types::pages::tree::{ByRank, Gone, LAST, Tree};
 use crate::types::string::NewStr;
 
 /// Adds items at one end, one after the other; there may be no list yet. The list's
@@ -42,7 +42,7 @@ impl<'a, I: Iterator<Item = NewStr<'a>> + Clone> Change for Push<I> {
             let (mut result, mut len) = (Ok(()), 0);
             for string in items {
                 let needle = Needle::new(&string);
-                let at = if end == End::Left { 0 } else { usize::MAX };
+                let at = if end == End::Left { 0 } else { LAST };
                 result = result.and_then(|()| insert(list, at, &needle));
                 len += 1;
             }
@@ -86,7 +86,7 @@ pub(super) fn insert(
         return Ok(());
     }
     let large = list.large();
-    let at = at.min(large.len());
+    let at = if at < large.len() { at } else { LAST };
     let within = within(large, at);
     let insert = |record: &[u8], large: &mut Paged<Positions>| {
         large.tree.change(ByRank(at), |page| {
@@ -109,7 +109,7 @@ pub(super) fn insert(
 fn within(large: &Paged<Positions>, rank: usize) -> usize {
     match rank {
         0 => 0,
-        rank if rank >= large.len() => usize::MAX,
+        LAST => LAST,
         rank => rank - large.tree.leaf(ByRank(rank)).before,
     }
 }
@@ -176,7 +176,7 @@ impl<F: FnMut(Item<'_>)> Pop<F> {
         let (strings, tree) = (&mut large.strings, &mut large.tree);
         let count = self.count.min(tree.len());
         for _ in 0..count {
-            let rank = if self.end == End::Left { 0 } else { tree.len() - 1 };
+            let rank = if self.end == End::Left { 0 } else { LAST };
             tree.change(ByRank(rank), |page| {
                 ready::<Positions>(page, session)?;
                 let at = if self.end == End::Left { 0 } else { page.len() - 1 };

@@ -26,7 +26,6 @@
 //! be something special. Reading is a branch on the first byte.
 
 use crate::types::string::canonical_int;
-use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::LazyLock;
@@ -254,6 +253,13 @@ pub(crate) fn read(bytes: &[u8]) -> (Element<'_>, usize) {
             let end = 1 + usize::from(len & 0x3f);
             (Element::Bytes(bytes.get(1..end).unwrap_or_default()), end)
         }
+        Some(&first @ INT..=0xcf) => {
+            let len = usize::from(first - INT) + 1;
+            match int_behind(bytes, len) {
+                Some(value) => (Element::Int(value), 1 + len),
+                None => (Element::Bytes(&[]), 1),
+            }
+        }
         Some(&first) => read_other(first, bytes).unwrap_or((Element::Bytes(&[]), 1)),
         None => (Element::Bytes(&[]), 1),
     }
@@ -277,10 +283,6 @@ fn read_other(first: u8, bytes: &[u8]) -> Option<(Element<'_>, usize)> {
             let hash = u64::from_le_bytes(at(13, 8)?.try_into().ok()?);
             (Element::Large(Large { number, len, hash }), LARGE_LEN)
         }
-        INT..=0xcf => {
-            let len = usize::from(first - INT) + 1;
-            (Element::Int(int_behind(bytes, len)?), 1 + len)
-        }
         UUID_LOWER | UUID_UPPER => (Element::Uuid(at(1, 16)?, first == UUID_UPPER), 17),
         HEX_LOWER | HEX_UPPER => {
             let len = usize::from(*bytes.get(1)?);
@@ -301,6 +303,7 @@ pub(crate) fn skip(bytes: &[u8]) -> usize {
     match bytes.first() {
         Some(..BYTES) => 1,
         Some(&len @ BYTES..BYTES_MEDIUM) => 1 + usize::from(len & 0x3f),
+        Some(&first @ INT..=0xcf) => 2 + usize::from(first - INT),
         _ => read(bytes).1,
     }
 }
@@ -312,16 +315,6 @@ pub(crate) trait Buffer {
 }
 
 impl Buffer for Vec<u8> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-impl<const N: usize> Buffer for SmallVec<[u8; N]>
-where
-    [u8; N]: smallvec::Array<Item = u8>,
-{
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
@@ -476,7 +469,10 @@ fn int_of(bytes: &[u8]) -> i64 {
 /// The integer and the scale of a decimal that is written in the one way for these.
 fn decimal(string: &[u8]) -> Option<(i64, usize)> {
     let digits = string.strip_prefix(b"-").unwrap_or(string);
-    let point = digits.iter().take(18).position(|&byte| byte == b'.')?;
+    let point = digits.iter().take(18).position(|byte| !byte.is_ascii_digit())?;
+    if digits[point] != b'.' {
+        return None;
+    }
     let scale = digits.len() - point - 1;
     let whole = &digits[..point];
     let is_whole = matches!(whole, [b'0'] | [b'1'..=b'9', ..]);

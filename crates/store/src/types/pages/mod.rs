@@ -18,6 +18,7 @@ pub(crate) mod keyed;
 pub(crate) mod page;
 pub mod paged;
 pub(crate) mod pieces;
+pub(crate) mod room;
 pub(crate) mod run;
 pub(crate) mod tree;
 

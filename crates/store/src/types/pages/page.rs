@@ -8,7 +8,7 @@
 //! A record is what its collection makes of one item: its elements one behind the other
 //! (`element.rs`). Offsets give the order of the records, the first at the very end of
 //! the page; so putting one among others moves offsets and no records. Where records
-//! are looked for by hash, each has a byte of that in the tags, and 8 of these are
+//! are looked for by hash, each has a byte of that in the tags, and many of these are
 //! compared at once. What a removed or replaced record leaves is taken up again when a
 //! quarter of the page is such.
 //!
@@ -30,8 +30,6 @@ use std::sync::Arc;
 
 /// There is room for tags in lines of so many.
 const LINE: usize = 16;
-/// So many are compared at once.
-const WORD: usize = 8;
 /// Bytes in front of shared ones: two counts of references.
 pub(crate) const SHARED_HEADER: usize = 16;
 #[derive(Clone, Debug)]
@@ -62,6 +60,15 @@ pub(crate) struct Weight {
     pub(crate) raw: usize,
     pub(crate) packed_from: usize,
     pub(crate) packed: usize,
+}
+
+impl Weight {
+    /// Of a raw page of so many bytes, `raw` of them records that are used.
+    #[inline]
+    pub(crate) fn of_raw(room: usize, raw: usize) -> Self {
+        let allocated = if room == 0 { 0 } else { usable(SHARED_HEADER + room) };
+        Self { allocated, raw, packed_from: 0, packed: 0 }
+    }
 }
 
 impl std::ops::AddAssign for Weight {
@@ -121,6 +128,12 @@ impl Page {
         usize::from(self.used - self.dead)
     }
 
+    /// The bytes that it holds, used or not.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.bytes.len()
+    }
+
     #[inline]
     pub(crate) fn is_packed(&self) -> bool {
         self.notes.get() & PACKED != 0
@@ -132,18 +145,12 @@ impl Page {
     }
 
     pub(crate) fn weight(&self) -> Weight {
-        let allocated = match self.bytes.len() {
-            0 => 0,
-            len => usable(SHARED_HEADER + len),
-        };
         let raw = self.raw_bytes();
+        let weight = Weight::of_raw(self.room(), raw);
         match self.is_packed() {
             // What is only stored without offsets and tags is not more than it was.
-            true => {
-                let packed = self.bytes.len().min(raw);
-                Weight { allocated, raw, packed_from: raw, packed }
-            }
-            false => Weight { allocated, raw, packed_from: 0, packed: 0 },
+            true => Weight { packed_from: raw, packed: self.room().min(raw), ..weight },
+            false => weight,
         }
     }
 
@@ -222,30 +229,11 @@ impl Page {
     /// The first record with this tag that `is_it` takes for the one.
     #[inline]
     pub(crate) fn find(&self, tag: u8, is_it: impl Fn(&[u8]) -> bool) -> Option<usize> {
-        const LOW: u64 = 0x0101_0101_0101_0101;
-        const SEVEN: u64 = 0x7f * LOW;
-        let tags = &self.bytes[..LINE * usize::from(self.lines)];
-        let wanted = LOW * u64::from(tag);
         // What is read next comes closer meanwhile.
         for line in self.bytes[self.bytes.len() - 2 * self.len()..].chunks(64) {
             prefetch(line.as_ptr());
         }
-        for (n, word) in tags.as_chunks().0.iter().enumerate() {
-            // The high bit of each byte that is equal.
-            let differs = u64::from_le_bytes(*word) ^ wanted;
-            let mut equal = !(((differs & SEVEN) + SEVEN) | differs | SEVEN);
-            while equal != 0 {
-                let at = n * WORD + (equal.trailing_zeros() / 8) as usize;
-                if at >= self.len() {
-                    return None;
-                }
-                if is_it(self.record(at)) {
-                    return Some(at);
-                }
-                equal &= equal - 1;
-            }
-        }
-        None
+        memchr::memchr_iter(tag, &self.bytes[..self.len()]).find(|&at| is_it(self.record(at)))
     }
 
     /// Reads a byte of every cache line. Who searches by halving would wait for one line
@@ -285,7 +273,9 @@ impl Page {
         };
         let needed = LINE * lines + usize::from(self.used) + record.len() + 2 * (count + 1);
         if needed > self.bytes.len() {
-            self.rebuild::<O>(record.len(), 1);
+            // Records come and go: with some room to spare, it is not made anew for each.
+            let spare = if self.dead > 0 { self.raw_bytes() / 8 } else { 0 };
+            self.rebuild::<O>(record.len() + spare, 1);
         }
         let (used, before) = (usize::from(self.used), usize::from(self.lines));
         let bytes = self.bytes_mut();
@@ -376,18 +366,28 @@ impl Page {
         let mut page = Self { bytes: room(needed), lines: lines as u8, ..Self::new() };
         page.notes = self.notes.clone();
         let bytes = Arc::get_mut(&mut page.bytes).expect("it was just made");
-        let (heap, end, mut used) = (LINE * lines, bytes.len(), 0);
-        if self.dead == 0 {
-            used = usize::from(self.used);
-            bytes[heap..heap + used].copy_from_slice(self.heap());
-            let offsets = &self.bytes[self.bytes.len() - 2 * self.len()..];
-            bytes[end - offsets.len()..].copy_from_slice(offsets);
-        }
-        for at in 0..if self.dead == 0 { 0 } else { self.len() } {
-            let record = self.just::<O>(at);
-            bytes[heap + used..heap + used + record.len()].copy_from_slice(record);
-            bytes[end - 2 * at - 2..end - 2 * at].copy_from_slice(&(used as u16).to_le_bytes());
-            used += record.len();
+        let heap = LINE * lines;
+        let old = self.bytes[self.bytes.len() - 2 * self.len()..].as_chunks().0.iter();
+        let old = old.map(|offset| u16::from_le_bytes(*offset));
+        let middle = bytes.len() - 2 * self.len();
+        let (records, offsets) = bytes.split_at_mut(middle);
+        let records = &mut records[heap..];
+        let offsets = offsets.as_chunks_mut().0.iter_mut();
+        let first = old.clone().min().unwrap_or_default();
+        let mut used = 0;
+        if first == self.dead {
+            // What is no longer used lies in front of what is: the page of a queue.
+            let live = &self.heap()[usize::from(first)..];
+            used = live.len();
+            records[..used].copy_from_slice(live);
+            offsets.zip(old).for_each(|(new, old)| *new = (old - first).to_le_bytes());
+        } else {
+            for (offset, at) in offsets.rev().zip(0..) {
+                let record = self.just::<O>(at);
+                records[used..used + record.len()].copy_from_slice(record);
+                *offset = (used as u16).to_le_bytes();
+                used += record.len();
+            }
         }
         if O::TAGGED {
             bytes[..self.len()].copy_from_slice(&self.bytes[..self.len()]);

@@ -5,6 +5,7 @@ use super::Order;
 use super::element::{self, EXPIRY_LEN, Element, Large};
 use super::page::Page;
 use super::pieces::Cooled;
+use super::room::Room;
 use super::run::Run;
 use super::tree::Tree;
 use crate::cell::entry::ACCESS_MAX;
@@ -17,7 +18,6 @@ use crate::store::Session;
 use crate::types::Reader;
 use crate::types::forms::{Asked, Installed, Measure, Met, Packing, Wish};
 use crate::types::string::NewStr;
-use smallvec::SmallVec;
 use snug_codec::{Dictionary, Segments};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -90,9 +90,6 @@ pub(crate) fn hash(string: &Segments) -> u64 {
     string.parts().iter().fold(0, |hash: u64, part| hash.rotate_left(5) ^ element::hash(part))
 }
 
-/// Room for most elements on the stack.
-type Room = SmallVec<[u8; 64]>;
-
 /// Adds a string as an element, unless it is too large for a page: then it is given back.
 #[inline]
 pub(crate) fn put(out: &mut impl element::Buffer, string: &NewStr<'_>) -> Option<Segments> {
@@ -114,7 +111,7 @@ pub(crate) fn put(out: &mut impl element::Buffer, string: &NewStr<'_>) -> Option
 #[derive(Clone, Debug)]
 pub(crate) enum Needle {
     /// As an element.
-    Short(Room),
+    Short(Room<64>),
     /// Too large for a page.
     Large(Segments, u64),
 }
@@ -131,7 +128,7 @@ impl Needle {
     /// What is looked for is this element.
     #[inline]
     pub(crate) fn short(element: &[u8]) -> Self {
-        Self::Short(Room::from_slice(element))
+        Self::Short(Room::of(element))
     }
 
     /// What is looked for is the element at the front of a record elsewhere.
@@ -142,7 +139,7 @@ impl Needle {
                 let string = strings.and_then(|strings| strings.get(large)).cloned();
                 Self::Large(string.unwrap_or_default(), large.hash)
             }
-            _ => Self::Short(Room::from_slice(&record[..len.min(record.len())])),
+            _ => Self::Short(Room::of(&record[..len.min(record.len())])),
         }
     }
 

@@ -74,12 +74,19 @@ impl<B, F: Fn(&B) -> bool> Seek<B> for ByBound<F> {
 }
 
 /// To the page of the record with this rank; the last for what is behind all. What is
-/// left of the rank is that within the page.
+/// left of the rank is that within the page. The first and [`LAST`] are found without a
+/// look at the counts.
 pub(crate) struct ByRank(pub(crate) usize);
+
+/// The rank of what is behind all records.
+pub(crate) const LAST: usize = usize::MAX;
 
 impl<B> Seek<B> for ByRank {
     #[inline]
     fn child(&mut self, bounds: &[B], count: impl Fn(usize) -> usize) -> usize {
+        if self.0 == LAST {
+            return bounds.len();
+        }
         for child in 0..bounds.len() {
             let count = count(child);
             if self.0 < count {
@@ -116,12 +123,44 @@ impl Totals {
         }
     }
 
+    /// A page was changed that weighed so much.
+    #[inline]
+    fn change(&mut self, before: Before, page: &Page) {
+        match before {
+            Before::Raw { room, raw } if room == page.room() && !page.is_packed() => {
+                self.weight.raw = self.weight.raw + page.raw_bytes() - raw;
+            }
+            Before::Raw { room, raw } => {
+                self.weight -= Weight::of_raw(room, raw);
+                self.add(page);
+            }
+            Before::Packed => self.add(page),
+        }
+    }
+
+    /// What a page is before it is changed. A packed one is taken out.
+    #[inline]
+    fn before(&mut self, page: &Page) -> Before {
+        if page.is_packed() {
+            self.remove(page);
+            return Before::Packed;
+        }
+        Before::Raw { room: page.room(), raw: page.raw_bytes() }
+    }
+
     fn refer(&mut self, id: u32, count: isize) {
         let held = self.held.iter_mut().find(|(held, _)| held.dictionary().id() == id);
         if let Some((_, pages)) = held {
             *pages = pages.wrapping_add_signed(count);
         }
     }
+}
+
+/// What a page was before it was changed: most changes leave it raw, and of the same size.
+#[derive(Clone, Copy)]
+enum Before {
+    Packed,
+    Raw { room: usize, raw: usize },
 }
 
 /// A page of a tree, and where it is.
@@ -169,8 +208,7 @@ impl<O: Order> Tree<O> {
                     page.insert::<O>(page.len(), record);
                 });
             } else {
-                let len = tree.len;
-                tree.change(ByRank(len), |page| page.insert::<O>(page.len(), record));
+                tree.change(ByRank(LAST), |page| page.insert::<O>(page.len(), record));
             }
         }
         tree
@@ -474,15 +512,15 @@ impl<O: Order> Node<O> {
             Children::Pages(pages) => {
                 let page = &mut pages[child];
                 let count = page.len();
-                books.totals.remove(page);
+                let before = books.totals.before(page);
                 let result = change(page);
-                books.totals.add(page);
+                books.totals.change(before, page);
                 let grown = page.len() as isize - count as isize;
                 let is_large = page.len() > O::COUNT_MAX || page.raw_bytes() > O::BYTES_MAX;
                 let is_small = page.len() * 4 < O::COUNT_MAX && page.raw_bytes() * 4 < O::BYTES_MAX;
                 if is_large && !page.is_packed() {
                     self.structured(books, |node, books| node.cut_page(child, edge, books));
-                } else if is_small && grown < 0 {
+                } else if is_small && grown < 0 && self.can_join(child) {
                     self.structured(books, |node, books| node.join_page(child, books));
                 }
                 (grown, result)
@@ -533,12 +571,29 @@ impl<O: Order> Node<O> {
         self.bounds.insert(child, bound);
     }
 
-    /// Removes an empty page, or joins a small one with a neighbour.
-    fn join_page(&mut self, child: usize, books: &mut Books<'_, O>) {
-        let Children::Pages(pages) = &mut self.children else { return };
-        if pages.len() == 1 {
-            return;
+    /// The left one of the two pages that a small one may be joined from.
+    fn left_of_joined(&self, child: usize) -> usize {
+        if child < self.bounds.len() { child } else { child - 1 }
+    }
+
+    /// Whether a small page is empty, or can be joined with a neighbour; and is not alone.
+    fn can_join(&self, child: usize) -> bool {
+        let Children::Pages(pages) = &self.children else { return false };
+        if pages.len() == 1 || pages[child].len() == 0 {
+            return pages.len() > 1;
         }
+        let left = self.left_of_joined(child);
+        let (a, b) = (&pages[left], &pages[left + 1]);
+        (a.len() + b.len()) * 2 <= O::COUNT_MAX
+            && (a.raw_bytes() + b.raw_bytes()) * 2 <= O::BYTES_MAX
+            && !a.is_packed()
+            && !b.is_packed()
+    }
+
+    /// Removes an empty page, or joins a small one with a neighbour: it can be.
+    fn join_page(&mut self, child: usize, books: &mut Books<'_, O>) {
+        let left = self.left_of_joined(child);
+        let Children::Pages(pages) = &mut self.children else { return };
         if pages[child].len() == 0 {
             books.totals.remove(&pages[child]);
             books.pages -= 1;
@@ -548,13 +603,7 @@ impl<O: Order> Node<O> {
             shrink(&mut self.bounds);
             return;
         }
-        let left = if child + 1 < pages.len() { child } else { child - 1 };
         let (a, b) = (&pages[left], &pages[left + 1]);
-        let fits = (a.len() + b.len()) * 2 <= O::COUNT_MAX
-            && (a.raw_bytes() + b.raw_bytes()) * 2 <= O::BYTES_MAX;
-        if !fits || a.is_packed() || b.is_packed() {
-            return;
-        }
         let joined = Page::of::<O>(a.records::<O>().chain(b.records::<O>()));
         joined.set_access(a.access().max(b.access()));
         books.totals.remove(a);

@@ -19,7 +19,7 @@ use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
 use crate::types::pages::edit::{Edit, Edited, flat, told};
-use crate::types::pages::element;
+use crate::types::pages::element::{self, Buffer as _};
 use crate::types::pages::paged::{Item, Needle, item};
 use crate::types::pages::run::RunBuf;
 use crate::types::string::NewStr;
@@ -244,7 +244,7 @@ fn put_small(
 ) {
     record.clear();
     element::write_score(record, score);
-    record.extend_from_slice(element);
+    record.put(element);
     if let Some((at, len)) = old {
         small.remove(at, len, 1);
     }

@@ -5,7 +5,7 @@ use crate::memory::usable;
 use crate::types::pages::Order;
 use crate::types::pages::element::{self, Element};
 use crate::types::pages::paged::{LargeStrings, Needle};
-use smallvec::SmallVec;
+use crate::types::pages::room;
 use snug_codec::Segments;
 use std::cmp::Ordering;
 
@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 pub(crate) struct Scores;
 
 /// Room for most records on the stack.
-pub(crate) type Room = SmallVec<[u8; 96]>;
+pub(crate) type Room = room::Room<96>;
 
 /// What stands between two pages: a score, and where both sides have that, the fewest
 /// bytes that are not before the right side's first member.
@@ -78,7 +78,13 @@ fn alike(a: &mut dyn Iterator<Item = &[u8]>, b: &mut dyn Iterator<Item = &[u8]>)
 /// Scores are never NaN; the two zeros are equal.
 #[inline]
 pub(crate) fn cmp_scores(a: f64, b: f64) -> Ordering {
-    a.partial_cmp(&b).unwrap_or(Ordering::Equal)
+    if a < b {
+        Ordering::Less
+    } else if a > b {
+        Ordering::Greater
+    } else {
+        Ordering::Equal
+    }
 }
 
 /// The score of a record.

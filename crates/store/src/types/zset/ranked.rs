@@ -20,12 +20,12 @@ use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
 use crate::store::Session;
 use crate::types::forms::{Asked, Installed, Measure, Met, Wish};
-use crate::types::pages::element;
+use crate::types::pages::element::{self, Buffer as _};
 use crate::types::pages::page::Page;
 use crate::types::pages::paged::{Item, LargeStrings, Needle, item, raw, ready};
 use crate::types::pages::pieces::Cooled;
 use crate::types::pages::run::Run;
-use crate::types::pages::tree::{ByBound, ByRank, Gone, Tree};
+use crate::types::pages::tree::{ByBound, ByRank, Gone, LAST, Tree};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -89,7 +89,7 @@ fn is_before(own: Option<Ordering>, behind: bool) -> bool {
 /// The record of the index for this hash and score, in `record`.
 fn write_entry(record: &mut Room, hash: u32, score: f64) {
     record.clear();
-    record.extend_from_slice(&hash.to_le_bytes());
+    record.put(&hash.to_le_bytes());
     element::write_score(record, score);
 }
 
@@ -264,10 +264,10 @@ impl Ranked {
         element::write_score(record, score);
         match old {
             Some(old) => {
-                self.take(old, needle, session, |member| record.extend_from_slice(member))?;
+                self.take(old, needle, session, |member| record.put(member))?;
             }
             None => match needle {
-                Needle::Short(element) => record.extend_from_slice(element),
+                Needle::Short(element) => record.put(element),
                 Needle::Large(chain, _) => {
                     element::write_large(record, self.strings.add(chain.clone()));
                 }
@@ -320,7 +320,7 @@ impl Ranked {
         })?;
         let Some(old) = old else { return Ok(false) };
         let mut member = Room::new();
-        self.take(old, needle, session, |element| member.extend_from_slice(element))?;
+        self.take(old, needle, session, |element| member.put(element))?;
         self.strings.remove_of(&member);
         Ok(true)
     }
@@ -334,7 +334,7 @@ impl Ranked {
         mut taken: impl FnMut(Item<'_>, f64),
     ) -> Result<(), Damaged> {
         let (index, strings) = (&mut self.index, &mut self.strings);
-        let rank = if last { self.scores.len() - 1 } else { 0 };
+        let rank = if last { LAST } else { 0 };
         self.scores.change(ByRank(rank), |page| {
             ready::<Scores>(page, session)?;
             let at = if last { page.len() - 1 } else { 0 };
