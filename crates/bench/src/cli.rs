@@ -389,7 +389,7 @@ impl LoadArgs {
 
     /// As settings of the runner.
     pub fn settings(&self, quiet: bool) -> Settings {
-        Settings { threads: self.threads, rest_max: self.rest, progress: !quiet }
+        Settings { threads: self.threads, rest_max: self.rest, progress: !quiet, overall: None }
     }
 }
 
@@ -435,15 +435,16 @@ impl OutputArgs {
                 failed = true;
             }
         }
+        // What went wrong comes first: whoever reads the figures should know it.
+        for line in report.troubles() {
+            eprintln!("snug: {line}");
+        }
         if !self.quiet
             && self.to_stdout() == 0
             && let Err(error) = show(shown)
         {
             eprintln!("snug: cannot write to standard output: {error}");
             failed = true;
-        }
-        for line in report.troubles() {
-            eprintln!("snug: {line}");
         }
         match failed || report.has_failed() {
             _ if report.interrupted => ExitCode::from(INTERRUPTED),

@@ -15,6 +15,10 @@ use crate::run::{Step, StepSettings, Work};
 pub const NOISE_MIN: f64 = 0.02;
 /// The noise to assume of what was measured only once.
 const NOISE_OF_ONE: f64 = 0.10;
+/// A spread from which on a figure says too little for a verdict.
+const SPREAD_MAX: f64 = 0.5;
+/// Fewer rounds say little: one that was disturbed cannot be told from the others.
+const ROUNDS_MIN: usize = 3;
 
 /// Whether more is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +233,9 @@ impl Row {
         if (ratio - 1.0).abs() <= noise {
             return Verdict::Level;
         }
+        if first.spread().max(second.spread()) > SPREAD_MAX {
+            return Verdict::Unsure;
+        }
         match (self.metric.better, ratio > 1.0) {
             (Better::Higher, true) | (Better::Lower, false) => Verdict::Better,
             _ => Verdict::Worse,
@@ -245,6 +252,8 @@ pub enum Verdict {
     Worse,
     /// Within noise.
     Level,
+    /// The rounds differ too much among themselves.
+    Unsure,
 }
 
 impl fmt::Display for Verdict {
@@ -253,6 +262,7 @@ impl fmt::Display for Verdict {
             Self::Better => "better",
             Self::Worse => "worse",
             Self::Level => "",
+            Self::Unsure => "unsure",
         })
     }
 }
@@ -325,10 +335,53 @@ impl Comparison {
         });
     }
 
-    /// The tables: a row for each metric of each step.
+    /// The tables, a row for each metric of each step, and what they come to.
     pub fn render(&self) -> String {
         let sections = sections::comparison(self);
-        sections.iter().map(sections::Section::text).collect::<Vec<_>>().join("\n")
+        let tables: Vec<String> = sections.iter().map(sections::Section::text).collect();
+        let summary: String = self.summary().iter().map(|line| format!("\n{line}\n")).collect();
+        tables.join("\n") + &summary
+    }
+
+    /// The most rounds that a figure has.
+    pub fn rounds(&self) -> usize {
+        let cells = self.rows.iter().flat_map(|row| row.cells.iter().flatten());
+        cells.map(|samples| samples.0.len()).max().unwrap_or_default()
+    }
+
+    /// What the tables come to: a sentence for each target that the first was compared
+    /// with, and a warning where there were too few rounds.
+    pub fn summary(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (other, name) in self.targets.iter().enumerate().skip(1) {
+            let ratios = self.rows.iter().filter(|row| row.ratio(other).is_some());
+            let verdicts: Vec<Verdict> = ratios.map(|row| row.verdict(other)).collect();
+            let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+            if verdicts.is_empty() {
+                continue;
+            }
+            let unsure = match count(Verdict::Unsure) {
+                0 => String::new(),
+                unsure => format!(", and {unsure} cannot be told"),
+            };
+            lines.push(format!(
+                "Of {} figures, {} is better than {name} in {}, worse in {}, level in {}{unsure}.",
+                verdicts.len(),
+                self.targets[0],
+                count(Verdict::Better),
+                count(Verdict::Worse),
+                count(Verdict::Level),
+            ));
+        }
+        let rounds = self.rounds();
+        if !lines.is_empty() && rounds < ROUNDS_MIN {
+            let was =
+                if rounds == 1 { "one round was".into() } else { format!("{rounds} rounds were") };
+            lines.push(format!(
+                "Only {was} measured: a difference may be chance. Use --rounds {ROUNDS_MIN} or more."
+            ));
+        }
+        lines
     }
 }
 

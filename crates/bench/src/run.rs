@@ -14,7 +14,7 @@ use crate::cluster::Topology;
 use crate::endpoint::{Control, ControlError, Endpoint};
 use crate::load::{Live, Load, LoadOutcome, run as run_load};
 use crate::process::{CpuTime, Process};
-use crate::progress::Progress;
+use crate::progress::{Overall, Progress};
 use crate::report::{Cpu, Figure, KindResult, Memory, Sample, StepResult};
 use crate::server_facts::{Identity, MemoryReading, identify, memory, packing};
 use crate::source::Source;
@@ -110,8 +110,10 @@ pub struct Settings {
     pub threads: usize,
     /// The longest to wait for memory to rest.
     pub rest_max: Duration,
-    /// Show progress on a terminal.
+    /// Show progress.
     pub progress: bool,
+    /// How far all steps have come, where there are several targets.
+    pub overall: Option<Arc<Overall>>,
 }
 
 /// Whom a step runs against.
@@ -311,7 +313,10 @@ fn perform(
             ];
             let asked = asked.into_iter().filter_map(|(name, value)| Some((name.into(), value?)));
             result.settings.extend(asked);
-            let label = format!("{} {}", subject.name, step.name);
+            let mut label = format!("{} {}", subject.name, step.name);
+            if let Some(overall) = &settings.overall {
+                label = format!("{}; {label}", overall.text());
+            }
             let progress = Progress::new(settings.progress, label, *requests, *duration);
             let (outcome, series) = observe(&load, server, &progress)?;
             progress.finish();

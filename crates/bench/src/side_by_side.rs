@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{ArgAction, Args};
 
@@ -21,6 +22,7 @@ use crate::codec;
 use crate::compare::{Comparison, FailIf, differing_settings, merge_for_comparison};
 use crate::endpoint::Endpoint;
 use crate::interrupt;
+use crate::progress::Overall;
 use crate::report::{self, Report, StepResult};
 use crate::run::{Settings, Subject, run_step};
 use crate::suite::{Planned, SCENARIOS, checks_agreement, codec_parts, plan};
@@ -332,7 +334,12 @@ fn run(args: &CompareArgs) -> Result<Report, Refusal> {
     // The machine is described before this program confines itself to a part.
     let mut report = Report::begin(command_line());
     layout.load.confine().map_err(failed)?;
-    let settings = args.load.settings(args.output.is_quiet());
+    let mut settings = args.load.settings(args.output.is_quiet());
+    if settings.progress {
+        let planned = plans.iter().flat_map(|(_, parts)| parts.iter().flatten());
+        let steps: usize = planned.map(|part| part.steps.len() * part.rounds as usize).sum();
+        settings.overall = Some(Arc::new(Overall::new(steps * layout.targets.len())));
+    }
     let options = args.load.options();
     for (name, parts) in plans {
         for planned in parts {
@@ -385,7 +392,13 @@ fn run_rounds(planned: &Planned, layout: &Layout, settings: &Settings, report: &
                 return;
             }
             let name = &placed.target.name;
-            if let Err(error) = run_round(planned, placed, layout, settings, round, report)
+            let before = report.results.len();
+            let ran = run_round(planned, placed, layout, settings, round, report);
+            if let Some(overall) = &settings.overall {
+                // What comes after a step that failed is left out.
+                overall.add(planned.steps.len() - (report.results.len() - before));
+            }
+            if let Err(error) = ran
                 && !interrupt::requested()
             {
                 report.results.push(StepResult {
@@ -424,6 +437,9 @@ fn run_round(
         let result = run_step(&planned.workload, step, &subject, settings)?;
         let failed = result.failure.is_some();
         report.results.push(result);
+        if let Some(overall) = &settings.overall {
+            overall.add(1);
+        }
         if failed {
             break;
         }

@@ -8,25 +8,42 @@ use super::plot::plots;
 use super::sections::{self, Section, escape};
 use crate::compare::Comparison;
 
+/// Colours by day and by night. Plots take the page's: their own black is its text.
 const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}\
-table{border-collapse:collapse;margin:1em 0;font-variant-numeric:tabular-nums}\
-td,th{padding:.25em .7em;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}\
+:root{color-scheme:light dark;--text:#222;--page:#fff;--line:#ddd;--code:#f4f4f4;\
+--better:#00664a;--worse:#a83200;--unsure:#6a5a00}\
+@media(prefers-color-scheme:dark){:root{--text:#ddd;--page:#181a1b;--line:#444;--code:#2a2d2e;\
+--better:#4fd1a5;--worse:#ff9466;--unsure:#e0c860}}\
+body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;\
+color:var(--text);background:var(--page)}\
+.table,figure{overflow-x:auto;margin:1em 0}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
+td,th{padding:.25em .7em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
 .name{text-align:left}\
-.better{color:#00664a}.worse{color:#a83200}figure{margin:1.5em 0;overflow-x:auto}\
-code{background:#f4f4f4;padding:.1em .3em}.trouble{color:#a83200}";
+.better{color:var(--better)}.worse,.trouble{color:var(--worse)}.unsure{color:var(--unsure)}\
+.summary{font-size:1.1em}code{background:var(--code);padding:.1em .3em;overflow-wrap:anywhere}";
 
 /// The whole file.
 pub fn render(report: &Report) -> String {
     let mut page =
         String::from("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    page.push_str("<link rel=\"icon\" href=\"data:,\"><title>Snug bench</title>");
-    let _ = write!(page, "<style>{STYLE}</style></head><body><h1>Snug bench</h1>");
-    push_head(&mut page, report);
-    if !report.results.is_empty() {
-        page.push_str("<h2>Medians</h2>");
+    page.push_str("<meta name=\"viewport\" content=\"width=device-width\">");
+    let comparison = Comparison::of(report);
+    let title = escape(&title(report, &comparison));
+    let _ = write!(page, "<link rel=\"icon\" href=\"data:,\"><title>{title}</title>");
+    let _ = write!(page, "<style>{STYLE}</style></head><body><h1>{title}</h1>");
+    for line in comparison.summary() {
+        let _ = write!(page, "<p class=\"summary\">{}</p>", escape(&line));
     }
-    push_sections(&mut page, &sections::comparison(&Comparison::of(report)));
+    push_head(&mut page, report);
+    match comparison.rounds() {
+        0 => {}
+        1 => page.push_str("<h2>Figures of one round</h2>"),
+        rounds => {
+            let _ = write!(page, "<h2>Medians of {rounds} rounds</h2>");
+        }
+    }
+    push_sections(&mut page, &sections::comparison(&comparison));
     push_plots(&mut page, report);
     if !report.results.is_empty() {
         page.push_str("<h2>Every step</h2>");
@@ -46,9 +63,30 @@ fn push_sections(page: &mut String, sections: &[Section]) {
     }
 }
 
+/// What was measured: the workload, or which servers were compared.
+fn title(report: &Report, comparison: &Comparison) -> String {
+    let mut workloads: Vec<&str> = Vec::new();
+    for result in &report.results {
+        if !workloads.contains(&result.workload.as_str()) {
+            workloads.push(&result.workload);
+        }
+    }
+    let of = match workloads.as_slice() {
+        [] => "Snug bench".into(),
+        [one] => (*one).to_owned(),
+        several => format!("{} workloads", several.len()),
+    };
+    match comparison.targets.as_slice() {
+        [] | [_] => of,
+        [first, others @ ..] => format!("{first} beside {}: {of}", others.join(", ")),
+    }
+}
+
 fn push_plots(page: &mut String, report: &Report) {
     for plot in plots(report) {
-        let _ = write!(page, "<figure id=\"{}\">{}</figure>", plot.slug, plot.svg);
+        // By its own a plot is black on white.
+        let svg = plot.svg.replace("#000000", "currentColor").replace("#FFFFFF", "none");
+        let _ = write!(page, "<figure id=\"{}\">{svg}</figure>", plot.slug);
     }
 }
 
@@ -92,6 +130,11 @@ mod tests {
     fn the_page_is_whole_and_escaped() {
         let page = render(&sample_report());
         assert!(page.contains("snug compare &lt;sample&gt; &amp; &quot;quotes&quot;"));
+        assert!(page.contains("<title>snug beside redis: set-get</title>"));
+        assert!(page.contains("<h2>Medians of 2 rounds</h2>"));
+        assert!(page.contains("snug is better than redis in "), "a sentence says what came of it");
+        assert!(page.contains("Only 2 rounds were measured"));
+        assert!(page.contains("prefers-color-scheme:dark") && !page.contains("#000000"));
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
         assert!(page.matches("<svg").count() >= 5);
         assert!(!page.contains("http://") || !page.contains("src="), "nothing is fetched");

@@ -3,6 +3,7 @@
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
+use super::table::number;
 use super::{Report, StepResult};
 use crate::compare::{Better, Comparison, METRICS, Metric, Row};
 
@@ -30,8 +31,14 @@ const COLORS: [RGBColor; 6] = [
 ];
 const HEIGHT: u32 = 360;
 const WIDTH: u32 = 760;
-const BAR_WIDTH: u32 = 90;
+const BAR_HEIGHT: u32 = 26;
+/// What stands above and below bars.
+const HEAD_HEIGHT: u32 = 80;
 const AXIS_WIDTH: u32 = 90;
+/// Of small letters, the widest.
+const LETTER_WIDTH: u32 = 8;
+/// Of a line of the legend.
+const LEGEND_HEIGHT: u32 = 20;
 
 /// Every plot that the report has data for. A plot that cannot be drawn is left
 /// out: the tables hold the same figures.
@@ -89,10 +96,14 @@ fn slug(text: &str) -> String {
     slug.trim_matches('-').to_owned()
 }
 
-fn plot(title: String, width: u32, draw: impl FnOnce(&Area<'_>, &str) -> Drawn) -> Option<Plot> {
+fn plot(
+    title: String,
+    (width, height): (u32, u32),
+    draw: impl FnOnce(&Area<'_>, &str) -> Drawn,
+) -> Option<Plot> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, (width, HEIGHT)).into_drawing_area();
+        let area = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
         area.fill(&WHITE).ok()?;
         draw(&area, &title).ok()?;
         area.present().ok()?;
@@ -135,22 +146,26 @@ fn bar_plot(
         return None;
     }
     let count = bars.len();
-    let width = AXIS_WIDTH + BAR_WIDTH * count.max(4) as u32;
-    plot(title, width, |area, title| {
+    // They lie, so that each has a line of text in front of it.
+    let longest = bars.iter().map(|(label, _)| label.chars().count()).max().unwrap_or_default();
+    let labels = AXIS_WIDTH.max(longest as u32 * LETTER_WIDTH);
+    let size = (WIDTH + labels, BAR_HEIGHT * count as u32 + HEAD_HEIGHT);
+    plot(title, size, |area, title| {
         let mut chart = ChartBuilder::on(area)
             .caption(title, ("sans-serif", 18))
             .margin(10)
-            .x_label_area_size(40)
-            .y_label_area_size(AXIS_WIDTH - 20)
-            .build_cartesian_2d((0..count).into_segmented(), 0.0..tallest * 1.1)?;
+            .x_label_area_size(24)
+            .y_label_area_size(labels)
+            .build_cartesian_2d(0.0..tallest * 1.1, (0..count).into_segmented())?;
+        // The first is at the top.
+        let place = |index: usize| count - 1 - index;
         chart
             .configure_mesh()
-            .disable_x_mesh()
-            .x_labels(count)
-            .x_label_formatter(&|at| match at {
-                SegmentValue::CenterOf(index) => {
-                    bars.get(*index).map_or(String::new(), |(label, _)| label.clone())
-                }
+            .disable_y_mesh()
+            .x_label_formatter(&|value| number(*value))
+            .y_labels(count)
+            .y_label_formatter(&|at| match at {
+                SegmentValue::CenterOf(index) if *index < count => bars[place(*index)].0.clone(),
                 _ => String::new(),
             })
             .draw()?;
@@ -160,15 +175,16 @@ fn bar_plot(
                 Better::Lower => *value > level,
             });
             let color = if worse { COLORS[1] } else { COLORS[0] };
+            let (from, to) = (place(index), place(index) + 1);
             let mut bar = Rectangle::new(
-                [(SegmentValue::Exact(index), 0.0), (SegmentValue::Exact(index + 1), *value)],
+                [(0.0, SegmentValue::Exact(from)), (*value, SegmentValue::Exact(to))],
                 color.filled(),
             );
-            bar.set_margin(0, 0, 18, 18);
+            bar.set_margin(4, 4, 0, 0);
             bar
         }))?;
         if let Some(level) = level {
-            let ends = [(SegmentValue::Exact(0), level), (SegmentValue::Exact(count), level)];
+            let ends = [(level, SegmentValue::Exact(0)), (level, SegmentValue::Exact(count))];
             chart.draw_series(LineSeries::new(ends, BLACK.mix(0.6)))?;
         }
         Ok(())
@@ -220,7 +236,33 @@ fn memory_plot(step: &StepResult, results: &[&StepResult]) -> Option<Plot> {
         lines.push((format!("{} used", result.target), used));
     }
     let title = format!("{}: memory over time, MB by seconds", step.label());
-    line_plot(title, &lines, false, &|seconds| format!("{seconds}"))
+    line_plot(title, &lines, false, &|seconds| number(*seconds))
+}
+
+/// Where each name of the legend stands, which lies below the plot: one behind the other,
+/// in as many lines as it takes.
+fn legend(names: &[&str]) -> Vec<(u32, u32)> {
+    let (mut x, mut y) = (AXIS_WIDTH, 0);
+    let mut places = Vec::new();
+    for name in names {
+        let width = 32 + name.chars().count() as u32 * LETTER_WIDTH;
+        if x > AXIS_WIDTH && x + width > WIDTH {
+            (x, y) = (AXIS_WIDTH, y + LEGEND_HEIGHT);
+        }
+        places.push((x, y));
+        x += width;
+    }
+    places
+}
+
+fn draw_legend(area: &Area<'_>, names: &[&str], places: &[(u32, u32)]) -> Drawn {
+    for (index, (name, &(x, y))) in names.iter().zip(places).enumerate() {
+        let (x, y) = (x as i32, y as i32);
+        let color = COLORS[index % COLORS.len()];
+        area.draw(&PathElement::new([(x, y + 8), (x + 18, y + 8)], color.stroke_width(3)))?;
+        area.draw(&Text::new((*name).to_owned(), (x + 24, y + 2), ("sans-serif", 13)))?;
+    }
+    Ok(())
 }
 
 fn line_plot(
@@ -240,8 +282,13 @@ fn line_plot(
     if !(left < right && low.is_finite() && high.is_finite() && high > 0.0) {
         return None;
     }
-    plot(title, WIDTH, |area, title| {
-        let mut builder = ChartBuilder::on(area);
+    let names: Vec<&str> = lines.iter().map(|(name, _)| name.as_str()).collect();
+    let legend = legend(&names);
+    let legend_height = legend.iter().map(|(_, y)| y + LEGEND_HEIGHT).max().unwrap_or_default();
+    plot(title, (WIDTH, HEIGHT + legend_height), |area, title| {
+        let (area, below) = area.split_vertically(HEIGHT);
+        draw_legend(&below, &names, &legend)?;
+        let mut builder = ChartBuilder::on(&area);
         builder
             .caption(title, ("sans-serif", 18))
             .margin(10)
@@ -251,23 +298,18 @@ fn line_plot(
         macro_rules! draw {
             ($chart:expr) => {{
                 let mut chart = $chart;
-                chart.configure_mesh().x_label_formatter(label).draw()?;
-                for (index, (name, points)) in lines.iter().enumerate() {
-                    let color = COLORS[index % COLORS.len()];
-                    chart
-                        .draw_series(LineSeries::new(
-                            points.iter().copied(),
-                            color.stroke_width(2),
-                        ))?
-                        .label(name)
-                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color));
-                }
                 chart
-                    .configure_series_labels()
-                    .position(SeriesLabelPosition::UpperLeft)
-                    .background_style(WHITE.mix(0.8))
-                    .border_style(BLACK.mix(0.3))
+                    .configure_mesh()
+                    .x_label_formatter(label)
+                    .y_label_formatter(&|value| number(*value))
                     .draw()?;
+                for (index, (_, points)) in lines.iter().enumerate() {
+                    let color = COLORS[index % COLORS.len()];
+                    chart.draw_series(LineSeries::new(
+                        points.iter().copied(),
+                        color.stroke_width(2),
+                    ))?;
+                }
             }};
         }
         if logarithmic {

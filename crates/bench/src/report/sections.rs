@@ -59,7 +59,7 @@ impl Section {
         if !self.title.is_empty() {
             let _ = write!(text, "<h2>{}</h2>", escape(&self.title));
         }
-        text.push_str("<table>");
+        text.push_str("<div class=\"table\"><table>");
         for (index, row) in self.rows.iter().enumerate() {
             let tag = if index == 0 { "th" } else { "td" };
             text.push_str("<tr>");
@@ -68,13 +68,14 @@ impl Section {
                     _ if column < self.names => " class=\"name\"",
                     Some("better") => " class=\"better\"",
                     Some("worse") => " class=\"worse\"",
+                    Some("unsure") => " class=\"unsure\"",
                     _ => "",
                 };
                 let _ = write!(text, "<{tag}{class}>{}</{tag}>", escape(cell));
             }
             text.push_str("</tr>");
         }
-        text.push_str("</table>");
+        text.push_str("</table></div>");
         text
     }
 }
@@ -143,7 +144,10 @@ pub fn steps(report: &Report) -> Section {
                 latency.p999_us,
                 latency.max_us,
             ];
-            row.extend(figures.map(number));
+            // Errors alone are quickly answered: no figure of theirs means anything.
+            let is_measured = kind.errors == 0 || kind.errors < kind.replies();
+            let shown = |figure| if is_measured { number(figure) } else { "-".into() };
+            row.extend(figures.map(shown));
             // A step's CPU time cannot be told apart by kind: shown once.
             let of_step = |text: String| if index == 0 { text } else { String::new() };
             row.push(of_step(server_cpu.map_or("-".into(), number)));
@@ -286,7 +290,9 @@ mod tests {
             "## A <b>\n\n| step | x |\n| --- | ---: |\n| a\\|b | 2.00 better |\n"
         );
         let html = section.html();
-        assert!(html.starts_with("<h2>A &lt;b&gt;</h2><table><tr><th class=\"name\">step</th>"));
+        assert!(html.starts_with(
+            "<h2>A &lt;b&gt;</h2><div class=\"table\"><table><tr><th class=\"name\">step</th>"
+        ));
         assert!(html.contains("<td class=\"better\">2.00 better</td>"));
     }
 }
