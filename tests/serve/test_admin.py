@@ -638,7 +638,7 @@ def doctor(c):
 @pytest.mark.parametrize("admin", [[*AT_ONCE, "--pack-cpu-percent", "100"]], indirect=True)
 def test_the_doctor_speaks_of_packing(admin):
     with admin.server.connect() as c:
-        assert doctor(c).startswith("Hi Sam, this instance is empty or is using very little memory")
+        assert doctor(c).startswith("This server uses little memory")
         c.call("SNUG", "POLICY", "SET", '{"rules": [{"key": "left:*", "codec": "none"}]}')
         rng = random.Random(1)
         for n in range(300):

@@ -527,6 +527,20 @@ def test_logs_for_people(target):
 
 
 @pytest.mark.snug_only
+def test_what_has_no_effect_is_said_once(target):
+    server = target.start("--list-compress-depth", "1", "--hll-sparse-max-bytes", "3000", "--jemalloc-bg-thread", "no")
+    with server.connect() as connection:
+        for _ in range(2):
+            assert connection.call("CONFIG", "SET", "lfu-decay-time", "7")[1] == b"OK"
+    lines = [line for line in server.log(1000).splitlines() if "without effect" in line]
+    server.stop()
+    assert len(lines) == 2, lines
+    assert "list-compress-depth" in lines[0] and "jemalloc-bg-thread" in lines[0]
+    assert "hll-sparse-max-bytes" not in lines[0], "it has its default"
+    assert "lfu-decay-time" in lines[1]
+
+
+@pytest.mark.snug_only
 def test_logs_in_json(target):
     server = target.server("--log-format", "json")
     server.start()

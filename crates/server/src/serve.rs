@@ -99,6 +99,7 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     // Before the log begins: its file's name is taken there.
     config.enter_dir().map_err(|e| format!("can't chdir to '{}': {e}", config.text(Param::Dir)))?;
     log::begin(&config)?;
+    log::tell_what_is_in_vain(&config);
     let supervisor = Arc::new(Supervisor::find(&config));
     config.read_policy_file()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -118,6 +118,7 @@ fn set(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if wanted.iter().any(|(param, _)| *param == Param::PackPolicy) {
         tracing::info!(through = "CONFIG SET", "the packing policy was replaced");
     }
+    crate::measure::log::tell_what_is_in_vain(&cx.server.config);
     out.w().ok();
     Ok(())
 }

@@ -17,7 +17,7 @@ use snug_codec::family::Verdict;
 use snug_store::families::FamilyInfo;
 use snug_store::{DATABASES, Type};
 use std::fmt::Write as _;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 const SLOW: &str = "Depends on how much memory is allocated, could be slow";
@@ -232,43 +232,47 @@ fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
 /// Below this, nothing said about memory means much.
 const LITTLE: usize = 5 * 1024 * 1024;
 
+/// What was resident after the last `MEMORY PURGE`, 0 before the first. Until more is
+/// resident than that, to purge again gives nothing back.
+static PURGED: AtomicUsize = AtomicUsize::new(0);
+
+/// What to say of memory that is resident and not in use, if that is much.
+fn about_spare(usage: &Usage, purged: usize) -> Option<String> {
+    let ratio = ratio(usage.resident, usage.used);
+    let spare = usage.resident.saturating_sub(usage.used);
+    if ratio <= 1.4 || spare < LITTLE {
+        return None;
+    }
+    let spare = spare >> 20;
+    let what = format!("{ratio:.2} bytes are resident for each byte in use, {spare} MiB more");
+    Some(match usage.resident > purged + purged / 20 {
+        true => format!("Freed memory: {what}; MEMORY PURGE gives what it can back to the system."),
+        false => format!(
+            "Freed memory: {what}, after MEMORY PURGE too. It lies between values that are in use, and takes new ones."
+        ),
+    })
+}
+
 fn doctor(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let usage = measure(cx);
     let mut text = String::new();
     let damaged = cx.server.stats.get(Stat::values_damaged);
     if usage.used < LITTLE && damaged == 0 {
-        text.push_str("Hi Sam, this instance is empty or is using very little memory: ");
-        text.push_str("there is nothing to be said about it yet.\n");
+        text.push_str("This server uses little memory: there is nothing to say about it yet.\n");
         out.w().verbatim("txt", text.as_bytes());
         return Ok(());
     }
-    let mut found = |yes: bool, what: String| {
-        if yes {
-            let _ = writeln!(text, " * {what}");
-        }
-    };
-    let now = 100.0 * ratio(usage.used, usage.peak);
-    found(
-        now < 66.0,
-        format!(
-            "Peak: memory in use is {now:.0} % of what it was at its peak; MEMORY PURGE gives freed memory back."
-        ),
-    );
-    let fragmentation = ratio(usage.resident, usage.used);
-    found(
-        fragmentation > 1.4,
-        format!("Fragmentation: {fragmentation:.2} bytes are resident for each byte in use."),
-    );
-    let clients = cx.server.clients.read().len().max(1);
-    found(
-        usage.clients / clients > 200 * 1024,
-        format!("Clients: each takes {} bytes of buffers on average.", usage.clients / clients),
-    );
+    let clients = usage.clients / cx.server.clients.read().len().max(1);
+    let buffers = (clients > 200 * 1024)
+        .then(|| format!("Clients: each takes {clients} bytes of buffers on average."));
+    let spare = about_spare(&usage, PURGED.load(Relaxed));
+    for what in spare.into_iter().chain(buffers) {
+        let _ = writeln!(text, " * {what}");
+    }
     if text.is_empty() {
-        text.push_str("Hi Sam, I can't find any memory issue in your instance.\n");
+        text.push_str("Nothing is unusual about the memory of this server.\n");
     } else {
-        let opening = "Sam, I detected a few issues in this Redis instance memory implants:\n\n";
-        text.insert_str(0, opening);
+        text.insert_str(0, "What is unusual about the memory of this server:\n\n");
     }
     text.push_str("\nAbout packing:\n\n");
     about_packing(cx.server, &mut text);
@@ -395,6 +399,7 @@ fn why_raw(family: &FamilyInfo) -> Option<(u64, String)> {
 
 fn purge(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     snug_store::memory::purge();
+    PURGED.store(resident(), Relaxed);
     out.w().ok();
     Ok(())
 }

@@ -93,22 +93,38 @@ const GROUPS: &[&[Command]] = &[
 
 struct Table {
     commands: Vec<&'static Command>,
-    /// An open-addressed hash table, a third full at most.
-    by_name: Vec<Option<&'static Command>>,
-    /// Bytes of the longest name: a longer one is not looked for at all.
-    longest: usize,
+    /// An open-addressed hash table, a third full at most, of names of up to [`NAME_MAX`]
+    /// bytes.
+    by_name: Vec<Option<(Name, &'static Command)>>,
+    /// Whether `rename-command` gave a command a longer name: then all are looked through.
+    any_long: bool,
+}
+
+/// The most bytes of a name that is found at once.
+const NAME_MAX: usize = 32;
+
+/// A name in lower case, and zeros behind it: compared and hashed in a few steps.
+type Name = [u8; NAME_MAX];
+
+#[inline]
+fn folded(name: &[u8]) -> Option<Name> {
+    let mut folded = [0; NAME_MAX];
+    folded.get_mut(..name.len())?.copy_from_slice(name);
+    folded.make_ascii_lowercase();
+    Some(folded)
 }
 
 /// Places in `by_name`: a power of two.
 const PLACES: usize = 1024;
 
-/// Where in `by_name` the search for a name begins. FNV-1a, blind to case.
+/// Where in `by_name` the search for a name begins.
 #[inline]
-fn place_of(name: &[u8]) -> usize {
-    let hash = name.iter().fold(0x811c_9dc5_u32, |hash, &byte| {
-        (hash ^ u32::from(byte | 0x20)).wrapping_mul(0x0100_0193)
+fn place_of(name: &Name) -> usize {
+    let words = name.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    let hash = words.fold(0, |hash: u64, word| {
+        (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     });
-    (hash >> 8) as usize % PLACES
+    (hash >> 54) as usize % PLACES
 }
 
 /// The one table. Each command and subcommand has its index in it.
@@ -182,18 +198,41 @@ impl Table {
             let placed = place(command, called, subcommands.leak());
             commands.extend(placed.subcommands);
             commands.push(placed);
-            if placed.is_callable() {
-                let mut at = place_of(called);
+            if placed.is_callable()
+                && let Some(name) = folded(called)
+            {
+                let mut at = place_of(&name);
                 while by_name[at].is_some() {
                     at = (at + 1) % PLACES;
                 }
-                by_name[at] = Some(placed);
+                by_name[at] = Some((name, placed));
             }
         }
         commands.sort_by_key(|command| command.index);
         assert!(by_name.iter().flatten().count() * 3 <= PLACES, "time for more places");
-        let longest = names.keys().map(Vec::len).max().unwrap_or_default();
-        Self { commands, by_name, longest }
+        let any_long = names.keys().any(|name| name.len() > NAME_MAX);
+        Self { commands, by_name, any_long }
+    }
+
+    #[inline]
+    fn named(&self, name: &[u8]) -> Option<&'static Command> {
+        let Some(folded) = folded(name) else { return self.named_long(name) };
+        let mut at = place_of(&folded);
+        while let Some((other, command)) = &self.by_name[at] {
+            // Zeros at its end are part of a name that is longer.
+            if *other == folded && command.called.len() == name.len() {
+                return Some(command);
+            }
+            at = (at + 1) % PLACES;
+        }
+        None
+    }
+
+    #[cold]
+    fn named_long(&self, name: &[u8]) -> Option<&'static Command> {
+        let commands = self.commands.iter().filter(|command| command.container.is_none());
+        let mut called = commands.filter(|command| command.called.eq_ignore_ascii_case(name));
+        called.next().copied().filter(|_| self.any_long)
     }
 }
 
@@ -218,18 +257,7 @@ pub(crate) fn catalog() -> Catalog {
 
 /// The command that clients call by that name (not a subcommand), in any case.
 pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
-    let Table { by_name, longest, .. } = table();
-    if name.len() > *longest {
-        return None;
-    }
-    let mut at = place_of(name);
-    while let Some(command) = by_name[at] {
-        if command.called.eq_ignore_ascii_case(name) {
-            return Some(command);
-        }
-        at = (at + 1) % PLACES;
-    }
-    None
+    table().named(name)
 }
 
 /// The command that these arguments call: a container's subcommand if it is
@@ -293,8 +321,39 @@ fn unknown(args: Args<'_>) -> Error {
         text.extend_from_slice(quoted(arg, room));
         text.extend_from_slice(b"' ");
     }
+    let known = |name: &&str| name.as_bytes().eq_ignore_ascii_case(args.bytes(0));
+    if OF_REDIS_ALONE.iter().any(known) {
+        text.extend_from_slice(b"(Redis has this command, and Snug does not have it yet)");
+    }
     Error::from(text)
 }
+
+/// Commands of Redis that are no mistake of who calls them, though they are not here. Some
+/// may have come since; these are found before anybody looks here.
+const OF_REDIS_ALONE: &[&str] = &[
+    "acl",
+    "bgrewriteaof",
+    "bgsave",
+    "dump",
+    "eval",
+    "eval_ro",
+    "evalsha",
+    "evalsha_ro",
+    "failover",
+    "fcall",
+    "fcall_ro",
+    "function",
+    "migrate",
+    "module",
+    "psync",
+    "replconf",
+    "restore",
+    "restore-asking",
+    "save",
+    "script",
+    "sync",
+    "waitaof",
+];
 
 /// A command that is none, for a context before its command is known.
 pub(crate) fn none() -> &'static Command {
@@ -337,14 +396,7 @@ mod tests {
 
     /// What is called by a name, through the table.
     fn called(table: &Table, name: &str) -> Option<&'static str> {
-        let mut at = place_of(name.as_bytes());
-        while let Some(command) = table.by_name[at] {
-            if command.called.eq_ignore_ascii_case(name.as_bytes()) {
-                return Some(command.name);
-            }
-            at = (at + 1) % PLACES;
-        }
-        None
+        table.named(name.as_bytes()).map(|command| command.name)
     }
 
     #[test]
@@ -362,7 +414,8 @@ mod tests {
         ] {
             assert_eq!(called(&table, name), wanted, "{name}");
         }
-        assert_eq!(table.longest, long.len());
+        assert_eq!(called(&table, &long.to_uppercase()), called(&table, &long));
+        assert_eq!(called(&table, "get\0"), None);
         let mut gone = table.commands.iter().filter(|command| !command.is_callable());
         assert!(gone.all(|c| c.name == "object" || c.container == Some("object")));
         let indices = table.commands.iter().map(|command| usize::from(command.index));

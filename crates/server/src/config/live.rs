@@ -1,5 +1,6 @@
 //! The values in force.
 
+use super::table::Declaration;
 use super::{Kind, OutputLimits, PARAMETERS, Param};
 use parking_lot::{Mutex, RwLock};
 use std::ffi::OsString;
@@ -50,6 +51,8 @@ pub(crate) struct Config {
     pub(super) rewriting: Mutex<()>,
     /// The policy as `pack-policy-file` has it, in the form of `pack-policy`.
     pub(super) policy_of_file: RwLock<Option<Vec<u8>>>,
+    /// Parameters without effect that were told of.
+    told: Mutex<Vec<&'static str>>,
 }
 
 impl std::fmt::Debug for Config {
@@ -78,6 +81,7 @@ impl Default for Config {
             users: Vec::new(),
             rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),
+            told: Mutex::default(),
         }
     }
 }
@@ -142,6 +146,23 @@ impl Config {
         texts[id as usize] = text;
         self.numbers[id as usize].store(number, Relaxed);
         Ok(())
+    }
+
+    /// Parameters that have no effect and were given another value than their default,
+    /// each once.
+    pub(crate) fn given_in_vain(&self) -> Vec<&'static str> {
+        let mut told = self.told.lock();
+        let names = Param::all().filter(|id| {
+            let Declaration { name, default, help, .. } = id.declaration();
+            let is_default = || {
+                let default = id.check(default.as_bytes());
+                default.is_ok_and(|(default, _)| default == self.bytes(*id))
+            };
+            help.is_none() && !told.contains(name) && !is_default()
+        });
+        let names: Vec<&'static str> = names.map(|id| id.declaration().name).collect();
+        told.extend(&names);
+        names
     }
 
     /// The output-buffer limits.

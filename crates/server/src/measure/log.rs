@@ -147,6 +147,15 @@ pub(crate) fn set_level(config: &Config) {
     }
 }
 
+/// Says which parameters were given a value and have no effect, each once.
+pub(crate) fn tell_what_is_in_vain(config: &Config) {
+    let names = config.given_in_vain();
+    if !names.is_empty() {
+        let parameters = names.join(", ");
+        tracing::warn!(parameters, "accepted for compatibility, without effect");
+    }
+}
+
 /// The least milliseconds between two lines of what is said seldom.
 const SELDOM_MS: u64 = 1000;
 
