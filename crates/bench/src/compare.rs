@@ -338,9 +338,9 @@ impl Comparison {
     /// The tables, a row for each metric of each step, and what they come to.
     pub fn render(&self) -> String {
         let sections = sections::comparison(self);
-        let tables: Vec<String> = sections.iter().map(sections::Section::text).collect();
-        let summary: String = self.summary().iter().map(|line| format!("\n{line}\n")).collect();
-        tables.join("\n") + &summary
+        let tables = sections.iter().map(sections::Section::text);
+        let lines = self.summary().into_iter().map(|line| line + "\n");
+        tables.chain(lines).collect::<Vec<_>>().join("\n")
     }
 
     /// The most rounds that a figure has.

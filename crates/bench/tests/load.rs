@@ -180,7 +180,8 @@ fn step(requests: u64) -> Step {
 fn measure(endpoint: &Endpoint, requests: u64) -> Result<StepResult, String> {
     let subject =
         Subject { name: "fake".into(), endpoint: endpoint.clone(), cluster: false, round: 1 };
-    let settings = Settings { threads: 1, rest_max: Duration::ZERO, progress: false };
+    let settings =
+        Settings { threads: 1, rest_max: Duration::ZERO, progress: false, overall: None };
     run_step("test", &step(requests), &subject, &settings).map_err(|error| error.to_string())
 }
 

@@ -414,7 +414,7 @@ mod tests {
         ] {
             assert_eq!(called(&table, name), wanted, "{name}");
         }
-        assert_eq!(called(&table, &long.to_uppercase()), called(&table, &long));
+        assert_eq!(called(&table, &long.to_uppercase()), called(&table, long));
         assert_eq!(called(&table, "get\0"), None);
         let mut gone = table.commands.iter().filter(|command| !command.is_callable());
         assert!(gone.all(|c| c.name == "object" || c.container == Some("object")));
