@@ -26,6 +26,8 @@ enum Command {
     Bench(Box<snug_bench::cli::BenchArgs>),
     /// Compare servers on the same work, or two reports
     Compare(Box<snug_bench::side_by_side::CompareArgs>),
+    /// Move from a Redis or Valkey server without downtime
+    Migrate(snug_migrate::MigrateArgs),
 }
 
 /// The server reads its own flags, as redis-server does: they are its
@@ -43,5 +45,6 @@ fn main() -> ExitCode {
         Command::Serve(args) => snug_server::serve(&args.flags),
         Command::Bench(args) => snug_bench::cli::bench(&args),
         Command::Compare(args) => snug_bench::side_by_side::compare(&args),
+        Command::Migrate(args) => snug_migrate::migrate(&args),
     }
 }

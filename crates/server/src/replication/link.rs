@@ -354,6 +354,7 @@ impl LinkThread {
         let mut buffer = vec![0; READ_BYTES];
         // The first one says that the data set has been taken in.
         let mut acknowledged = self.acknowledge(wire)?;
+        let mut news = false;
         loop {
             let read = wire.take(&mut buffer)?;
             if read > 0 {
@@ -368,7 +369,11 @@ impl LinkThread {
                     acknowledged = self.acknowledge(wire)?;
                 }
             }
-            if acknowledged.elapsed() >= ACKNOWLEDGE_EVERY {
+            // Whoever waits for this node need not wait for the second to be over, once
+            // nothing more comes.
+            let quiet = read == 0 && news;
+            news = read > 0;
+            if quiet || acknowledged.elapsed() >= ACKNOWLEDGE_EVERY {
                 acknowledged = self.acknowledge(wire)?;
             }
         }
