@@ -3,7 +3,7 @@ in the middle of one."""
 
 import pytest
 
-from harness.nodes import call, digest, eventually, follow, is_up, refusal, wait_until_same, wait_until_up
+from harness.nodes import call, digest, eventually, follow, is_up, lead, refusal, wait_until_same, wait_until_up
 from replication.workload import write
 
 pytestmark = pytest.mark.snug_only
@@ -134,3 +134,23 @@ def test_a_replica_that_reads_nothing_costs_bounded_memory(nodes, proxy):
     link.pause_after = None
     wait_until_up(replica)
     wait_until_same(primary, replica)
+
+
+def test_the_append_only_file_of_a_replica_has_what_came(nodes):
+    primary = nodes.start("redis")
+    replica = nodes.start("snug", "--appendonly", "yes")
+    call(replica, "SET", "old", "goes")
+    write(primary, "append", 600)
+    follow(replica, primary)
+    wait_until_up(replica)
+    write(primary, "appended", 600)
+    wait_until_same(primary, replica)
+    eventually("its base", lambda: replica.info()["aof_rewrite_in_progress"] == "0" and replica.info()["aof_rewrite_scheduled"] == "0")
+    lead(replica)
+    call(replica, "SET", "new", "stays")
+    before = digest(replica)
+    eventually("the disk", lambda: int(replica.info()["aof_pending_bio_fsync"] or 0) == 0)
+    replica.process.terminate()
+    replica.process.wait()
+    nodes.restart(replica)
+    eventually("what was loaded", lambda: digest(replica) == before)

@@ -199,8 +199,6 @@ pub(crate) enum Order {
 pub(crate) struct Stream {
     pub(crate) backlog: Backlog,
     follower: Option<Follower>,
-    /// Marks of snapshots, and the offset at which each was found.
-    marks: Vec<(u64, u64)>,
     /// Room for what is read.
     pieces: Vec<Piece>,
     /// The database that is selected at its end, where a primary sends it.
@@ -216,9 +214,9 @@ impl Stream {
         let mut any = false;
         while follower.read(&mut self.pieces) {
             for piece in self.pieces.drain(..) {
-                match piece {
-                    Piece::Bytes(bytes) => self.backlog.append(bytes),
-                    Piece::Mark(number) => self.marks.push((number, self.backlog.end())),
+                // Marks are for others: who needs one here has the store to itself.
+                if let Piece::Bytes(bytes) = piece {
+                    self.backlog.append(bytes);
                 }
             }
             any = true;
@@ -501,16 +499,6 @@ impl Peers {
         stream.lonely_since = None;
         stream.backlog.end_keeping();
         stream.backlog.new_id();
-    }
-
-    /// The offset at which the stream has that mark.
-    pub(crate) fn offset_of(&self, mark: u64) -> Option<u64> {
-        let mut stream = self.stream();
-        let at = stream.marks.iter().position(|(number, _)| *number == mark)?;
-        let (_, offset) = stream.marks.remove(at);
-        // Earlier ones are nobody's any more.
-        stream.marks.retain(|(number, _)| *number > mark);
-        Some(offset)
     }
 
     /// All replicas.

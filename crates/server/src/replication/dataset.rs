@@ -77,8 +77,7 @@ fn begin(
         if let Some(snapshot) = batch.begin_snapshot() {
             if !server.peers.is_replica() {
                 // So that what follows begins with a SELECT.
-                let mark = server.journal.mark(&batch);
-                server.peers.offset_of(mark);
+                server.journal.mark(&batch);
             }
             let stream = server.peers.stream();
             let (id, offset) = (stream.backlog.id.clone(), stream.backlog.end());

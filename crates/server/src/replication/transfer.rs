@@ -102,6 +102,8 @@ pub(super) fn take_in(
     wire.begins(total);
     let mode = server.config.number(Param::ReplDisklessLoad);
     let is_empty = (0..DATABASES).all(|db| server.store.keys(db) == 0);
+    // What comes is in no commit: the append-only file begins anew behind it.
+    let append_only = server.config.is_on(Param::AppendOnly);
     let incoming =
         |wire| Incoming { wire, left: total, read: 0, signed: Instant::now(), broken: None };
     let selected = if mode == SWAP {
@@ -118,11 +120,14 @@ pub(super) fn take_in(
         load(server, file)?
     };
     // The role does not change within a batch.
-    let _batch = session.enter(unix_ms());
+    let batch = session.enter(unix_ms());
     if !wire.is_wanted() {
         return Err(Broken::Unwanted);
     }
     server.peers.arrived(id, offset, selected);
+    if append_only && let Err(error) = server.persist.set_aof(&batch, true) {
+        tracing::error!(error, "the append-only file stays off");
+    }
     Ok(selected)
 }
 
@@ -140,6 +145,9 @@ fn replace<'s>(wire: &Wire<'s>, session: &mut Session) -> Result<Replacing<'s>, 
     let server = wire.server();
     server.peers.set_loading(&server.config, true);
     let replacing = Replacing(server);
+    if server.persist.is_aof_on() {
+        server.persist.turn_off().map_err(Broken::Load)?;
+    }
     let batch = session.enter(unix_ms());
     let alone = batch.exclusive();
     if !wire.is_wanted() {
