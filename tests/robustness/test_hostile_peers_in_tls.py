@@ -9,7 +9,7 @@ import pytest
 
 from harness import certificates as tls
 from harness import servers
-from harness.bystander import MB, Bystanders
+from harness.bystander import MB, WARMING, Bystanders
 from harness.resp import Closed, Connection
 from test_hostile_peers import (  # noqa: F401
     eventually,
@@ -31,6 +31,9 @@ def server(target, certificates):
     port = servers.free_port()
     server = target.start("--enable-debug-command", "local", *tls.flags(certificates, port))
     server.tls_port, server.tls = port, tls.trusting(certificates)
+    # Until every worker has opened what it works with.
+    for _ in range(WARMING):
+        assert served(server)
     yield server
     died = not server.alive()
     print(server.log())

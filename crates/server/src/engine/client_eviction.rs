@@ -3,7 +3,7 @@
 //!
 //! Looked at when a client's count has changed, by that client's worker; costs a walk
 //! over all clients each time that there are too many bytes, and nothing else. Who said
-//! `CLIENT NO-EVICT ON` is spared, and counts.
+//! `CLIENT NO-EVICT ON` is spared, and counts; so are links of replication.
 
 use crate::config::{Config, Param};
 use crate::engine::server::Server;
@@ -35,19 +35,21 @@ impl Server {
     /// Ends the largest clients if all together take too much.
     pub(crate) fn evict_clients(&self) {
         let Some(limit) = limit(&self.config) else { return };
-        if self.client_memory.sum() < limit {
+        if self.client_memory.sum() <= limit {
             return;
         }
         let mut largest: Vec<Arc<Shared>> = {
             let clients = self.clients.read();
             let evictable = |client: &&Arc<Shared>| {
-                !client.figures.no_evict.load(Relaxed) && !client.is_killed()
+                let figures = &client.figures;
+                let of_replication = figures.replica.load(Relaxed) || figures.primary.load(Relaxed);
+                !of_replication && !figures.no_evict.load(Relaxed) && !client.is_killed()
             };
             clients.values().filter(evictable).map(Arc::clone).collect()
         };
         largest.sort_by_cached_key(|client| Reverse(client.memory()));
         let mut largest = largest.into_iter();
-        while self.client_memory.sum() >= limit {
+        while self.client_memory.sum() > limit {
             let Some(client) = largest.next() else {
                 self.say_over(limit);
                 return;

@@ -170,7 +170,7 @@ impl Future for Connection {
 
 impl Connection {
     pub(crate) fn new(server: Arc<Server>, stream: Stream, shared: Arc<Shared>) -> Self {
-        Self {
+        let mut new = Self {
             caller: Caller::default(),
             client: Client::new(shared, server.first_account()),
             server,
@@ -190,7 +190,9 @@ impl Connection {
             held_until: 0,
             timer: None,
             counted: usize::MAX,
-        }
+        };
+        new.count_memory();
+        new
     }
 
     /// Works until there is nothing to do (pending), the turn is used up (ok),
@@ -698,6 +700,11 @@ impl Connection {
             return read.map(|read| read.map_err(End::from));
         }
         self.large.push(Large::from(filler.finish()));
+        // Counted before the command is executed, which gives it away.
+        self.count_memory();
+        if self.client.shared.is_killed() {
+            return Poll::Ready(Err(End::Closed));
+        }
         // The two bytes behind the body are still to come: `pending` holds the
         // head, and parsing goes on when they do.
         self.flush(task, scratch)?;

@@ -185,14 +185,19 @@ pub(crate) struct Tls {
     plaintext: usize,
     /// Ciphertext for which the session had no room.
     unread: Vec<u8>,
+    /// Something has come.
+    begun: bool,
     /// Nothing more will come.
     ended: bool,
 }
 
+/// What a client's first record begins with: that it is of a handshake.
+const HANDSHAKE: u8 = 22;
+
 impl Tls {
     /// A session whose hands are still to be shaken.
     pub(crate) fn new(socket: TcpStream, session: ServerConnection) -> Self {
-        Self { socket, session, plaintext: 0, unread: Vec::new(), ended: false }
+        Self { socket, session, plaintext: 0, unread: Vec::new(), begun: false, ended: false }
     }
 
     /// Waits for what the handshake needs next, which [`Tls::step`] then works on;
@@ -237,8 +242,14 @@ impl Tls {
             ciphertext.resize(CIPHERTEXT_BYTES, 0);
             let most = buffer.len().clamp(CIPHERTEXT_MIN, CIPHERTEXT_BYTES);
             let received = ready!(read(&mut self.socket, task, &mut ciphertext[..most]))?;
-            if received == 0 {
-                self.ended = true;
+            match ciphertext[..received].first() {
+                None => self.ended = true,
+                // Who speaks no TLS would not understand an alert.
+                Some(&first) if !self.begun && first != HANDSHAKE => {
+                    let why = "the client does not speak TLS";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, why)));
+                }
+                Some(_) => self.begun = true,
             }
             let decrypted = self.decrypt(&ciphertext[..received], buffer, 0);
             // An answer to what came: a part of the handshake, an alert, a new key. What
