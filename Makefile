@@ -12,6 +12,8 @@ TEST_PROFILE := ci
 
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
+CRASHES ?= 1000000
+KILLS ?= 100
 
 .PHONY: help
 help: ## print this list
@@ -53,6 +55,17 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and car
 soak: setup ## SOAK_SECONDS (600) of everything at once, compared with redis-server; SOAK_FLAGS="--seed 7" repeats
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
 	cd tests && ../$(PYTHON) -m soak --snug $(TARGET)/$(TEST_PROFILE)/snug --seconds $(SOAK_SECONDS) $(SOAK_FLAGS)
+
+.PHONY: crash
+crash: ## stop a simulated machine CRASHES (1,000,000) times at any write; CRASH_SEED=7 begins there
+	SNUG_CRASHES=$(CRASHES) SNUG_CRASH_SEED=$(or $(CRASH_SEED),$(shell date +%s)000) \
+	  $(CARGO) test --locked --profile $(TEST_PROFILE) --package snug-server --lib -- persist::tests --nocapture
+
+.PHONY: kill
+kill: setup ## kill a real server under load KILLS (100) times for each appendfsync, and look for what is lost
+	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
+	SNUG_KILLS=$(KILLS) SNUG_KILL_SEED=$$(date +%s) SNUG_TEST_SECONDS=86400 \
+	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug serve/test_persistence.py -k kill_under_load
 
 .PHONY: miri
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation

@@ -25,6 +25,14 @@ pub(crate) trait Output: Write + Send {
 #[derive(Debug)]
 pub(crate) struct Lock(#[allow(dead_code)] Option<File>);
 
+#[cfg(test)]
+impl Lock {
+    /// One of no file.
+    pub(crate) fn simulated() -> Self {
+        Self(None)
+    }
+}
+
 /// Where files are.
 pub(crate) trait Files: Debug + Send + Sync {
     /// A new file, in place of what was there.

@@ -3,6 +3,8 @@
 pub(crate) mod chance;
 pub(crate) mod clock;
 pub(crate) mod files;
+#[cfg(test)]
+pub(crate) mod simulated;
 
 /// The version of Redis whose behaviour this server has.
 pub(crate) const REDIS_VERSION: &str = "7.2.5";

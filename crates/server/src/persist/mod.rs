@@ -342,3 +342,226 @@ impl Persist {
         due
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::aof::writer::{Manner, Rewritten, Writer};
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::commands;
+    use crate::commands::replay::{Replayed, Replayer};
+    use crate::engine::server::Server;
+    use crate::outside::simulated::Machine;
+    use rand::rngs::StdRng;
+    use rand::{RngExt as _, SeedableRng};
+    use snug_store::{Append, Batch, Delete, Event, NewStr, Session, Set, Snapshot};
+    use std::collections::BTreeMap;
+
+    const KEYS: u32 = 6;
+
+    type Content = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
+
+    /// One life of a server on a machine: from its start until the machine stops.
+    struct Life {
+        server: Arc<Server>,
+        persist: Arc<Persist>,
+        session: Session,
+        /// What there was after each commit, from the start on.
+        after: Vec<Content>,
+    }
+
+    fn content(session: &mut Session) -> Content {
+        let batch = session.enter(1);
+        let mut content = Content::new();
+        for db in 0..2 {
+            for n in 0..KEYS {
+                let name = format!("k{n}");
+                let key = batch.key(name.as_bytes());
+                let mut slot = batch.lock(db, &key);
+                let Some(found) = slot.find(&key) else { continue };
+                let value = slot.string(found).unwrap().to_bytes().unwrap().into_owned();
+                content.insert((db, name.into_bytes()), value);
+            }
+        }
+        content
+    }
+
+    /// What a server was told to be on disk, and all that was ever there.
+    fn begin(machine: &Machine, policy: &str) -> (Life, Option<Writer>) {
+        let config = Config::default();
+        for (param, value) in
+            [(Param::AppendOnly, "yes"), (Param::Appendfsync, policy), (Param::Workers, "1")]
+        {
+            config.set(param, value.as_bytes()).unwrap();
+        }
+        let cluster = Cluster::load(&config).unwrap();
+        let server = Server::new(config, cluster, 1, commands::catalog());
+        let files: Arc<dyn Files> = Arc::new(machine.clone());
+        let persist = Persist::new(
+            Arc::clone(&server.config),
+            Arc::clone(&server.store),
+            Arc::clone(&server.journal),
+            files,
+        );
+        let mut replayer = Replayer::default();
+        let replay = &mut |store: &Batch<'_>, args: crate::request::args::Args<'_>| {
+            replayer.execute(Replayed { server: &server, store, worker: 0 }, args)
+        };
+        let loaded = persist.load_files(true, replay);
+        let mut session = server.store.session();
+        let opened = match &loaded {
+            Ok(exists) => persist.open_aof(*exists).map_err(|why| (why, machine.has_stopped())),
+            Err(why) => Err((why.clone(), machine.has_stopped())),
+        };
+        let writer = match opened {
+            Ok(aof) => {
+                let batch = session.enter(1);
+                let follower = server.journal.join(&batch, false, Box::new(|| ()));
+                drop(batch);
+                Some(Writer::new(aof, follower, 0))
+            }
+            // The machine may stop while it starts, too.
+            Err((_, true)) => None,
+            Err((why, false)) => panic!("it does not start: {why}"),
+        };
+        let after = vec![content(&mut session)];
+        (Life { server, persist, session, after }, writer)
+    }
+
+    impl Life {
+        /// Changes something: one commit, or none.
+        fn change(&mut self, random: &mut StdRng) {
+            let commits = self.server.store.commits();
+            let batch = self.session.enter(1);
+            let mut pick =
+                || (random.random_range(0..2), format!("k{}", random.random_range(0..KEYS)));
+            let ((db, name), (other_db, other)) = (pick(), pick());
+            let (key, other) = (batch.key(name.as_bytes()), batch.key(other.as_bytes()));
+            let text = random.random_range(0..1000u32).to_string();
+            match random.random_range(0..20) {
+                0..8 => {
+                    let mut slot = batch.lock(db, &key);
+                    let found = slot.find(&key);
+                    let value = "x".repeat(random.random_range(0..60));
+                    slot.apply(&key, found, Set::to(NewStr::Text(value.as_bytes())), Event::NONE);
+                }
+                // Done twice, this is another thing.
+                8..13 => {
+                    let mut slot = batch.lock(db, &key);
+                    let found = slot.find(&key);
+                    slot.apply(&key, found, Append(NewStr::Text(text.as_bytes())), Event::NONE);
+                }
+                13..15 => {
+                    let mut slot = batch.lock(db, &key);
+                    if let found @ Some(_) = slot.find(&key) {
+                        slot.apply(&key, found, Delete, Event::NONE);
+                    }
+                }
+                15..18 => {
+                    let _held = batch.hold([(db, key), (other_db, other)]);
+                    for (db, key) in [(db, &key), (other_db, &other)] {
+                        let mut slot = batch.lock(db, key);
+                        let found = slot.find(key);
+                        slot.apply(key, found, Append(NewStr::Text(b"+")), Event::NONE);
+                    }
+                }
+                18 => batch.swap(0, 1),
+                _ => drop(batch.flush(db)),
+            }
+            drop(batch);
+            if self.server.store.commits() > commits {
+                let content = content(&mut self.session);
+                self.after.push(content);
+            }
+        }
+
+        /// Lives until the machine stops; how many commits were on disk for certain.
+        fn live(&mut self, machine: &Machine, mut writer: Writer, random: &mut StdRng) -> usize {
+            let mut rewrite: Option<(Snapshot, u64)> = None;
+            let mut now = 0;
+            while !machine.has_stopped() {
+                for _ in 0..random.random_range(0..5) {
+                    self.change(random);
+                }
+                now += random.random_range(0..700);
+                let manner = Manner {
+                    policy: self.persist.policy(),
+                    no_sync: false,
+                    timestamps: random.random_range(0..4) == 0,
+                    now,
+                };
+                let turn = writer.turn(manner);
+                if turn.rewritten.is_some_and(|done| done.is_ok()) {
+                    let files = &self.persist.files;
+                    if writer.aof.history().iter().all(|path| files.remove(path).is_ok()) {
+                        let _ = writer.aof.tidy();
+                    }
+                }
+                match rewrite.take() {
+                    None if random.random_range(0..12) == 0 || !writer.aof.is_valid() => {
+                        let batch = self.session.enter(1);
+                        let _alone = batch.exclusive();
+                        let mark = self.server.journal.mark(&batch);
+                        rewrite = batch.begin_snapshot().map(|snapshot| (snapshot, mark));
+                    }
+                    Some((mut snapshot, mark)) if random.random_range(0..3) == 0 => {
+                        let path = self.persist.aof_place().temporary();
+                        if self.persist.write_file(&mut snapshot, &path, true).is_ok() {
+                            writer.rewritten(Rewritten { path, mark, is_rdb: true });
+                        }
+                    }
+                    goes_on => rewrite = goes_on,
+                }
+            }
+            writer.reached().1 as usize
+        }
+    }
+
+    /// The machine stops at any operation, again and again; some writes and syncs fail
+    /// before that. What is there when it starts again is what was there after some commit,
+    /// and after no earlier one than what had been on disk for certain.
+    #[test]
+    fn whenever_the_machine_stops_what_was_on_disk_is_there() {
+        let number =
+            |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+        let (first, crashes) = (number("SNUG_CRASH_SEED", 0), number("SNUG_CRASHES", 3000));
+        let (mut seed, mut seen, mut lost) = (first, 0, 0);
+        while seen < crashes {
+            let mut random = StdRng::seed_from_u64(seed);
+            let machine = Machine::new(seed);
+            // All that there was in the last life, and from which on it may be there.
+            let (mut all, mut on_disk) = (vec![Content::new()], 0);
+            for life_number in 0..12 {
+                let policy = ["always", "everysec", "no"][random.random_range(0..3)];
+                let fails = if random.random_range(0..3) == 0 { [40, 15] } else { [0, 0] };
+                // It may stop while it starts, too.
+                if random.random_range(0..6) == 0 {
+                    machine.stop_after(random.random_range(1..12), [0, 0]);
+                }
+                let (mut life, writer) = begin(&machine, policy);
+                if let Some(writer) = writer {
+                    let started = &life.after[0];
+                    let at = all.iter().rposition(|content| content == started);
+                    assert!(
+                        at.is_some_and(|at| at >= on_disk),
+                        "seed {seed}, life {life_number}: what was there after commit {at:?} of {} is there, and {on_disk} were on disk: {started:?}",
+                        all.len() - 1
+                    );
+                    lost += all.len() - 1 - at.unwrap();
+                    if !machine.has_stopped() {
+                        let most = if random.random() { 30 } else { 400 };
+                        machine.stop_after(random.random_range(1..most), fails);
+                    }
+                    on_disk = life.live(&machine, writer, &mut random);
+                    all = std::mem::take(&mut life.after);
+                }
+                drop(life);
+                machine.restart();
+                seen += 1;
+            }
+            seed += 1;
+        }
+        // The test would prove nothing if nothing were ever lost.
+        assert!(lost > 0 && seed > first);
+    }
+}

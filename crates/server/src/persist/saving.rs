@@ -7,6 +7,7 @@
 use super::aof::writer::Rewritten;
 use super::{Persist, Running};
 use crate::config::Param;
+use crate::outside::REDIS_VERSION;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::Output;
 use snug_rdb::{FieldTimes, Meta, Options, Writer};
@@ -105,7 +106,7 @@ impl Persist {
         let (time, memory) = (unix_ms() / 1000, snug_store::memory::used());
         let (time, memory) = (time.to_string(), memory.to_string());
         let aux = [
-            ("redis-ver", "7.2.4"),
+            ("redis-ver", REDIS_VERSION),
             ("redis-bits", "64"),
             ("ctime", &time),
             ("used-mem", &memory),

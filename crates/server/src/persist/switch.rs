@@ -288,21 +288,7 @@ impl Persist {
     pub(crate) fn load(self: &Arc<Self>, replay: &mut Replay<'_>) -> Result<(), String> {
         let began = std::time::Instant::now();
         let append_only = self.config.is_on(Param::AppendOnly);
-        let place = self.aof_place();
-        let manifest = if append_only { place.manifest()? } else { None };
-        let library = |code: &[u8]| self.take_library(code);
-        let was_loaded = {
-            let mut replay = |batch: &Batch<'_>, args: Args<'_>| replay(batch, args);
-            let mut source = self.source(&mut replay, &library);
-            match &manifest {
-                Some(manifest) => {
-                    let cut = self.config.is_on(Param::AofLoadTruncated);
-                    super::aof::load::load(&place, manifest, cut, &mut source)?;
-                    true
-                }
-                None => !append_only && self.load_dump(&mut source)?,
-            }
-        };
+        let was_loaded = self.load_files(append_only, replay)?;
         let keys: u64 = (0..snug_store::DATABASES).map(|db| self.store.keys(db)).sum();
         if was_loaded {
             let seconds = began.elapsed().as_secs_f64();
@@ -310,9 +296,45 @@ impl Persist {
         }
         self.jobs.lock().saved_changes = self.store.changes();
         if append_only {
-            self.go_on_appending(manifest.is_some())?;
+            let mut session = self.store.session();
+            let batch = session.enter(unix_ms());
+            self.turn_on(&batch, || self.open_aof(was_loaded))?;
+            let size = self.figures.aof_size.load(Relaxed);
+            self.figures.aof_rewritten_size.store(size, Relaxed);
         }
         Ok(())
+    }
+
+    /// Loads the append-only file or the snapshot; whether there is one.
+    pub(super) fn load_files(
+        self: &Arc<Self>,
+        append_only: bool,
+        replay: &mut Replay<'_>,
+    ) -> Result<bool, String> {
+        let place = self.aof_place();
+        let manifest = if append_only { place.manifest()? } else { None };
+        let library = |code: &[u8]| self.take_library(code);
+        let mut replay = |batch: &Batch<'_>, args: Args<'_>| replay(batch, args);
+        let mut source = self.source(&mut replay, &library);
+        match &manifest {
+            Some(manifest) => {
+                let cut = self.config.is_on(Param::AofLoadTruncated);
+                super::aof::load::load(&place, manifest, cut, &mut source)?;
+                Ok(true)
+            }
+            None => Ok(!append_only && self.load_dump(&mut source)?),
+        }
+    }
+
+    /// The append-only file, to go on with: one that was loaded, or a new one.
+    pub(super) fn open_aof(&self, exists: bool) -> Result<Aof, String> {
+        let place = self.aof_place();
+        if !exists {
+            // What there is, which is nothing, is the first base.
+            self.write_first_base(&place)?;
+        }
+        let manifest = place.manifest()?.unwrap_or_default();
+        Aof::resume(place.clone(), manifest).map_err(|e| format!("{}: {e}", place.dir.display()))
     }
 
     /// `DEBUG RELOAD`: saves everything if it is to, and loads it again, on a thread of its
@@ -388,25 +410,6 @@ impl Persist {
         let file = self.files.open(&path).map_err(|e| told(&e))?;
         source.rdb(file, false).map_err(|e| told(&e))?;
         Ok(true)
-    }
-
-    fn go_on_appending(self: &Arc<Self>, exists: bool) -> Result<(), String> {
-        let place = self.aof_place();
-        if !exists {
-            // What there is, which is nothing, is the first base.
-            self.write_first_base(&place)?;
-        }
-        let mut session = self.store.session();
-        let batch = session.enter(unix_ms());
-        self.turn_on(&batch, || {
-            let manifest = place.manifest()?.unwrap_or_default();
-            Aof::resume(place.clone(), manifest)
-                .map_err(|e| format!("{}: {e}", place.dir.display()))
-        })?;
-        drop(batch);
-        let size = self.figures.aof_size.load(Relaxed);
-        self.figures.aof_rewritten_size.store(size, Relaxed);
-        Ok(())
     }
 
     fn write_first_base(&self, place: &Place) -> Result<(), String> {

@@ -120,6 +120,11 @@ fn commands(
                     Ok(Some(args)) => args,
                     Err(error) => return Err((good, refused(at, error))),
                 };
+                // The parser does not look at what ends an argument. Zeros there are a
+                // write that did not get through, and some of the argument may be, too.
+                if !args.buf.ends_with(b"\r\n") {
+                    return Err((good, refused(at, "the command does not end as it should")));
+                }
                 // A line that tells the time.
                 if args.bytes(0).starts_with(b"#") {
                     continue;

@@ -68,8 +68,10 @@ impl Place {
         Manifest::parse(&text).map(Some).map_err(|e| told(&e))
     }
 
-    /// Puts a manifest in the place of the one there was, on disk.
+    /// Puts a manifest in the place of the one there was, on disk. The files that it names
+    /// are there before it is.
     pub(crate) fn put_manifest(&self, manifest: &Manifest) -> io::Result<()> {
+        self.files.sync_dir(&self.dir)?;
         let temporary = self.dir.join(format!("temp-{}.manifest", self.name));
         let mut file = self.files.create(&temporary)?;
         file.write_all(manifest.text().as_bytes())?;
@@ -252,6 +254,9 @@ impl Aof {
         self.sync()?;
         let part = self.manifest.next_increment(&self.place.name);
         let file = self.place.files.create(&self.place.path(&part))?;
+        // One of that name may be left from before: that it is empty is to be on disk
+        // before the manifest names it.
+        file.sync()?;
         let mut manifest = self.manifest.clone();
         manifest.increments.push(part.clone());
         if self.is_valid {
