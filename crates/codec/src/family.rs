@@ -355,6 +355,11 @@ impl Family {
         self.dictionary.replace(dictionary)
     }
 
+    /// Takes over what was counted of it elsewhere.
+    pub fn remember(&mut self, stats: FamilyStats) {
+        self.stats = stats;
+    }
+
     /// Puts the same dictionary, digested for another level, in the place of the
     /// current one, which is given back; or is not taken if there is none.
     pub fn relevel(&mut self, dictionary: Arc<Dictionary>) -> Option<Arc<Dictionary>> {

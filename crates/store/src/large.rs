@@ -19,6 +19,7 @@
 //!
 //! Who packs and unpacks whole values, and when, is in `large/work.rs`.
 
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use crate::pack::form::Damaged;
 use crate::pack::piece::PieceParams;
@@ -30,6 +31,7 @@ use snug_codec::packed::Header;
 use snug_codec::policy::Choice;
 use snug_codec::stream::{self, AtOnce, Pace};
 use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, UnpackError, Workspace};
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -91,6 +93,32 @@ impl PackedChain {
     /// wrong with one is told by whoever reads it.
     pub fn of_forms<'f>(len: usize, forms: impl IntoIterator<Item = &'f [u8]>) -> Self {
         Self::new(len, forms.into_iter().map(|form| Part::Packed(form.into())).collect())
+    }
+
+    /// Writes length and segments: of each whether it is packed, and its bytes.
+    pub(crate) fn write(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.number(self.0.len as u64)?;
+        for part in &self.0.parts {
+            pen.put(&[u8::from(matches!(part, Part::Packed(_)))])?;
+            pen.counted(part.bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`write`](Self::write) wrote. What is wrong with a segment is told by
+    /// whoever reads it.
+    pub(crate) fn read(source: &mut dyn Source) -> io::Result<Self> {
+        let len = usize::try_from(source.number()?).map_err(io::Error::other)?;
+        let mut parts = Vec::new();
+        for _ in 0..len.div_ceil(SEGMENT_BYTES) {
+            let is_packed = source.byte()? == 1;
+            let bytes = source.counted()?;
+            parts.push(match is_packed {
+                true => Part::Packed(bytes.into()),
+                false => Part::Raw(bytes.into()),
+            });
+        }
+        Ok(Self::new(len, parts))
     }
 
     /// The length in bytes once unpacked.

@@ -31,6 +31,7 @@
 //!  cooling    store     slot, keyspace,                                sharded
 //!  eviction             reading, hash                                  timing
 //!             jobs, training, packing, large (and what reads packed strings)
+//!             making, image (values on their way in and out)
 //! ```
 //!
 //! Arrows that still point back: the string that a reader is given (`Str`) holds the
@@ -48,6 +49,7 @@ mod crc16;
 pub mod effect;
 pub mod eviction;
 mod hash;
+pub mod image;
 pub mod jobs;
 mod keyspace;
 pub mod large;

@@ -103,6 +103,17 @@ impl Detached {
         Self { cell, _pin: None }
     }
 
+    /// How lately it was used, 0 to 3.
+    pub(crate) fn access(&self) -> u8 {
+        self.cell.access()
+    }
+
+    /// The same, and it keeps the dictionary that it needs until it is in a slot.
+    pub(crate) fn pinned(self, store: &Store) -> Self {
+        let pin = pin(&self.cell, store);
+        Self { cell: self.cell, _pin: pin }
+    }
+
     /// Whether parts of the value expire by themselves: fields of a hash.
     pub fn parts_expire(&self) -> bool {
         let value = self.cell.value();

@@ -1,6 +1,8 @@
 //! What a value is, as text: to tell whether two are the same.
 #![allow(clippy::unnecessary_wraps)]
 
+pub(crate) mod made;
+
 use snug_store::elements::{
     ConsumerOutline, Elements, EntryFields, GroupOutline, Outline, StreamFacts, StreamOutline,
 };

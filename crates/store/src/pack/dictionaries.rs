@@ -70,6 +70,24 @@ impl Dictionaries {
         OwnDictionary { dictionary, dictionaries: Arc::clone(self) }
     }
 
+    /// Takes in a dictionary under the id that it has, which is kept as long as what is
+    /// given back; or that which has the id, if it is the same. None if it is another.
+    pub(crate) fn restore(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> Option<HeldDictionary> {
+        if self.registry.restore(Arc::clone(&dictionary)) {
+            self.advance();
+            return Some(self.hold(dictionary));
+        }
+        let there = self.get(dictionary.id())?;
+        (there.bytes() == dictionary.bytes()).then(|| self.hold(there))
+    }
+
+    /// A dictionary that is there belongs to one value.
+    pub(crate) fn owned(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> OwnDictionary {
+        self.registry.refer(dictionary.id());
+        self.registry.adopt(dictionary.id());
+        OwnDictionary { dictionary, dictionaries: Arc::clone(self) }
+    }
+
     /// Keeps a dictionary that is there for a value of which pieces refer to it.
     pub(crate) fn hold(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> HeldDictionary {
         self.registry.refer(dictionary.id());
@@ -177,6 +195,11 @@ pub(crate) struct HeldDictionary {
 impl HeldDictionary {
     pub(crate) fn dictionary(&self) -> &Arc<Dictionary> {
         &self.dictionary
+    }
+
+    /// The same, as the dictionary of one value.
+    pub(crate) fn to_own(&self) -> OwnDictionary {
+        self.dictionaries.owned(Arc::clone(&self.dictionary))
     }
 }
 

@@ -9,12 +9,14 @@ use super::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
 use super::{DataType, Reader, Sink, Unreadable, Unsaved};
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
 use crate::pack::identity::{Identity, Seen};
 use crate::pack::piece::{Fate, PieceJob, Plans, Ran, Running, With};
 use crate::pack::recipe::{Made, Recipe};
 use std::any::Any;
+use std::io;
 use std::sync::Arc;
 
 pub(super) struct Counters;
@@ -160,6 +162,14 @@ unsafe impl Boxed for Pages {
 
     fn duplicate(&self) -> Self {
         self.clone()
+    }
+
+    fn store(&self, _: &mut dyn Pen) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn fetch(_: &mut dyn Source) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     fn packing(&self) -> Packing {

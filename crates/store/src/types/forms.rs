@@ -32,12 +32,14 @@
 #![allow(unsafe_code)]
 
 use super::{ROWS, Type};
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use crate::pack::dictionaries::OwnDictionary;
 use crate::pack::form;
 use crate::pack::piece::{PieceJob, PieceParams, Samples};
 use snug_codec::Dictionary;
 use std::any::TypeId;
+use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -117,6 +119,24 @@ impl Form {
     #[inline]
     pub(crate) fn boxed_number(self) -> Option<u8> {
         self.0.checked_sub(FIRST_BOXED)
+    }
+
+    /// Its number, as files have it.
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The form of this number, if there is one.
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        FORMS.get(usize::from(number))?.map(|row| row.form)
+    }
+
+    /// Reads a value of this form, if such values lie in boxes.
+    pub(crate) fn fetch(self, source: &mut dyn Source) -> Option<io::Result<Owned>> {
+        match &self.row().lies {
+            Lies::Boxed(ops) => Some((ops.fetch)(source)),
+            Lies::Inline { .. } | Lies::Packed { .. } => None,
+        }
     }
 
     fn ops(self) -> &'static BoxedOps {
@@ -419,6 +439,14 @@ pub(crate) unsafe trait Boxed: Send + Sized + 'static {
     fn learner(&mut self) -> Option<&mut (dyn Learner + 'static)> {
         None
     }
+
+    /// Writes itself as it lies in memory, packed where it is packed.
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()>;
+
+    /// Reads what [`store`](Self::store) wrote. Whatever that is, it gives a value or an
+    /// error; a value that does not fit together is told from one that does by reading
+    /// it.
+    fn fetch(source: &mut dyn Source) -> io::Result<Self>;
 }
 
 /// [`Boxed::next_job`] of a value in this box.
@@ -441,6 +469,8 @@ struct BoxedOps {
     next_job: NextJob,
     install: unsafe fn(NonNull<u8>, &mut dyn PieceJob, &Back) -> Installed,
     learner: unsafe fn(NonNull<u8>) -> Option<NonNull<dyn Learner>>,
+    store: unsafe fn(NonNull<u8>, &mut dyn Pen) -> io::Result<()>,
+    fetch: fn(&mut dyn Source) -> io::Result<Owned>,
 }
 
 impl BoxedOps {
@@ -467,6 +497,8 @@ impl BoxedOps {
             next_job: |at, asked| unsafe { at.cast::<T>().as_mut() }.next_job(asked),
             install: |at, job, back| unsafe { at.cast::<T>().as_mut() }.install(job, back),
             learner: |at| unsafe { at.cast::<T>().as_mut() }.learner().map(NonNull::from),
+            store: |at, pen| unsafe { at.cast::<T>().as_ref() }.store(pen),
+            fetch: |source| T::fetch(source).map(Owned::new),
         }
     }
 }
@@ -621,6 +653,15 @@ impl<'v> Value<'v> {
     /// Whether every walk that cools is to meet it.
     pub(crate) fn cools_in_parts(&self) -> bool {
         matches!(self.lies, At::Box(_)) && self.form.ops().cools_in_parts
+    }
+
+    /// Writes what is in a box, as it lies there.
+    pub(crate) fn store(&self, pen: &mut dyn Pen) -> Option<io::Result<()>> {
+        match self.lies {
+            At::Entry(_) => None,
+            // SAFETY: a box of this form.
+            At::Box(at) => Some(unsafe { (self.form.ops().store)(at, pen) }),
+        }
     }
 
     /// What freeing it takes, its entry aside.

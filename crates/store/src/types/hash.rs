@@ -25,11 +25,13 @@ use super::pages::edit::View;
 use super::pages::element::{self, EXPIRES, EXPIRY_LEN};
 use super::pages::keyed::{self, Records, body, expiry};
 use super::pages::paged::{Item, Needle, Paged, item};
+use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::{Expired, Session};
 use crate::types::Type;
 use crate::types::string::NewStr;
+use std::io;
 use std::ops::ControlFlow;
 
 /// Among a hash's notes: Redis would hold it as a table.
@@ -69,6 +71,14 @@ impl Order for Fields {
 
     fn is_at_or_behind(own: &u64, other: &u64) -> bool {
         own >= other
+    }
+
+    fn put_bound(bound: &u64, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.put(&bound.to_le_bytes())
+    }
+
+    fn take_bound(source: &mut dyn Source) -> io::Result<u64> {
+        source.eight()
     }
 
     fn is_ascending(records: &[&[u8]]) -> bool {

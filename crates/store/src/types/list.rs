@@ -20,11 +20,13 @@ use super::pages::edit::View;
 use super::pages::element;
 use super::pages::paged::{Item, Needle, Paged, item, raw};
 use super::pages::tree::ByRank;
+use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
 use crate::types::Type;
 use crate::types::string::NewStr;
+use std::io;
 use std::ops::ControlFlow;
 
 /// By position, and nothing else.
@@ -48,6 +50,14 @@ impl Order for Positions {
 
     fn is_at_or_behind((): &(), (): &()) -> bool {
         true
+    }
+
+    fn put_bound((): &(), _: &mut dyn Pen) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn take_bound(_: &mut dyn Source) -> io::Result<()> {
+        Ok(())
     }
 }
 

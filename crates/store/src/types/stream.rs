@@ -32,6 +32,7 @@ mod dictionary;
 mod form;
 mod group;
 mod id;
+mod image;
 mod index;
 mod join;
 mod kept;

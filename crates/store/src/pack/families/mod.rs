@@ -54,6 +54,7 @@
 //! ([`Families::limit_samples`]).
 
 mod family;
+mod known;
 mod patience;
 mod recurring;
 mod samples;
@@ -63,6 +64,7 @@ mod training;
 
 pub(crate) use family::{Claim, Plan};
 pub use family::{FamilyInfo, KeyFamily};
+pub(crate) use known::Known;
 
 use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary};
 use crate::policy::{Edition, InForce};

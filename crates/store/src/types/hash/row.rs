@@ -6,6 +6,7 @@ use super::times::Times;
 use super::{EXPIRING, Fields, LargeHash, TABLE};
 use crate::effect::{Class, Event};
 use crate::hash::Key;
+use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
 use crate::slot::{Found, SlotGuard};
@@ -18,6 +19,7 @@ use crate::types::pages::keyed::{Records, body, expiry};
 use crate::types::pages::paged::{Paged, item};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
+use std::io;
 
 /// The event of fields whose time has come.
 const HEXPIRED: Event = Event::new(Class::HASH, "hexpired");
@@ -172,5 +174,14 @@ unsafe impl Boxed for LargeHash {
 
     fn effort(&self) -> usize {
         if self.paged.notes & TABLE == 0 { 1 } else { self.paged.len() }
+    }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        self.paged.store(pen)?;
+        self.times.store(pen)
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        Ok(Self { paged: Paged::fetch(source)?, times: Times::fetch(source)? })
     }
 }

@@ -5,8 +5,10 @@
 //!
 //! Cost: O(log n) of fields that expire; about 40 bytes for each.
 
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use std::collections::BTreeMap;
+use std::io;
 
 /// Unix milliseconds and a field's key, and of how many fields.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +53,27 @@ impl Times {
     /// Forgets an entry, whatever it counts.
     pub(crate) fn forget(&mut self, entry: (u64, u64)) {
         self.0.remove(&entry);
+    }
+
+    /// Writes how many there are, and of each time, key and number of fields.
+    pub(crate) fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.number(self.0.len() as u64)?;
+        for (&(at, key), &fields) in &self.0 {
+            pen.number(at)?;
+            pen.put(&key.to_le_bytes())?;
+            pen.number(u64::from(fields))?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`store`](Self::store) wrote.
+    pub(crate) fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        let mut times = BTreeMap::new();
+        for _ in 0..source.number()? {
+            let (at, key) = (source.number()?, source.eight()?);
+            times.insert((at, key), source.small()?.max(1));
+        }
+        Ok(Self(times))
     }
 
     /// Bytes allocated, about: a tree's nodes are three quarters full.

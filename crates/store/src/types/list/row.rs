@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::Positions;
+use crate::image::{Pen, Source};
 use crate::pack::piece::PieceJob;
 use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{
@@ -11,6 +12,7 @@ use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::paged::{Paged, item, raw_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
+use std::io;
 
 const SMALL: Form = Form::inline(5);
 const SMALL_PACKED: Form = Form::inline(6);
@@ -156,5 +158,13 @@ unsafe impl Boxed for Paged<Positions> {
 
     fn effort(&self) -> usize {
         self.tree.pages()
+    }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        Paged::store(self, pen)
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        Paged::fetch(source)
     }
 }

@@ -27,8 +27,8 @@
 
 use crate::types::string::canonical_int;
 use std::cmp::Ordering;
-use std::hash::{BuildHasher as _, Hasher as _};
-use std::sync::LazyLock;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::{LazyLock, OnceLock};
 
 const BYTES: u8 = 0x80;
 const BYTES_SHORT_MAX: usize = 63;
@@ -431,11 +431,27 @@ pub(crate) fn key_of_large(hash: u64) -> u64 {
 /// Set in the keys of what is no integer.
 pub(crate) const OTHERS: u64 = 1 << 63;
 
+static SEED: OnceLock<u64> = OnceLock::new();
+
+/// The seed of hashes in this process: drawn at random when it is first needed, unless it
+/// was [taken](take_seed) before.
+pub(crate) fn seed() -> u64 {
+    *SEED.get_or_init(|| RandomState::new().build_hasher().finish())
+}
+
+/// Takes the seed by which pages elsewhere are in order; whether it is this process's now.
+pub(crate) fn take_seed(other: u64) -> bool {
+    *SEED.get_or_init(|| other) == other
+}
+
 /// A hash of these bytes, seeded for each process: nobody outside can build members
 /// that collide.
 #[inline]
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    static STATE: LazyLock<foldhash::quality::RandomState> = LazyLock::new(Default::default);
+    static STATE: LazyLock<foldhash::quality::SeedableRandomState> = LazyLock::new(|| {
+        let shared = Box::leak(Box::new(foldhash::SharedSeed::from_u64(seed())));
+        foldhash::quality::SeedableRandomState::with_seed(seed().rotate_left(32), shared)
+    });
     let mut hasher = STATE.build_hasher();
     hasher.write(bytes);
     hasher.finish()

@@ -25,6 +25,9 @@ pub(crate) mod tree;
 #[cfg(test)]
 mod tests;
 
+use crate::image::{Pen, Source};
+use std::io;
+
 /// How the records of a collection are told apart and ordered.
 pub(crate) trait Order: Send + std::fmt::Debug + 'static {
     /// What stands between two pages.
@@ -66,6 +69,12 @@ pub(crate) trait Order: Send + std::fmt::Debug + 'static {
     fn is_ascending(_records: &[&[u8]]) -> bool {
         false
     }
+
+    /// Writes a bound.
+    fn put_bound(_: &Self::Bound, _: &mut dyn Pen) -> io::Result<()>;
+
+    /// Reads it.
+    fn take_bound(_: &mut dyn Source) -> io::Result<Self::Bound>;
 
     /// Bytes allocated beside a bound.
     fn bound_allocated(_: &Self::Bound) -> usize {

@@ -23,9 +23,11 @@
 
 use super::Order;
 use super::compact;
+use crate::image::{Pen, Source};
 use crate::memory::{prefetch, usable};
 use crate::pack::form;
 use std::cell::Cell;
+use std::io;
 use std::sync::Arc;
 
 /// There is room for tags in lines of so many.
@@ -43,6 +45,10 @@ pub(crate) struct Page {
     /// Changed by who only reads the page, too.
     notes: Cell<u8>,
 }
+
+/// More records or bytes than any page has: it is cut before.
+const COUNT_MAX: usize = 2048;
+const BYTES_MAX: usize = 60_000;
 
 const PACKED: u8 = 1;
 /// It was tried and not worth packing.
@@ -108,6 +114,57 @@ impl Page {
             page.insert::<O>(page.len(), record);
         }
         page
+    }
+
+    /// Writes itself: how many records, whether they are packed and how lately they were
+    /// used, of packed ones how many bytes they are unpacked, and the bytes.
+    pub(crate) fn store<O: Order>(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.number(self.len() as u64)?;
+        pen.put(&[self.access() << 1 | u8::from(self.is_packed())])?;
+        match self.packed() {
+            Some(form) => {
+                pen.need(form::dictionary_id(form))?;
+                pen.number(self.raw_bytes() as u64)?;
+                pen.counted(form)
+            }
+            None => {
+                pen.number(self.raw_bytes() as u64)?;
+                self.records::<O>().try_for_each(|record| pen.put(record))
+            }
+        }
+    }
+
+    /// Reads what [`store`](Self::store) wrote.
+    pub(crate) fn fetch<O: Order>(source: &mut dyn Source) -> io::Result<Self> {
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, "a page is damaged");
+        let count = source.small()? as usize;
+        let flags = source.byte()?;
+        let used = source.small()? as usize;
+        if count == 0 || count > COUNT_MAX || used > BYTES_MAX {
+            return Err(bad());
+        }
+        let page = match flags & 1 {
+            0 => {
+                let mut raw = Vec::with_capacity(used);
+                source.each(used as u64, &mut |some| raw.extend_from_slice(some))?;
+                let is_whole = |record: &&[u8]| O::record_len(record) == record.len();
+                if each::<O>(&raw).filter(is_whole).count() != count
+                    || each::<O>(&raw).count() != count
+                {
+                    return Err(bad());
+                }
+                Self::of::<O>(each::<O>(&raw))
+            }
+            _ => {
+                let form = source.counted()?;
+                let page = Self { count: count as u16, used: used as u16, ..Self::new() };
+                let mut packed = page;
+                packed.pack(&form);
+                packed
+            }
+        };
+        page.set_access(flags >> 1 & (ACCESS >> ACCESS_SHIFT));
+        Ok(page)
     }
 
     /// A packed page as it was, of what it was unpacked to.

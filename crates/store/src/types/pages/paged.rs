@@ -9,6 +9,7 @@ use super::room::Room;
 use super::run::Run;
 use super::tree::Tree;
 use crate::cell::entry::ACCESS_MAX;
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
@@ -20,6 +21,7 @@ use crate::types::forms::{Asked, Installed, Measure, Met, Packing, Wish};
 use crate::types::string::NewStr;
 use snug_codec::{Dictionary, Segments};
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
 /// Strings of more bytes lie beside the pages.
@@ -71,6 +73,38 @@ impl LargeStrings {
             }
             record = &record[len.min(record.len())..];
         }
+    }
+
+    /// Writes how many places there are, and what is in each.
+    pub(crate) fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.number(self.strings.len() as u64)?;
+        for string in &self.strings {
+            let Some(string) = string else {
+                pen.number(0)?;
+                continue;
+            };
+            pen.number(1 + string.len() as u64)?;
+            string.parts().iter().try_for_each(|part| pen.put(part))?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`store`](Self::store) wrote.
+    pub(crate) fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        let mut all = Self::default();
+        for number in 0..source.small()? {
+            let Some(len) = source.number()?.checked_sub(1) else {
+                all.strings.push(None);
+                all.free.push(number);
+                continue;
+            };
+            let mut string = Segments::default();
+            source.each(len, &mut |some| string.append(some))?;
+            all.allocated += string.allocated(usable);
+            all.raw += string.len();
+            all.strings.push(Some(string));
+        }
+        Ok(all)
     }
 
     #[inline]
@@ -290,6 +324,19 @@ impl<O: Order> Paged<O> {
     pub(crate) fn duplicate(&self) -> Self {
         let (tree, strings) = (self.tree.duplicate(), self.strings.clone());
         Self { tree, strings, notes: self.notes, cooled: Cooled::default() }
+    }
+
+    pub(crate) fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.put(&[self.notes])?;
+        self.strings.store(pen)?;
+        self.tree.store(pen)
+    }
+
+    pub(crate) fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        let notes = source.byte()?;
+        let strings = LargeStrings::fetch(source)?;
+        let tree = Tree::fetch(source)?;
+        Ok(Self { tree, strings, notes, cooled: Cooled::default() })
     }
 
     /// How it is packed, for those who report; `own` are the bytes of its box.

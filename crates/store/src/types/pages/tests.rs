@@ -6,8 +6,10 @@ use super::compact;
 use super::element;
 use super::page::Page;
 use super::tree::{ByBound, ByRank, Gone, Tree};
+use crate::image::{Pen, Source};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::io;
 
 /// By position; pages of a few short records.
 #[derive(Debug)]
@@ -29,6 +31,14 @@ impl Order for Places {
 
     fn is_at_or_behind((): &(), (): &()) -> bool {
         true
+    }
+
+    fn put_bound((): &(), _: &mut dyn Pen) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn take_bound(_: &mut dyn Source) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -63,6 +73,14 @@ impl Order for Keys {
 
     fn is_at_or_behind(own: &u64, other: &u64) -> bool {
         own >= other
+    }
+
+    fn put_bound(bound: &u64, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.put(&bound.to_le_bytes())
+    }
+
+    fn take_bound(source: &mut dyn Source) -> io::Result<u64> {
+        source.eight()
     }
 }
 

@@ -24,9 +24,11 @@
 
 use super::Order;
 use super::page::{Page, Weight};
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
 use snug_codec::Dictionary;
+use std::io;
 use std::sync::Arc;
 
 /// The most children of a node.
@@ -401,6 +403,54 @@ impl<O: Order> Tree<O> {
         Self { root, len: self.len, totals, nodes, pages: self.pages }
     }
 
+    /// Writes its pages, and the bound in front of each but the first.
+    pub(crate) fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.number(self.leaves(0).count() as u64)?;
+        let mut bound = None;
+        for leaf in self.leaves(0) {
+            if let Some(bound) = bound {
+                O::put_bound(bound, pen)?;
+            }
+            leaf.page.store::<O>(pen)?;
+            bound = leaf.upper;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`store`](Self::store) wrote, and builds the nodes above it.
+    pub(crate) fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        let count = source.number()?;
+        let mut tree = Self::new();
+        let mut pages = Vec::new();
+        for n in 0..count {
+            let bound = if n == 0 { None } else { Some(O::take_bound(source)?) };
+            let page = Page::fetch::<O>(source)?;
+            let id = page.dictionary_id();
+            if id != 0 && tree.dictionary(id).is_none() {
+                tree.totals.held.push((source.dictionary(id)?, 0));
+            }
+            tree.totals.add(&page);
+            tree.len += page.len();
+            pages.push((bound, page));
+        }
+        if pages.is_empty() {
+            return Ok(tree);
+        }
+        tree.pages = pages.len();
+        let mut level = gathered(pages, Children::Pages);
+        while level.len() > 1 {
+            let nodes = level
+                .into_iter()
+                .map(|(bound, node): (_, Node<O>)| (bound, (node.len(), Box::new(node))));
+            level = gathered(nodes.collect(), Children::Nodes);
+        }
+        if let Some((_, root)) = level.pop() {
+            tree.root = root;
+        }
+        tree.nodes = tree.root.all_own();
+        Ok(tree)
+    }
+
     /// Keeps a dictionary that a page is about to refer to.
     pub(crate) fn hold(&mut self, held: &HeldDictionary) {
         let id = held.dictionary().id();
@@ -430,6 +480,31 @@ impl<O: Order> Tree<O> {
         assert_eq!((self.totals.weight, self.pages), (weight, pages));
         assert_eq!(self.nodes, self.root.all_own());
     }
+}
+
+/// Nodes of these children, each with the bound in front of it; not quite full.
+fn gathered<O: Order, T>(
+    children: Vec<(Option<O::Bound>, T)>,
+    of: fn(Vec<T>) -> Children<O>,
+) -> Vec<(Option<O::Bound>, Node<O>)> {
+    const FILL: usize = FAN * 3 / 4;
+    let mut children = children.into_iter().peekable();
+    let mut nodes = Vec::new();
+    while children.peek().is_some() {
+        let (mut first, mut bounds, mut below) = (None, Vec::new(), Vec::new());
+        for (n, (bound, child)) in children.by_ref().take(FILL).enumerate() {
+            match bound {
+                bound if n == 0 => first = bound,
+                Some(bound) => bounds.push(bound),
+                None => {}
+            }
+            below.push(child);
+        }
+        bounds.shrink_to_fit();
+        below.shrink_to_fit();
+        nodes.push((first, Node { bounds, children: of(below) }));
+    }
+    nodes
 }
 
 /// What goes when a range of records is removed.

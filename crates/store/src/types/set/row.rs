@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{Members, TABLE};
+use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
 use crate::types::elements::{Elements, Outline};
@@ -13,6 +14,7 @@ use crate::types::pages::keyed::Records;
 use crate::types::pages::paged::{Paged, item};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
+use std::io;
 
 const SMALL: Form = Form::inline(9);
 const SMALL_PACKED: Form = Form::inline(10);
@@ -136,5 +138,13 @@ unsafe impl Boxed for Paged<Members> {
 
     fn effort(&self) -> usize {
         if self.notes & TABLE == 0 { 1 } else { self.len() }
+    }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        Paged::store(self, pen)
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        Paged::fetch(source)
     }
 }

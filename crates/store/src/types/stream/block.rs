@@ -179,7 +179,50 @@ impl Clone for Block {
     }
 }
 
+/// What of a block a file has besides its data.
+pub(super) struct Lies {
+    pub(super) rows: u32,
+    pub(super) skipped: u32,
+    /// The rows that are in the data, if not all are.
+    pub(super) kept: Option<Vec<u32>>,
+    pub(super) deleted: Vec<u64>,
+}
+
 impl Block {
+    pub(super) fn lies(&self) -> Lies {
+        let kept = self.kept_rows().map(|kept| (0..kept.count()).map(|n| kept.row(n)).collect());
+        let deleted = self.marks.as_ref().map_or_else(Vec::new, |marks| marks.deleted.to_vec());
+        Lies { rows: self.rows, skipped: self.skipped, kept, deleted }
+    }
+
+    /// A block that lies so; `None` if no entry is left in it.
+    pub(super) fn lying(
+        (first, last): (StreamId, StreamId),
+        position: u64,
+        data: Data,
+        raw_bytes: u32,
+        lies: Lies,
+    ) -> Option<Self> {
+        let Lies { rows, skipped, kept, deleted } = lies;
+        let kept = kept.map(|kept| Kept::new(&kept, rows));
+        let marks = Marks::boxed(deleted.into_boxed_slice(), kept);
+        let identity = Identity::new();
+        let mut block = Self {
+            first,
+            last,
+            position,
+            data,
+            identity,
+            marks,
+            raw_bytes,
+            rows,
+            skipped,
+            live: 0,
+        };
+        block.live = block.live_rows().len() as u32;
+        (block.live > 0).then_some(block)
+    }
+
     pub(super) fn new(
         first: StreamId,
         last: StreamId,

@@ -16,6 +16,7 @@
 //! families (`pack/dictionaries.rs`), and counted there and not with the stream.
 
 use std::any::Any;
+use std::io;
 use std::sync::Arc;
 
 use snug_codec::family::{TRAINING_BYTES, TRAINING_TIMES};
@@ -86,6 +87,23 @@ impl Family {
         {
             self.hold(shared.held.clone());
         }
+    }
+
+    /// Has this dictionary as its own.
+    pub(super) fn give(&mut self, dictionary: OwnDictionary) {
+        self.dictionary = Some(dictionary);
+    }
+
+    /// Holds the dictionary of this id, for a block that is about to come.
+    pub(super) fn hold_once(
+        &mut self,
+        id: u32,
+        held: impl FnOnce() -> io::Result<HeldDictionary>,
+    ) -> io::Result<()> {
+        if !self.shared.iter().any(|shared| shared.held.dictionary().id() == id) {
+            self.hold(held()?);
+        }
+        Ok(())
     }
 
     /// A block that is packed with this dictionary has come or gone.

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::{Group, Stream, StreamId};
+use crate::image::{Pen, Source};
 use crate::pack::piece::PieceJob;
 use crate::types::elements::{ConsumerOutline, Elements, GroupOutline, StreamFacts, StreamOutline};
 use crate::types::forms::{
@@ -175,6 +176,14 @@ unsafe impl Boxed for Stream {
 
     fn install(&mut self, job: &mut dyn PieceJob, back: &Back) -> Installed {
         if self.take_back(job, back.new_dictionary) { Installed::Here } else { Installed::Not }
+    }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        self.write(pen)
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        Self::read(source)
     }
 
     fn learner(&mut self) -> Option<&mut (dyn Learner + 'static)> {

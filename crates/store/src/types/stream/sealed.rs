@@ -240,6 +240,17 @@ impl Sealed {
         self.index.push(block);
     }
 
+    /// Adds a block that may be packed.
+    pub(super) fn push_packed(&mut self, block: Block) {
+        self.family.count(block.data().dictionary(), 1);
+        self.push(block);
+    }
+
+    /// The last block's last ID, if there is a block.
+    pub(super) fn last_id(&self) -> Option<StreamId> {
+        self.index.back().map(|block| block.last)
+    }
+
     pub(super) fn pop_front(&mut self) -> Option<Block> {
         let block = self.index.pop_front()?;
         self.totals.subtract(&block);

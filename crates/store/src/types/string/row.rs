@@ -8,6 +8,7 @@
 //! ```
 #![allow(unsafe_code)]
 
+use crate::image::{Pen, Source};
 use crate::large::{PackedChain, work};
 use crate::memory::usable;
 use crate::pack::form::PACK_MAX;
@@ -19,6 +20,7 @@ use crate::types::forms::{
 use crate::types::string::decimal_len;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use snug_codec::Segments;
+use std::io;
 
 /// A string that is the decimal form of an `i64`: its bytes, little-endian, without
 /// the sign-extending ones.
@@ -205,6 +207,17 @@ unsafe impl Boxed for Segments {
     fn install(&mut self, job: &mut dyn PieceJob, back: &Back) -> Installed {
         work::packed(self, job, back)
     }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.number(self.len() as u64)?;
+        self.parts().iter().try_for_each(|part| pen.put(part))
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        let (len, mut chain) = (source.number()?, Self::default());
+        source.each(len, &mut |some| chain.append(some))?;
+        Ok(chain)
+    }
 }
 
 // SAFETY: box number 1 is of packed chains alone.
@@ -243,5 +256,13 @@ unsafe impl Boxed for PackedChain {
 
     fn install(&mut self, job: &mut dyn PieceJob, _: &Back) -> Installed {
         work::unpacked(self, job)
+    }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        self.write(pen)
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        Self::read(source)
     }
 }

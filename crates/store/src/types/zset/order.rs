@@ -1,6 +1,7 @@
 //! How the records of a sorted set are ordered: those with its members by score and
 //! member, those of its index by hash.
 
+use crate::image::{Pen, Source};
 use crate::memory::usable;
 use crate::types::pages::Order;
 use crate::types::pages::element::{self, Element};
@@ -8,6 +9,7 @@ use crate::types::pages::paged::{LargeStrings, Needle};
 use crate::types::pages::room;
 use snug_codec::Segments;
 use std::cmp::Ordering;
+use std::io;
 
 /// By score, and by the bytes of the member where that is the same.
 #[derive(Debug)]
@@ -41,6 +43,15 @@ impl Order for Scores {
             Ordering::Equal => own.1 >= other.1,
             unequal => unequal == Ordering::Greater,
         }
+    }
+
+    fn put_bound(bound: &Mark, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.put(&bound.0.to_le_bytes())?;
+        pen.counted(&bound.1)
+    }
+
+    fn take_bound(source: &mut dyn Source) -> io::Result<Mark> {
+        Ok((f64::from_bits(source.eight()?), source.counted()?.into()))
     }
 
     fn bound_allocated(bound: &Mark) -> usize {
@@ -241,6 +252,14 @@ impl Order for Members {
 
     fn is_at_or_behind(own: &u64, other: &u64) -> bool {
         own >= other
+    }
+
+    fn put_bound(bound: &u64, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.put(&bound.to_le_bytes())
+    }
+
+    fn take_bound(source: &mut dyn Source) -> io::Result<u64> {
+        source.eight()
     }
 }
 

@@ -16,6 +16,7 @@ use super::order::{
     HASH_LEN, Mark, Members, Name, Room, Scores, cmp_record, cmp_scores, hash_of_member,
     hash_of_needle, is_behind, mark, member_of, score_of,
 };
+use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
 use crate::store::Session;
@@ -28,6 +29,7 @@ use crate::types::pages::run::Run;
 use crate::types::pages::tree::{ByBound, ByRank, Gone, LAST, Tree};
 use std::cell::Cell;
 use std::cmp::Ordering;
+use std::io;
 use std::ops::ControlFlow;
 
 #[derive(Debug)]
@@ -143,6 +145,25 @@ impl Ranked {
             cooled: Cooled::default(),
             index_cooled: Cooled::default(),
         }
+    }
+
+    pub(crate) fn write(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        pen.put(&[self.notes])?;
+        self.strings.store(pen)?;
+        self.scores.store(pen)?;
+        self.index.store(pen)
+    }
+
+    pub(crate) fn read(source: &mut dyn Source) -> io::Result<Self> {
+        let notes = source.byte()?;
+        let strings = LargeStrings::fetch(source)?;
+        let (scores, index) = (Tree::fetch(source)?, Tree::fetch(source)?);
+        if scores.len() != index.len() {
+            let what = "a sorted set's members are not those of its index";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let (cooled, index_cooled) = (Cooled::default(), Cooled::default());
+        Ok(Self { scores, index, strings, notes, cooled, index_cooled })
     }
 
     /// A walk that cools has met it.

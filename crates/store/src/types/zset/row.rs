@@ -3,6 +3,7 @@
 
 use super::order::{Scores, member_of, score_of};
 use super::ranked::Ranked;
+use crate::image::{Pen, Source};
 use crate::pack::piece::PieceJob;
 use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met};
@@ -11,6 +12,7 @@ use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::paged::{LargeStrings, item, packing, raw_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
+use std::io;
 
 const SMALL: Form = Form::inline(11);
 const SMALL_PACKED: Form = Form::inline(12);
@@ -160,5 +162,13 @@ unsafe impl Boxed for Ranked {
 
     fn effort(&self) -> usize {
         if self.notes & SKIPLIST != 0 { self.len() } else { 1 }
+    }
+
+    fn store(&self, pen: &mut dyn Pen) -> io::Result<()> {
+        Self::write(self, pen)
+    }
+
+    fn fetch(source: &mut dyn Source) -> io::Result<Self> {
+        Self::read(source)
     }
 }

@@ -1,0 +1,251 @@
+//! Snug's own format: values of all types, packed and raw, written and read again.
+
+mod told;
+
+use proptest::prelude::*;
+use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
+use snug_store::image::{ImageReader, ImageWriter, Part, Trust};
+use snug_store::{Batch, Detached, Limits, MinSaving, PieceParams, Session, Store, StoreConfig};
+use snug_store::{Type, Unobserved};
+use std::sync::Arc;
+use told::made::{Made, made};
+use told::{Told, make};
+
+const PARAMS: PieceParams =
+    PieceParams { min_size: 1, min_saving: MinSaving(-1000), level: 1, ..PieceParams::DEFAULT };
+
+fn store() -> Arc<Store> {
+    Store::new(StoreConfig::default(), Box::new(Unobserved))
+}
+
+fn name(n: usize) -> Vec<u8> {
+    format!("key:{n}").into_bytes()
+}
+
+/// Packs all that there is to a value.
+fn pack(batch: &Batch<'_>, name: &[u8]) {
+    let mut workspace = Workspace::new(WorkspaceConfig::default());
+    let key = batch.key(name);
+    for _ in 0..200 {
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find_untouched(&key).expect("the key is there");
+        if slot.type_of(found) == Type::Stream {
+            slot.seal_tail(found);
+        }
+        let job = slot.job(found, &PARAMS, true);
+        drop(slot);
+        let Some(job) = job else { break };
+        let mut job = batch.prepared(job, &PARAMS);
+        job.run_at_once(&mut workspace, &mut Vec::new());
+        batch.install(&mut job);
+    }
+}
+
+/// A store with these values; some of them are packed.
+fn filled(values: &[(Made, u8)]) -> Arc<Store> {
+    let store = store();
+    let families = store.families();
+    let texts: Vec<String> = (0..500).map(|n| format!("user {n} says aabbcc {}", n * 7)).collect();
+    let samples: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+    for kind in [Type::String, Type::Hash, Type::Stream] {
+        let dictionary = Dictionary::train_with(&samples, 1024, 1, 1).unwrap();
+        families.adopt(&families.of(kind, b"key:1"), Some(dictionary));
+    }
+    let workshop = store.session();
+    let mut session = store.session();
+    for (n, (made, how)) in values.iter().enumerate() {
+        let expiry = how.is_multiple_of(3).then_some(1_900_000_000_000 + u64::from(*how));
+        let value = make(&workshop, &name(n), expiry, |out| made.give(out));
+        let batch = session.enter(1);
+        batch.load(0, value).unwrap();
+        if how.is_multiple_of(2) {
+            pack(&batch, &name(n));
+        }
+    }
+    store
+}
+
+fn copies(session: &mut Session, count: usize) -> Vec<Detached> {
+    let batch = session.enter(1);
+    let copy = |n| {
+        let name = name(n);
+        let key = batch.key(&name);
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find_untouched(&key).expect("the key is there");
+        slot.duplicate(found)
+    };
+    (0..count).map(copy).collect()
+}
+
+fn write(store: &Store, values: &[Detached]) -> Vec<u8> {
+    let mut writer = ImageWriter::new(Vec::new(), store).unwrap();
+    writer.aux(b"ctime", b"5").unwrap();
+    writer.function(b"#!lua name=x").unwrap();
+    writer.families().unwrap();
+    values.iter().for_each(|value| writer.entry(0, value).unwrap());
+    writer.end().unwrap()
+}
+
+/// Reads all of it into a store; how many keys there were.
+fn read(store: &Arc<Store>, file: &[u8], trust: Trust) -> Result<usize, String> {
+    let (workshop, limits) = (store.session(), Limits::DEFAULT);
+    let mut session = store.session();
+    let told = |error: snug_store::image::ImageError| error.to_string();
+    let mut reader = ImageReader::new(file, &workshop, &limits, trust).map_err(told)?;
+    let mut keys = 0;
+    loop {
+        match reader.next().map_err(told)? {
+            Part::Aux(name, value) => {
+                assert!(trust == Trust::Nobody || (&name[..], &value[..]) == (b"ctime", b"5"));
+            }
+            Part::Function(_) => {}
+            Part::Entry(db, value) => {
+                let batch = session.enter(1);
+                batch.load(db, value).map_err(|_| "a key is there twice".to_string())?;
+                keys += 1;
+            }
+            Part::End => return Ok(keys),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 40 } else { 200 }))]
+
+    #[test]
+    fn an_image_holds_what_was_written(
+        values in prop::collection::vec((made(), any::<u8>()), 1..8),
+        trusted: bool,
+    ) {
+        let first = filled(&values);
+        let mut session = first.session();
+        let written = copies(&mut session, values.len());
+        let file = write(&first, &written);
+        let second = store();
+        let trust = if trusted { Trust::Own } else { Trust::Nobody };
+        prop_assert_eq!(read(&second, &file, trust), Ok(values.len()));
+        let there = copies(&mut second.session(), values.len());
+        for (before, after) in written.iter().zip(&there) {
+            prop_assert_eq!(before.expiry(), after.expiry());
+            prop_assert_eq!(Told::of(after, &second.session()), Told::of(before, &session));
+        }
+        for kind in Type::ALL {
+            let (was, is) = (first.type_memory(*kind), second.type_memory(*kind));
+            prop_assert_eq!((was.raw, was.packed_from, was.packed), (is.raw, is.packed_from, is.packed));
+        }
+        let dictionaries = |store: &Store| store.families().dictionaries().len();
+        prop_assert!(dictionaries(&second) >= 3);
+        // What was loaded is changed, packed and written again as what was there.
+        let mut session = second.session();
+        for n in 0..values.len() {
+            let batch = session.enter(1);
+            pack(&batch, &name(n));
+        }
+        let packed = copies(&mut session, values.len());
+        for (before, after) in written.iter().zip(&packed) {
+            prop_assert_eq!(Told::of(after, &second.session()), Told::of(before, &first.session()));
+        }
+    }
+
+    /// Any damage is told by the sums.
+    #[test]
+    fn damage_is_told(made in made(), how: u8, at: usize, bit in 0u32..8, cut: usize) {
+        let first = filled(&[(made, how)]);
+        let mut file = write(&first, &copies(&mut first.session(), 1));
+        let cut_file = &file[..cut % file.len()];
+        prop_assert!(read(&store(), cut_file, Trust::Own).is_err());
+        let at = at % file.len();
+        file[at] ^= 1 << bit;
+        prop_assert!(read(&store(), &file, Trust::Own).is_err());
+    }
+
+    /// Damage whose sums are right is an error, or a value that can be read all the same.
+    #[test]
+    fn hostile_bytes_are_an_error(
+        made in made(),
+        how: u8,
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
+    ) {
+        let first = filled(&[(made, how)]);
+        let mut file = write(&first, &copies(&mut first.session(), 1));
+        for (at, byte) in changes {
+            let at = at % file.len();
+            file[at] = byte;
+        }
+        snug_store::image::sum_anew(&mut file);
+        let second = store();
+        if read(&second, &file, Trust::Nobody) == Ok(1) {
+            let mut session = second.session();
+            let batch = session.enter(1);
+            let mut names = Vec::new();
+            batch.scan(0, 0, usize::MAX, |name, _| names.push(name.to_vec()));
+            for name in names {
+                let key = batch.key(&name);
+                let mut slot = batch.lock(0, &key);
+                let found = slot.find_untouched(&key).expect("it was met just now");
+                let value = slot.duplicate(found);
+                drop(slot);
+                let _ = value.save(&second.session(), &mut snug_store::types::stream::StreamScratch::new(), &mut Told::default());
+                pack(&batch, &name);
+            }
+        }
+    }
+}
+
+/// Values of each type that is packed, large enough to have several pages or blocks.
+fn some_of_each() -> Vec<(Made, u8)> {
+    let text = |n: usize| format!("user {n} says aabbcc {}", n * 7).into_bytes();
+    let all = |count: usize| (0..count).map(text).collect::<Vec<_>>();
+    let fields = |n: usize| vec![(b"name".to_vec(), text(n)), (text(n % 3), b"5".to_vec())];
+    vec![
+        (Made::String(text(5)), 2),
+        (Made::String(all(20_000).concat()), 2),
+        (Made::List(all(2000)), 2),
+        (Made::Set(all(2000).into_iter().collect()), 2),
+        (Made::Hash(all(2000).into_iter().map(|t| (t.clone(), (t, None))).collect()), 2),
+        (Made::Hash(all(5).into_iter().map(|t| (t.clone(), (t, None))).collect()), 2),
+        (Made::ZSet(all(2000).into_iter().zip((0..).map(f64::from)).collect()), 2),
+        (Made::Stream((0..3000).map(|n| (n as u64, fields(n))).collect(), 2), 2),
+    ]
+}
+
+#[test]
+fn what_is_packed_stays_packed() {
+    let values = some_of_each();
+    let first = filled(&values);
+    let file = write(&first, &copies(&mut first.session(), values.len()));
+    let second = store();
+    assert_eq!(read(&second, &file, Trust::Own), Ok(values.len()));
+    for kind in Type::ALL {
+        let (was, is) = (first.type_memory(*kind), second.type_memory(*kind));
+        assert!(is.packed > 0, "{kind:?}");
+        assert_eq!((was.packed_from, was.packed), (is.packed_from, is.packed), "{kind:?}");
+    }
+    let shapes = |store: &Store| {
+        let families = store.families().all();
+        let with = families.iter().filter(|family| family.dictionary != 0);
+        let mut shapes: Vec<_> = with.map(|f| (f.kind.number(), f.shape.clone())).collect();
+        shapes.sort();
+        shapes
+    };
+    assert_eq!(shapes(&first), shapes(&second));
+}
+
+/// A process whose hashes have another seed puts what it loads into its own order.
+#[test]
+fn pages_in_another_order_are_made_anew() {
+    let values = some_of_each();
+    let first = filled(&values);
+    let mut session = first.session();
+    let written = copies(&mut session, values.len());
+    let mut file = write(&first, &written);
+    // The seed is the body of the first block.
+    file[32] ^= 1;
+    snug_store::image::sum_anew(&mut file);
+    let second = store();
+    assert_eq!(read(&second, &file, Trust::Nobody), Ok(values.len()));
+    let there = copies(&mut second.session(), values.len());
+    for (before, after) in written.iter().zip(&there) {
+        assert_eq!(Told::of(after, &second.session()), Told::of(before, &session));
+    }
+}

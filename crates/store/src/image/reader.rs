@@ -1,0 +1,462 @@
+//! Reads Snug's format.
+
+use super::pen::{Source, wrong};
+use super::{sum, wire};
+use crate::cell::entry::Payload;
+use crate::hash::Key;
+use crate::making::Limits;
+use crate::pack::dictionaries::{Dictionaries, HeldDictionary};
+use crate::pack::families::Known;
+use crate::pack::form::{self, PACK_MAX};
+use crate::slot::Detached;
+use crate::store::{DATABASES, Session, Store};
+use crate::types::elements::{
+    ConsumerOutline, Elements, EntryFields, GroupOutline, Outline, StreamFacts, StreamOutline,
+};
+use crate::types::forms::Form;
+use crate::types::pages::element;
+use crate::types::stream::{StreamId, StreamScratch};
+use crate::types::string::NewStr;
+use foldhash::HashMap;
+use snug_codec::Dictionary;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+/// Whether the bytes are this server's own, and no more than damaged: sums tell that. If
+/// they are somebody else's, each value is read once as it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Written by this server.
+    Own,
+    /// From elsewhere.
+    Nobody,
+}
+
+/// What is wrong with a file, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("byte {at}: {what}")]
+pub struct ImageError {
+    /// Where the block begins that it is in.
+    pub at: u64,
+    /// What.
+    #[source]
+    pub what: io::Error,
+}
+
+/// What comes next in a file.
+#[derive(Debug)]
+pub enum Part {
+    /// An auxiliary field.
+    Aux(Vec<u8>, Vec<u8>),
+    /// A library of functions.
+    Function(Vec<u8>),
+    /// A key of a database with its value, made for the store.
+    Entry(usize, Detached),
+    /// The end.
+    End,
+}
+
+/// Reads keys with their values, one after the other.
+pub struct ImageReader<'s, R> {
+    blocks: Blocks<R>,
+    session: &'s Session,
+    limits: &'s Limits,
+    trust: Trust,
+    scratch: StreamScratch,
+    /// Whether pages lie in the order of this process's hashes.
+    is_own_seed: bool,
+    db: usize,
+    keys: u64,
+    is_over: bool,
+}
+
+impl<R> std::fmt::Debug for ImageReader<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ImageReader").field("keys", &self.keys).finish_non_exhaustive()
+    }
+}
+
+/// The block that is being read.
+struct Blocks<R> {
+    from: R,
+    /// Where it begins, and where the next does.
+    began: u64,
+    offset: u64,
+    kind: u8,
+    flags: u8,
+    body: Vec<u8>,
+    at: usize,
+    registry: Arc<Dictionaries>,
+    dictionaries: HashMap<u32, HeldDictionary>,
+}
+
+impl<R: Read> Blocks<R> {
+    fn exact(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.from.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                io::Error::new(io::ErrorKind::UnexpectedEof, "the end is missing")
+            }
+            _ => error,
+        })?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Reads the next block.
+    fn next(&mut self) -> io::Result<()> {
+        self.began = self.offset;
+        let mut head = [0; wire::BLOCK_HEAD];
+        self.exact(&mut head)?;
+        let (facts, told) = head.split_at(8);
+        let len = u32::from_le_bytes(facts[4..8].try_into().unwrap_or_default()) as usize;
+        if len > wire::BODY_MAX || facts[2..4] != [0, 0] {
+            return Err(wrong("a block is damaged"));
+        }
+        let mut body = std::mem::take(&mut self.body);
+        body.resize(len, 0);
+        let read = self.exact(&mut body);
+        self.body = body;
+        read?;
+        (self.kind, self.flags, self.at) = (facts[0], facts[1], 0);
+        match sum(facts, &self.body) == u64::from_le_bytes(told.try_into().unwrap_or_default()) {
+            true => Ok(()),
+            false => Err(wrong("a block is damaged: its sum is another")),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.at == self.body.len()
+    }
+}
+
+impl<R: Read> Source for Blocks<R> {
+    fn some(&mut self) -> io::Result<&[u8]> {
+        while self.is_done() {
+            if self.flags & wire::GOES_ON == 0 {
+                return Err(wrong("a value is cut short"));
+            }
+            loop {
+                self.next()?;
+                match self.kind {
+                    wire::block::DICTIONARY => self.take_dictionary()?,
+                    wire::block::MORE => break,
+                    _ => return Err(wrong("a value does not go on")),
+                }
+            }
+        }
+        Ok(&self.body[self.at..])
+    }
+
+    fn take(&mut self, count: usize) {
+        self.at += count;
+    }
+
+    fn dictionary(&self, id: u32) -> io::Result<HeldDictionary> {
+        self.dictionaries.get(&id).cloned().ok_or_else(|| wrong("a dictionary is missing"))
+    }
+}
+
+impl<R> Blocks<R> {
+    /// Takes in the dictionary that the block is of.
+    fn take_dictionary(&mut self) -> io::Result<()> {
+        let bad = || wrong("a dictionary is damaged");
+        let (id, rest) = self.body.split_first_chunk::<4>().ok_or_else(bad)?;
+        let (level, bytes) = rest.split_first_chunk::<4>().ok_or_else(bad)?;
+        let (id, level) = (u32::from_le_bytes(*id), i32::from_le_bytes(*level));
+        let dictionary = Dictionary::from_bytes(id, bytes, level).map_err(|_| bad())?;
+        let held = self.registry.restore(Arc::new(dictionary));
+        let held = held.ok_or_else(|| wrong("the store has another dictionary of that id"))?;
+        self.dictionaries.insert(id, held);
+        Ok(())
+    }
+}
+
+impl<'s, R: Read> ImageReader<'s, R> {
+    /// Reads the head of a file. The values are made for the session's store. If this
+    /// process has no seed of its own yet, it takes the file's.
+    pub fn new(
+        from: R,
+        session: &'s Session,
+        limits: &'s Limits,
+        trust: Trust,
+    ) -> Result<Self, ImageError> {
+        let blocks = Blocks {
+            from,
+            began: 0,
+            offset: 0,
+            kind: 0,
+            flags: 0,
+            body: Vec::new(),
+            at: 0,
+            registry: Arc::clone(&session.store().families().dictionaries),
+            dictionaries: HashMap::default(),
+        };
+        let scratch = StreamScratch::new();
+        let mut reader = Self {
+            blocks,
+            session,
+            limits,
+            trust,
+            scratch,
+            is_own_seed: false,
+            db: 0,
+            keys: 0,
+            is_over: false,
+        };
+        let begun = reader.begin();
+        reader.located(begun)?;
+        Ok(reader)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let mut head = [0; wire::FILE_HEAD];
+        self.blocks.exact(&mut head)?;
+        if &head[..8] != wire::MAGIC {
+            return Err(wrong("this is no file of Snug's format"));
+        }
+        if head[8..12] != wire::VERSION.to_le_bytes() || head[12..] != [0; 4] {
+            return Err(wrong("the file is of a version that is not known"));
+        }
+        self.blocks.next()?;
+        let seed = self.blocks.body.as_slice().try_into().map(u64::from_le_bytes);
+        match (self.blocks.kind, seed) {
+            (wire::block::START, Ok(seed)) => {
+                self.is_own_seed = element::take_seed(seed);
+                Ok(())
+            }
+            _ => Err(wrong("the file does not begin as it should")),
+        }
+    }
+
+    fn located<T>(&mut self, result: io::Result<T>) -> Result<T, ImageError> {
+        result.map_err(|what| {
+            self.is_over = true;
+            ImageError { at: self.blocks.began, what }
+        })
+    }
+
+    /// Bytes that were read so far.
+    pub fn offset(&self) -> u64 {
+        self.blocks.offset
+    }
+
+    /// Where the last block begins that was read: all before it is whole.
+    pub fn block(&self) -> u64 {
+        self.blocks.began
+    }
+
+    /// What it read from.
+    pub fn into_inner(self) -> R {
+        self.blocks.from
+    }
+
+    fn store(&self) -> &'s Arc<Store> {
+        self.session.store()
+    }
+
+    /// What comes next. Behind an error, or the end, comes the end.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Part, ImageError> {
+        if self.is_over {
+            return Ok(Part::End);
+        }
+        let part = self.part();
+        self.located(part)
+    }
+
+    fn part(&mut self) -> io::Result<Part> {
+        let is_of_keys = matches!(self.blocks.kind, wire::block::KEYS | wire::block::MORE);
+        if is_of_keys && !self.blocks.is_done() {
+            return self.entry();
+        }
+        if self.blocks.flags & wire::GOES_ON != 0 {
+            return Err(wrong("a value goes on that is whole"));
+        }
+        loop {
+            self.blocks.next()?;
+            let body = &self.blocks.body;
+            match self.blocks.kind {
+                wire::block::KEYS => {
+                    let db = self.blocks.number()?;
+                    self.db = usize::try_from(db)
+                        .ok()
+                        .filter(|&db| db < DATABASES)
+                        .ok_or_else(|| wrong("there is no such database"))?;
+                    return self.entry();
+                }
+                wire::block::DICTIONARY => self.blocks.take_dictionary()?,
+                wire::block::FAMILY => {
+                    let known = Known::read(body, |id| self.blocks.dictionary(id))?;
+                    self.store().families().remember(known);
+                }
+                wire::block::AUX => {
+                    let name = self.blocks.counted()?;
+                    return Ok(Part::Aux(name, self.blocks.body[self.blocks.at..].to_vec()));
+                }
+                wire::block::FUNCTION => return Ok(Part::Function(body.clone())),
+                wire::block::END => {
+                    if body[..] != self.keys.to_le_bytes() {
+                        return Err(wrong("there are not as many keys as were written"));
+                    }
+                    self.is_over = true;
+                    return Ok(Part::End);
+                }
+                _ => return Err(wrong("a block is of an unknown kind")),
+            }
+        }
+    }
+
+    fn entry(&mut self) -> io::Result<Part> {
+        let bad = || wrong("a key is damaged");
+        let number = self.blocks.byte()?;
+        let form = Form::of_number(number).ok_or_else(bad)?;
+        let flags = self.blocks.byte()?;
+        let expiry = (flags & wire::EXPIRES != 0).then(|| self.blocks.eight()).transpose()?;
+        let access = flags >> wire::ACCESS_SHIFT & crate::ACCESS_MAX;
+        let name = self.blocks.counted()?;
+        self.keys += 1;
+        let store = self.session.store();
+        let key = store.key(&name);
+        let made = match form.fetch(&mut self.blocks) {
+            Some(owned) => Detached::new(&key, expiry, access, Payload::Boxed(owned?)),
+            None => {
+                let bytes = self.blocks.counted()?;
+                if bytes.len() > PACK_MAX {
+                    return Err(bad());
+                }
+                let id =
+                    if form.bits().is_packed_inline() { form::dictionary_id(&bytes) } else { 0 };
+                if id != 0 {
+                    self.blocks.dictionary(id)?;
+                }
+                let made = Detached::new(&key, expiry, access, Payload::Inline(form, &bytes));
+                made.pinned(store)
+            }
+        };
+        if self.trust == Trust::Nobody {
+            let mut check = Check::default();
+            let whole = made.save(self.session, &mut self.scratch, &mut check);
+            whole.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+        let made = if made.value().cools_in_parts() && !self.is_own_seed {
+            self.anew(&key, &made)?
+        } else {
+            made
+        };
+        Ok(Part::Entry(self.db, made))
+    }
+
+    /// The same value with its pages in the order of this process's hashes.
+    fn anew(&mut self, key: &Key<'_>, value: &Detached) -> io::Result<Detached> {
+        let mut making = self.session.making(self.limits);
+        let made = value.save(self.session, &mut self.scratch, &mut making);
+        made.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let made = making.finish(key, value.expiry(), Some(value.access()));
+        made.ok_or_else(|| wrong("a collection has no elements"))
+    }
+}
+
+/// Reads a value, and sees that it has as many parts as it says.
+#[derive(Default)]
+struct Check {
+    left: u64,
+}
+
+impl Check {
+    fn begin(&mut self, len: u64) -> io::Result<()> {
+        self.left = len;
+        if len == 0 { Err(wrong("a collection has no elements")) } else { Ok(()) }
+    }
+
+    fn count(&mut self, count: u64) -> io::Result<()> {
+        match self.left.checked_sub(count) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(wrong("a value has more parts than it says")),
+        }
+    }
+}
+
+impl Elements for Check {
+    fn string(&mut self, len: u64) -> io::Result<()> {
+        self.left = len;
+        Ok(())
+    }
+
+    fn part(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.count(bytes.len() as u64)
+    }
+
+    fn integer(&mut self, _: i64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&mut self, outline: &Outline) -> io::Result<()> {
+        self.begin(outline.len)
+    }
+
+    fn set(&mut self, outline: &Outline) -> io::Result<()> {
+        self.begin(outline.len)
+    }
+
+    fn hash(&mut self, outline: &Outline) -> io::Result<()> {
+        self.begin(outline.len)
+    }
+
+    fn sorted_set(&mut self, outline: &Outline) -> io::Result<()> {
+        self.begin(outline.len)
+    }
+
+    fn stream(&mut self, outline: &StreamOutline) -> io::Result<()> {
+        self.left = outline.len;
+        Ok(())
+    }
+
+    fn item(&mut self, _: &NewStr<'_>) -> io::Result<()> {
+        self.count(1)
+    }
+
+    fn field(&mut self, _: &NewStr<'_>, _: &NewStr<'_>, _: Option<u64>) -> io::Result<()> {
+        self.count(1)
+    }
+
+    fn member(&mut self, score: f64, _: &NewStr<'_>) -> io::Result<()> {
+        if score.is_nan() {
+            return Err(wrong("a score is not a number"));
+        }
+        self.count(1)
+    }
+
+    fn entry(&mut self, _: StreamId, _: &EntryFields<'_>) -> io::Result<()> {
+        self.count(1)
+    }
+
+    fn facts(&mut self, _: &StreamFacts) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn group(&mut self, _: &GroupOutline<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn pending(&mut self, _: StreamId, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn consumer(&mut self, _: &ConsumerOutline<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn owned(&mut self, _: StreamId) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        match self.left {
+            0 => Ok(()),
+            _ => Err(wrong("a value has fewer parts than it says")),
+        }
+    }
+}
