@@ -1,6 +1,8 @@
 //! The `snug` program: a thin shell over the crates.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+mod files;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -28,6 +30,10 @@ enum Command {
     Compare(Box<snug_bench::side_by_side::CompareArgs>),
     /// Move from a Redis or Valkey server without downtime
     Migrate(snug_migrate::MigrateArgs),
+    /// Tell what is in a file of data, and what is wrong with it
+    Check(files::check::CheckArgs),
+    /// Convert a file of data between RDB and Snug's format
+    Convert(files::convert::ConvertArgs),
 }
 
 /// The server reads its own flags, as redis-server does: they are its
@@ -46,5 +52,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => snug_bench::cli::bench(&args),
         Command::Compare(args) => snug_bench::side_by_side::compare(&args),
         Command::Migrate(args) => snug_migrate::migrate(&args),
+        Command::Check(args) => files::check::check(&args),
+        Command::Convert(args) => files::convert::convert(&args),
     }
 }

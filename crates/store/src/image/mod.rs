@@ -70,6 +70,21 @@ fn sum(head: &[u8], body: &[u8]) -> u64 {
     std::hash::Hasher::finish(&hasher)
 }
 
+/// What ends a file of so many keys.
+pub fn end_of(keys: u64) -> Vec<u8> {
+    block(wire::block::END, 0, &keys.to_le_bytes())
+}
+
+/// A block.
+fn block(kind: u8, flags: u8, body: &[u8]) -> Vec<u8> {
+    let mut block = vec![kind, flags, 0, 0];
+    block.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    let sum = sum(&block, body);
+    block.extend_from_slice(&sum.to_le_bytes());
+    block.extend_from_slice(body);
+    block
+}
+
 /// Sums the blocks of a file anew, as far as they can be told apart: so that tests and
 /// fuzzers get past the sums.
 #[doc(hidden)]

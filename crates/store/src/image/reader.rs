@@ -67,6 +67,8 @@ pub struct ImageReader<'s, R> {
     is_own_seed: bool,
     db: usize,
     keys: u64,
+    /// Where the last block ended that ends with a whole key, and the keys until there.
+    whole: (u64, u64),
     is_over: bool,
 }
 
@@ -201,6 +203,7 @@ impl<'s, R: Read> ImageReader<'s, R> {
             is_own_seed: false,
             db: 0,
             keys: 0,
+            whole: (0, 0),
             is_over: false,
         };
         let begun = reader.begin();
@@ -245,6 +248,12 @@ impl<'s, R: Read> ImageReader<'s, R> {
         self.blocks.began
     }
 
+    /// Up to which byte the file is whole, and how many keys there are until there: what
+    /// is behind may be cut, with [`end_of`](super::end_of) in its place.
+    pub fn whole(&self) -> (u64, u64) {
+        self.whole
+    }
+
     /// What it read from.
     pub fn into_inner(self) -> R {
         self.blocks.from
@@ -273,6 +282,7 @@ impl<'s, R: Read> ImageReader<'s, R> {
             return Err(wrong("a value goes on that is whole"));
         }
         loop {
+            self.whole = (self.blocks.offset, self.keys);
             self.blocks.next()?;
             let body = &self.blocks.body;
             match self.blocks.kind {

@@ -1,0 +1,296 @@
+//! `snug check`: what is in files, what is wrong with them, and where.
+
+use super::append_only::{Commands, Next};
+use super::{Kind, bar, open, store};
+use clap::Args;
+use indicatif::ProgressBar;
+use snug_rdb::{Event, ReadOptions, Reader};
+use snug_store::Limits;
+use snug_store::image::{ImageReader, Part, Trust};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Tells what is in files: RDB, append-only files, Snug's own format.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Files to look at; of an append-only file, its manifest
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Cut a damaged file behind the last key or command that is whole. What it was is
+    /// kept beside it
+    #[arg(long)]
+    fix: bool,
+}
+
+/// What was found in a file.
+#[derive(Default)]
+struct Found {
+    version: Option<u32>,
+    /// Keys of each database, and how many of them expire.
+    databases: BTreeMap<u64, (u64, u64)>,
+    types: BTreeMap<&'static str, u64>,
+    aux: Vec<(String, String)>,
+    functions: u64,
+    modules: Vec<String>,
+    commands: u64,
+    time: Option<u64>,
+    /// Up to where all is whole, and what ends a file that is cut there.
+    whole: u64,
+    end: Vec<u8>,
+    damage: Option<String>,
+}
+
+impl Found {
+    fn key(&mut self, db: u64, expires: bool, kind: &'static str) {
+        let (keys, expiring) = self.databases.entry(db).or_default();
+        *keys += 1;
+        *expiring += u64::from(expires);
+        *self.types.entry(kind).or_default() += 1;
+    }
+
+    fn aux(&mut self, name: &[u8], value: &[u8]) {
+        const AUX_MAX: usize = 64;
+        let short = |bytes: &[u8]| bytes[..bytes.len().min(100)].escape_ascii().to_string();
+        if self.aux.len() < AUX_MAX {
+            self.aux.push((short(name), short(value)));
+        }
+    }
+
+    fn tell(&self, out: &mut impl Write) -> io::Result<()> {
+        for (name, value) in &self.aux {
+            writeln!(out, "  {name}: {value}")?;
+        }
+        for (db, (keys, expiring)) in &self.databases {
+            writeln!(out, "  database {db}: {keys} keys, {expiring} of them expire")?;
+        }
+        for (kind, count) in &self.types {
+            writeln!(out, "  {kind}: {count}")?;
+        }
+        if self.functions > 0 {
+            writeln!(out, "  libraries of functions: {}", self.functions)?;
+        }
+        for module in &self.modules {
+            writeln!(out, "  data of the module '{module}', which Snug passes over")?;
+        }
+        if self.commands > 0 {
+            writeln!(out, "  commands: {}", self.commands)?;
+        }
+        if let Some(time) = self.time {
+            writeln!(out, "  last time noted: {time} (Unix seconds)")?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the command.
+pub(crate) fn check(args: &CheckArgs) -> ExitCode {
+    let mut is_well = true;
+    let mut files: Vec<PathBuf> = args.files.clone();
+    files.reverse();
+    while let Some(path) = files.pop() {
+        match check_file(&path, args.fix, &mut files) {
+            Ok(well) => is_well &= well,
+            Err(error) => {
+                eprintln!("snug check: {}: {error}", path.display());
+                is_well = false;
+            }
+        }
+    }
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Looks at one file; whether it is well. A manifest has its files looked at, too.
+fn check_file(path: &Path, fix: bool, more: &mut Vec<PathBuf>) -> io::Result<bool> {
+    let (mut file, len) = open(path)?;
+    let kind = Kind::of(&mut file)?;
+    let bar = bar("checking", len);
+    let found = match kind {
+        Kind::Rdb => rdb(file, &bar),
+        Kind::Snug => image(file, &bar),
+        Kind::AppendOnly => {
+            let mut found = Found::default();
+            commands(&mut Commands::new(file, 0), &bar, &mut found);
+            found
+        }
+        Kind::Manifest => {
+            manifest(path, file, more)?;
+            Found { whole: len, ..Found::default() }
+        }
+        Kind::Unknown => Found {
+            damage: Some("byte 0: neither RDB, nor Snug's format, nor an append-only file".into()),
+            ..Found::default()
+        },
+    };
+    bar.finish_and_clear();
+    let version = found.version.map(|version| format!(", version {version}")).unwrap_or_default();
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}: {}{version}, {len} bytes", path.display(), kind.name())?;
+    found.tell(&mut out)?;
+    let Some(damage) = &found.damage else {
+        writeln!(out, "  whole")?;
+        return Ok(true);
+    };
+    writeln!(out, "  DAMAGED: {damage}")?;
+    writeln!(out, "  whole up to byte {}", found.whole)?;
+    if fix && kind != Kind::Unknown && found.whole > 0 {
+        let kept = cut(path, &found)?;
+        writeln!(out, "  cut there; what it was is {}", kept.display())?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Cuts a file behind what is whole; where what it was is kept.
+fn cut(path: &Path, found: &Found) -> io::Result<PathBuf> {
+    let name = |n: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if n == 0 { ".damaged".into() } else { format!(".damaged-{n}") });
+        PathBuf::from(name)
+    };
+    let free = (0..10_000).map(name).find(|name| !name.exists());
+    let kept = free.ok_or_else(|| io::Error::other("no name is free for a copy"))?;
+    fs::copy(path, &kept)?;
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(found.whole)?;
+    io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+    file.write_all(&found.end)?;
+    file.sync_all()?;
+    Ok(kept)
+}
+
+/// The files that a manifest names.
+fn manifest(path: &Path, file: impl BufRead, more: &mut Vec<PathBuf>) -> io::Result<()> {
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    let mut named = Vec::new();
+    for line in file.lines() {
+        let line = line?;
+        let mut words = line.split(' ');
+        if let (Some("file"), Some(name)) = (words.next(), words.next()) {
+            named.push(folder.join(name.trim_matches('"')));
+        }
+    }
+    more.extend(named.into_iter().rev());
+    Ok(())
+}
+
+/// Reads RDB, and what follows it if it is the beginning of an append-only file.
+fn rdb(file: impl Read, bar: &ProgressBar) -> Found {
+    let mut found = Found::default();
+    match rdb_to_end(file, bar, &mut found) {
+        Ok((file, unread, at)) => {
+            found.whole = at;
+            let mut rest = BufReader::new(io::Cursor::new(unread).chain(file));
+            if rest.fill_buf().is_ok_and(|rest| !rest.is_empty()) {
+                commands(&mut Commands::new(rest, at), bar, &mut found);
+            }
+        }
+        Err(error) => found.damage = Some(error.to_string()),
+    }
+    found
+}
+
+fn rdb_to_end<R: Read>(
+    file: R,
+    bar: &ProgressBar,
+    found: &mut Found,
+) -> Result<(R, Vec<u8>, u64), snug_rdb::Error> {
+    let store = store();
+    let (session, limits) = (store.session(), Limits::DEFAULT);
+    let mut making = session.making(&limits);
+    let mut reader = Reader::new(file, ReadOptions::DEFAULT)?;
+    found.version = Some(reader.version());
+    // A file that is cut is ended so: its sum is not told.
+    found.end = if reader.version() < 5 { vec![255] } else { [&[255][..], &[0; 8]].concat() };
+    let mut db = 0;
+    loop {
+        found.whole = reader.offset();
+        bar.set_position(found.whole);
+        match reader.next()? {
+            Event::Key(head) => {
+                reader.value(&head, &mut making)?;
+                let value = making.finish(&store.key(&head.key), head.expiry, None);
+                let kind = value.map_or("without elements", |value| value.type_of().name());
+                found.key(db, head.expiry.is_some(), kind);
+            }
+            Event::Database(number) => db = number,
+            Event::Aux(name, value) => found.aux(&name, &value),
+            Event::Function(_) => found.functions += 1,
+            Event::ModuleAux(name) => found.modules.push(name),
+            Event::Sizes { .. } | Event::Slot { .. } => {}
+            Event::End => break,
+        }
+    }
+    found.end = Vec::new();
+    let at = reader.offset();
+    let (file, unread) = reader.into_parts();
+    Ok((file, unread, at))
+}
+
+fn image(file: impl Read, bar: &ProgressBar) -> Found {
+    let mut found = Found::default();
+    if let Err(error) = image_to_end(file, bar, &mut found) {
+        found.damage = Some(error.to_string());
+    }
+    found
+}
+
+fn image_to_end(
+    file: impl Read,
+    bar: &ProgressBar,
+    found: &mut Found,
+) -> Result<(), snug_store::image::ImageError> {
+    let store = store();
+    let (session, limits) = (store.session(), Limits::DEFAULT);
+    let mut reader = ImageReader::new(file, &session, &limits, Trust::Nobody)?;
+    found.version = Some(1);
+    let mut end = false;
+    while !end {
+        let part = reader.next();
+        let (whole, keys) = reader.whole();
+        (found.whole, found.end) = (whole, snug_store::image::end_of(keys));
+        bar.set_position(whole);
+        match part? {
+            Part::Entry(db, value) => {
+                found.key(db as u64, value.expiry().is_some(), value.type_of().name());
+            }
+            Part::Aux(name, value) => found.aux(&name, &value),
+            Part::Function(_) => found.functions += 1,
+            Part::End => end = true,
+        }
+    }
+    Ok(())
+}
+
+/// Reads commands to the end. A transaction that is not whole is cut as a whole.
+fn commands<R: BufRead>(commands: &mut Commands<R>, bar: &ProgressBar, found: &mut Found) {
+    let mut began = None;
+    loop {
+        let at = commands.at;
+        found.whole = began.unwrap_or(at);
+        bar.set_position(at);
+        match commands.next() {
+            Ok(Next::Command(name)) => {
+                found.commands += 1;
+                match &name[..] {
+                    "MULTI" => began = Some(at),
+                    "EXEC" => began = None,
+                    _ => {}
+                }
+            }
+            Ok(Next::Time(time)) => found.time = Some(time),
+            Ok(Next::End) => {
+                if began.is_some() {
+                    found.damage = Some(format!("byte {}: a transaction has no end", found.whole));
+                }
+                return;
+            }
+            Err(error) => {
+                found.damage = Some(format!("byte {at}: {error}"));
+                return;
+            }
+        }
+    }
+}

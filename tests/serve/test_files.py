@@ -1,0 +1,105 @@
+"""`snug check` and `snug convert`: files that servers leave behind, without a server."""
+
+import random
+import subprocess
+
+import pytest
+
+from differential.test_dumps import Client, facts, fill
+from harness import servers
+
+pytestmark = pytest.mark.snug_only
+DEBUG = ("--enable-debug-command", "local")
+KEYS = 28
+
+
+@pytest.fixture(scope="module")
+def saved(target, tmp_path_factory):
+    """A dump.rdb by redis-server with values of all types, and what is in it."""
+    redis = servers.redis(*DEBUG)
+    client = Client(redis)
+    for n in range(KEYS):
+        client.call("SELECT", n % 3)
+        fill(client, random.Random(n), f"k{n}", n % 7, [1, 20, 300][n % 3])
+    client.call("PEXPIREAT", "k2", 9_999_999_999_999)
+    told = tell(client)
+    assert client.call("SAVE") == b"OK"
+    path = tmp_path_factory.mktemp("saved") / "dump.rdb"
+    path.write_bytes((redis.directory / "dump.rdb").read_bytes())
+    redis.stop()
+    return path, told
+
+
+def tell(client):
+    told = []
+    for n in range(KEYS):
+        client.call("SELECT", n % 3)
+        told.append(facts(client, f"k{n}") + [client.call("PEXPIRETIME", f"k{n}")])
+    return told
+
+
+def run(target, *args):
+    done = subprocess.run([target.path, *map(str, args)], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_file_goes_to_snugs_format_and_back(target, saved, tmp_path):
+    dump, told = saved
+    code, text = run(target, "check", dump)
+    assert code == 0 and f"database 0: {len(range(0, KEYS, 3))} keys, 0 of them expire" in text, text
+    assert "stream: 4" in text and "whole" in text and "redis-ver: 7.0" in text
+    image, back = tmp_path / "dump.snug", tmp_path / "dump.rdb"
+    assert run(target, "convert", dump, image) == (0, f"{KEYS} keys written to {image}\n")
+    code, text = run(target, "check", image)
+    assert code == 0 and "Snug's format" in text and "stream: 4" in text, text
+    assert run(target, "convert", image, back)[0] == 0
+    code, text = run(target, "convert", image, back)
+    assert code == 1 and "is there already" in text
+    assert run(target, "check", back)[0] == 0
+    # Redis loads what came back, and it is the same.
+    redis = servers.redis(*DEBUG)
+    (redis.directory / "dump.rdb").write_bytes(back.read_bytes())
+    try:
+        client = Client(redis)
+        assert client.call("DEBUG", "RELOAD", "NOSAVE") == b"OK"
+        assert tell(client) == told
+    finally:
+        redis.stop()
+
+
+@pytest.mark.parametrize("to_snug", [False, True])
+def test_damage_is_told_and_cut(target, saved, tmp_path, to_snug):
+    path = tmp_path / "file"
+    if to_snug:
+        assert run(target, "convert", saved[0], path)[0] == 0
+    else:
+        path.write_bytes(saved[0].read_bytes())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) * 9 // 10])
+    code, text = run(target, "check", path)
+    assert code == 1 and "DAMAGED: " in text and "the end is missing" in text, text
+    damaged = path.read_bytes()
+    code, text = run(target, "check", "--fix", path)
+    assert code == 0 and "cut there" in text, text
+    assert (tmp_path / "file.damaged").read_bytes() == damaged
+    code, text = run(target, "check", path)
+    assert code == 0 and "whole" in text, text
+    assert run(target, "convert", path, tmp_path / "cut")[0] == 0
+
+
+def test_append_only_files_are_checked_and_cut(target, tmp_path):
+    base, increment = tmp_path / "a.1.base.aof", tmp_path / "a.1.incr.aof"
+    manifest = tmp_path / "a.manifest"
+    manifest.write_text("file a.1.base.aof seq 1 type b\nfile a.1.incr.aof seq 1 type i\n")
+    command = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n"
+    transaction = b"*1\r\n$5\r\nMULTI\r\n" + command + b"*1\r\n$4\r\nEXEC\r\n"
+    base.write_bytes(command * 3)
+    increment.write_bytes(b"#TS:1700000000\r\n" + command + transaction + transaction[:-9])
+    code, text = run(target, "check", manifest)
+    assert code == 1 and "commands: 3" in text and "last time noted: 1700000000" in text, text
+    assert f"whole up to byte {16 + len(command + transaction)}" in text, text
+    assert run(target, "check", "--fix", manifest)[0] == 0
+    assert increment.read_bytes() == b"#TS:1700000000\r\n" + command + transaction
+    assert run(target, "check", manifest)[0] == 0
+    (tmp_path / "else").write_text("something else")
+    assert run(target, "check", tmp_path / "else")[0] == 1
