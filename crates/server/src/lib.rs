@@ -25,6 +25,7 @@ mod peers;
 mod persist;
 mod replication;
 mod request;
+mod script;
 mod serve;
 mod sockets;
 mod text;

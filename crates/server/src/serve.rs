@@ -142,7 +142,8 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     let mut threads = Vec::new();
     for (number, doors) in doors.into_iter().enumerate() {
         let server = Arc::clone(&server);
-        let thread = std::thread::Builder::new().name(format!("worker-{number}"));
+        let thread =
+            std::thread::Builder::new().name(format!("worker-{number}")).stack_size(WORKER_STACK);
         let thread = thread.spawn(move || {
             let run =
                 std::panic::AssertUnwindSafe(|| worker::run(Arc::clone(&server), number, doors));
@@ -223,6 +224,10 @@ fn follow_primary(server: &Server) -> Result<(), String> {
     server.peers.follow(&session.enter(unix_ms()), &server.config, host, port, false);
     Ok(())
 }
+
+/// Bytes of a worker's stack: scripts recurse deeper than commands. Only what is used is
+/// memory.
+const WORKER_STACK: usize = 8 << 20;
 
 /// The admin port's addresses and the sockets there, none unless it is wanted, and
 /// its token. That is read, or made, once they are bound: a start that fails leaves

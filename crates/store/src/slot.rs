@@ -201,6 +201,11 @@ impl Slot {
         self.lock.lock();
     }
 
+    /// Whether nobody else had it: it is locked then.
+    pub(crate) fn try_lock(&self) -> bool {
+        self.lock.try_lock()
+    }
+
     /// Reads the cells, unless somebody else has the slot just now.
     #[inline]
     pub(crate) fn try_read(&self, read: impl FnOnce(&Cells)) {

@@ -17,14 +17,15 @@
 //! Within the batch, in one of three modes:
 //!
 //! - a command locks the slot of its key ([`Batch::lock`]);
-//! - a command or transaction of several keys locks all their slots first, in
-//!   ascending order of (keyspace, slot that stands for it), and works under that
-//!   scope ([`Batch::hold`]);
+//! - a command or transaction of several keys locks all their slots first, and works
+//!   under that scope ([`Batch::hold`]); one of them at a time takes further slots when
+//!   it needs them ([`Batch::hold_on_demand`]);
 //! - whatever concerns a whole database, or keys not known beforehand, closes
 //!   every gate and then needs no slot lock at all ([`Batch::exclusive`]).
 //!
-//! Slots are only ever waited for in ascending order, gates only by a thread
-//! that holds neither slot nor gate: nothing can wait in a circle.
+//! A slot is only ever waited for by a thread that holds none, but for the one that
+//! takes them on demand; gates only by a thread that holds neither slot nor gate: nothing
+//! can wait in a circle.
 
 use crate::books::weight::Weight;
 use crate::cell::table::Mark;
@@ -256,6 +257,7 @@ impl Store {
             mode: Cell::new(Mode::Single),
             guards: Cell::new(0),
             held: RefCell::default(),
+            on_demand: Cell::new(false),
             expired: Cell::default(),
             recorder: RefCell::default(),
             recorded: Cell::new(false),
@@ -480,6 +482,8 @@ pub struct Session {
     guards: Cell<usize>,
     /// The slots locked in mode `Held`, ascending: keyspace and home.
     held: RefCell<Vec<(usize, usize)>>,
+    /// In mode `Held`: slots that are not held are locked when they are needed.
+    on_demand: Cell<bool>,
     /// What a lookup does with a key whose time has come.
     expired: Cell<Expired>,
     /// What was changed under the locks that are held, if commits are followed, and
@@ -691,16 +695,21 @@ impl<'s> Batch<'s> {
             Mode::Exclusive => SlotGuard::borrow(self.session, cells, db, keyspace),
             Mode::Held => {
                 let place = (keyspace, slots.home(slot));
-                let held = self.session.held.borrow().binary_search(&place).is_ok();
-                assert!(held, "slot {slot} is not among those held");
+                let mut held = self.session.held.borrow_mut();
+                if let Err(at) = held.binary_search(&place) {
+                    assert!(self.session.on_demand.get(), "slot {slot} is not among those held");
+                    cells.lock();
+                    held.insert(at, place);
+                }
                 SlotGuard::borrow(self.session, cells, db, keyspace)
             }
         }
     }
 
-    /// Locks the slots of all these keys, in ascending order, until the scope
-    /// is dropped; within it [`lock`](Self::lock) gives any of them, one guard
-    /// of a slot at a time. Within another scope it adds nothing.
+    /// Locks the slots of all these keys until the scope is dropped; within it
+    /// [`lock`](Self::lock) gives any of them, one guard of a slot at a time. Within
+    /// another scope it adds nothing. One that somebody else has is waited for with no
+    /// other held.
     pub fn hold<'k>(&self, keys: impl IntoIterator<Item = (usize, Key<'k>)>) -> Hold<'_> {
         if self.session.mode.get() != Mode::Single {
             return Hold { session: None };
@@ -714,11 +723,36 @@ impl<'s> Batch<'s> {
         }));
         held.sort_unstable();
         held.dedup();
-        for &(keyspace, slot) in held.iter() {
-            store.keyspaces[keyspace].slot(slot).lock();
-        }
+        lock_all(store, &held);
         self.session.mode.set(Mode::Held);
         Hold { session: Some(self.session) }
+    }
+
+    /// Under [`hold`](Self::hold), has slots that are not held locked when they are
+    /// needed, for the rest of the scope. The caller sees to it that no other session
+    /// does the same meanwhile: so the one that waits with slots held is the only one,
+    /// and whoever it waits for does not wait.
+    pub fn hold_on_demand(&self) {
+        assert_eq!(self.session.mode.get(), Mode::Held, "on demand, with nothing held");
+        self.session.on_demand.set(true);
+    }
+
+    /// Whether a key can be locked as things are, without waiting: a scope has it.
+    pub fn has_held(&self, db: usize, key: &Key<'_>) -> bool {
+        match self.session.mode.get() {
+            Mode::Single => false,
+            Mode::Exclusive => true,
+            Mode::Held => {
+                let keyspace = self.store().keyspace_of(db);
+                let home = self.store().keyspaces[keyspace].home(key.slot());
+                self.session.held.borrow().binary_search(&(keyspace, home)).is_ok()
+            }
+        }
+    }
+
+    /// Whether the whole store is this batch's alone.
+    pub fn is_exclusive(&self) -> bool {
+        self.session.mode.get() == Mode::Exclusive
     }
 
     /// Keeps everybody else out of the whole store until the scope is dropped.
@@ -1061,6 +1095,31 @@ impl<'s> Batch<'s> {
     }
 }
 
+/// Locks all these slots. Whoever waits for one has none: else a session that takes
+/// slots when it needs them could wait for it, and it for that session.
+fn lock_all(store: &Store, places: &[(usize, usize)]) {
+    let slot = |n: usize| store.keyspaces[places[n].0].slot(places[n].1);
+    let mut first = 0;
+    'again: while first < places.len() {
+        slot(first).lock();
+        for n in (0..places.len()).filter(|&n| n != first) {
+            if slot(n).try_lock() {
+                continue;
+            }
+            for locked in (0..n).chain((first > n).then_some(first)) {
+                // SAFETY: locked above: all before `n`, and the first.
+                #[allow(unsafe_code)]
+                unsafe {
+                    slot(locked).unlock();
+                }
+            }
+            first = n;
+            continue 'again;
+        }
+        return;
+    }
+}
+
 /// A scope under which slots are held. See [`Batch::hold`].
 #[derive(Debug)]
 #[must_use]
@@ -1074,6 +1133,7 @@ impl Drop for Hold<'_> {
         debug_assert_eq!(session.guards.get(), 0);
         session.commit();
         session.mode.set(Mode::Single);
+        session.on_demand.set(false);
         for (keyspace, slot) in session.held.borrow_mut().drain(..) {
             // SAFETY: locked by `hold`, in this very scope.
             #[allow(unsafe_code)]

@@ -27,11 +27,13 @@ pub(crate) fn missing(stack: &mut Stack<'_>) -> Answer {
 }
 
 /// Refuses to change the table that is argument `at`, if it is read only.
-pub(super) fn changeable(stack: &Stack<'_>, at: isize) -> Result<(), Raise> {
-    match stack.is_protected(at) {
-        true => Err(Raise::text("Attempt to modify a readonly table")),
-        false => Ok(()),
+pub(super) fn changeable(stack: &mut Stack<'_>, at: isize) -> Result<(), Raise> {
+    if !stack.is_protected(at) {
+        return Ok(());
     }
+    // With no position, as Redis raises it from a function.
+    stack.push_bytes("Attempt to modify a readonly table");
+    Err(Raise::Top)
 }
 
 fn raw_set(stack: &mut Stack<'_>) -> Answer {

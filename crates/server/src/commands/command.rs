@@ -387,6 +387,7 @@ const FLAG_NAMES: &[(u32, &str)] = &[
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
     (MOVABLE_KEYS, "movablekeys"),
+    (NO_MANDATORY_KEYS, "no_mandatory_keys"),
     (ALLOW_BUSY, "allow_busy"),
     (NO_ASYNC_LOADING, "no_async_loading"),
     (NO_MULTI, "no_multi"),
@@ -409,6 +410,7 @@ fn group_name(group: Group) -> &'static str {
         Group::Connection => "connection",
         Group::Server => "server",
         Group::Cluster => "cluster",
+        Group::Scripting => "scripting",
     }
 }
 

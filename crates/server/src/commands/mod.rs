@@ -40,6 +40,7 @@ mod persistence;
 mod pubsub;
 pub(crate) mod replay;
 mod replication;
+mod scripting;
 mod server;
 mod sets;
 mod slowlog;
@@ -78,6 +79,7 @@ const GROUPS: &[&[Command]] = &[
     persistence::COMMANDS,
     pubsub::COMMANDS,
     replication::COMMANDS,
+    scripting::COMMANDS,
     server::COMMANDS,
     sets::COMMANDS,
     slowlog::COMMANDS,

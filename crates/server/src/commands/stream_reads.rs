@@ -12,7 +12,7 @@ use crate::commands::stream_groups::{Given, LOOKUPS, Member, visit_pending};
 use crate::engine::blocked::Wait;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, Origin};
 use crate::engine::keys::KeySpec;
 use crate::engine::keys::uses::*;
 use crate::engine::out::{Out, OutMark};
@@ -387,6 +387,13 @@ fn nothing_yet(
     out: &mut Out,
 ) -> Answer {
     out.truncate(mark);
+    if options.timeout_ms.is_some() && matches!(cx.origin, Origin::Script) {
+        let name = cx.command.name;
+        return Err(Error::from(format!(
+            "ERR {name} command is not allowed with BLOCK option from scripts"
+        ))
+        .into());
+    }
     let Some(timeout_ms) = options.timeout_ms.filter(|_| cx.origin.may_block()) else {
         out.w().null_array();
         return Ok(());

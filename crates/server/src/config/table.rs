@@ -138,6 +138,8 @@ parameters! {
         Supervised "supervised" Kind::Enum(&["upstart", "systemd", "auto", "no"]), "no", FIXED, "Whom to tell when the server is ready: systemd, upstart, or whichever of them started it. The server stays in the foreground then.";
         LazyfreeLazyEviction "lazyfree-lazy-eviction" Kind::Bool, "no", MUTABLE, "What is evicted is freed as UNLINK does.";
         LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "What expires is freed as UNLINK does.";
+        LuaMemoryLimit "lua-memory-limit" Kind::Memory { min: 1_048_576, max: i64::MAX }, "268435456", MUTABLE, "Most bytes that a script may allocate for its own values.";
+        BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE, "Milliseconds from which on a script counts as slow, and clients that it keeps waiting are told BUSY; 0 for never.";
         DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
         MinReplicasToWrite "min-replicas-to-write" NATURAL, "0", MUTABLE, "Replicas without which writes are refused; 0 for none.";
         MinReplicasMaxLag "min-replicas-max-lag" NATURAL, "10", MUTABLE, "Seconds after which a replica that was not heard of does not count; 0 to write without replicas.";
@@ -210,7 +212,6 @@ parameters! {
         ReplDisableTcpNodelay "repl-disable-tcp-nodelay" Kind::Bool, "no", MUTABLE;
         JemallocBgThread "jemalloc-bg-thread" Kind::Bool, "yes", MUTABLE;
         IoThreadsDoReads "io-threads-do-reads" Kind::Bool, "no", FIXED;
-        BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE;
         ListMaxListpackSize "list-max-listpack-size" Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "-2", MUTABLE;
         ListCompressDepth "list-compress-depth" NATURAL, "0", MUTABLE;
         SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE;

@@ -78,6 +78,7 @@ pub(crate) mod flags {
     pub(crate) const MOVABLE_KEYS: u32 = 1 << 17;
     /// It is executed as if `ASKING` had come before it.
     pub(crate) const ASKS: u32 = 1 << 18;
+    pub(crate) const NO_MANDATORY_KEYS: u32 = 1 << 19;
     /// Not one of Redis's: within `EXEC` the command needs the whole store, for
     /// its keys are not known beforehand or it concerns a whole database.
     pub(crate) const WIDE: u32 = 1 << 31;
@@ -102,6 +103,7 @@ pub(crate) enum Group {
     Connection,
     Server,
     Cluster,
+    Scripting,
 }
 
 impl Group {
@@ -120,6 +122,7 @@ impl Group {
             Self::Stream => Categories::STREAM,
             Self::Transactions => Categories::TRANSACTION,
             Self::Connection => Categories::CONNECTION,
+            Self::Scripting => Categories::SCRIPTING,
             Self::Pubsub | Self::Server | Self::Cluster => Categories::NONE,
         }
     }
@@ -307,7 +310,10 @@ impl Command {
         let slow = !self.has(flags::FAST);
         of_group
             .and_if(self.has(flags::WRITE), Categories::WRITE)
-            .and_if(self.has(flags::READONLY), Categories::READ)
+            .and_if(
+                self.has(flags::READONLY) && !of_group.has(Categories::SCRIPTING),
+                Categories::READ,
+            )
             .and_if(self.has(flags::ADMIN), admin)
             .and_if(self.has(flags::PUBSUB), Categories::PUBSUB)
             .and_if(self.has(flags::BLOCKING), Categories::BLOCKING)

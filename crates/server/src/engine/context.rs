@@ -41,6 +41,8 @@ pub(crate) enum Origin<'c> {
     Client,
     /// A client's transaction: nothing in it may wait, and it sees one moment.
     Exec,
+    /// A script: as a transaction's command.
+    Script,
     /// A client that has waited for the command's outcome, and still may; and which of
     /// its keys is ready.
     Waiter(&'c Arc<Waiter>, &'c [u8]),

@@ -14,5 +14,6 @@ pub(crate) mod keys;
 pub(crate) mod large;
 pub(crate) mod monitor;
 pub(crate) mod out;
+pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod waits;

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_resp::{Protocol, Writer};
-use snug_store::{Damaged, Item, PackedChain, PackedStr, Session, Str};
+use snug_store::{Batch, Damaged, Item, PackedChain, PackedStr, Session, Str};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 
@@ -69,6 +69,20 @@ impl Unpacking {
 
     fn len(&self) -> usize {
         self.head().len() + self.rest.len() + CRLF.len()
+    }
+
+    /// Unpacks all of it.
+    fn append_to(mut self, store: &Batch<'_>, out: &mut Vec<u8>) -> Result<(), Damaged> {
+        out.extend_from_slice(&self.head());
+        while !self.rest.is_empty() {
+            let segment = store.segment(&self.chain, self.rest.start / SEGMENT_BYTES)?;
+            let from = self.rest.start % SEGMENT_BYTES;
+            let to = segment.len().min(from + self.rest.len());
+            out.extend_from_slice(&segment[from..to]);
+            self.rest.start += to - from;
+        }
+        out.extend_from_slice(CRLF);
+        Ok(())
     }
 
     /// Unpacks a segment, and puts what is to be sent before the others. About a
@@ -179,6 +193,20 @@ impl Out {
         for (at, _) in &mut self.chunks[mark.chunks..] {
             *at += bytes.len();
         }
+    }
+
+    /// All that was written, in one piece, unpacked; for who reads a reply here. It is
+    /// empty then.
+    pub(crate) fn whole(&mut self, store: &Batch<'_>) -> Result<Vec<u8>, Damaged> {
+        let (mut whole, mut result) = (Vec::with_capacity(self.len()), Ok(()));
+        self.drain(|chunk| match chunk {
+            Chunk::Bytes(bytes) => whole.extend_from_slice(&bytes),
+            Chunk::Packed(unpacking) if result.is_ok() => {
+                result = unpacking.append_to(store, &mut whole);
+            }
+            Chunk::Packed(_) => {}
+        });
+        result.map(|()| whole)
     }
 
     /// Adds what was written elsewhere.

@@ -7,6 +7,7 @@ use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
+use crate::engine::scripts::Scripts;
 use crate::engine::waits::Waits;
 use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
@@ -58,6 +59,7 @@ pub(crate) struct Server {
     pub watches: Watches,
     pub blocked: Blocked,
     pub monitor: Monitor,
+    pub scripts: Scripts,
     pub cluster: Cluster,
     pub listening: Listening,
     pub tls: Tls,
@@ -207,6 +209,7 @@ impl Server {
                 tls: Tls::default(),
                 handshaking: AtomicUsize::new(0),
                 loops: Loops::default(),
+                scripts: Scripts::default(),
                 monitor: Monitor::new(commands.len(), workers),
                 pause: Pause::default(),
                 journal,

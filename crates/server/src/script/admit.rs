@@ -1,0 +1,63 @@
+//! Whether a script may have a command executed: all that is asked of a client's
+//! commands, and what is asked of scripts besides. One function, through which every
+//! command of every script goes.
+
+use super::host::Run;
+use crate::engine::command::{Command, flags};
+use crate::request::args::Args;
+
+/// Whether the command may be executed; else what the script is told.
+pub(super) fn admit(
+    run: &mut Run<'_, '_>,
+    command: &'static Command,
+    args: Args<'_>,
+) -> Result<(), Vec<u8>> {
+    if !command.arity_fits(args.len()) {
+        return Err(b"ERR Wrong number of args calling Redis command from script".to_vec());
+    }
+    if command.has(flags::NOSCRIPT) {
+        return Err(b"ERR This Redis command is not allowed from script".to_vec());
+    }
+    if run.read_only && command.has(flags::WRITE | flags::MAY_REPLICATE) {
+        return Err(b"ERR Write commands are not allowed from read-only scripts.".to_vec());
+    }
+    if !run.wrote && run.short_of_memory && !run.flags.allow_oom && command.has(flags::DENYOOM) {
+        return Err(crate::request::error::Error::OOM.text().to_vec());
+    }
+    if run.cx.server.cluster.enabled {
+        route(run, command, args)?;
+    }
+    Ok(())
+}
+
+/// Whether this node of a cluster serves the keys, and they are of one slot.
+fn route(run: &mut Run<'_, '_>, command: &Command, args: Args<'_>) -> Result<(), Vec<u8>> {
+    let cluster = &run.cx.server.cluster;
+    let keys = command.key_indices(args).unwrap_or_default();
+    if keys.is_empty() {
+        return Ok(());
+    }
+    if !cluster.is_up(&run.cx.server.config) {
+        return Err(b"ERR Script attempted to execute a command while the cluster is down".to_vec());
+    }
+    let mut first = None;
+    for index in keys {
+        let slot = run.cx.store.key(args.bytes(index)).slot();
+        let same = *first.get_or_insert(slot) == slot;
+        if !same || !cluster.serves(slot) {
+            return Err(
+                b"ERR Script attempted to access a non local key in a cluster node".to_vec()
+            );
+        }
+    }
+    if run.flags.compat || run.flags.allow_cross_slot {
+        return Ok(());
+    }
+    if run.slot.is_some() && run.slot != first {
+        return Err(
+            b"ERR Script attempted to access keys that do not hash to the same slot".to_vec()
+        );
+    }
+    run.slot = first;
+    Ok(())
+}

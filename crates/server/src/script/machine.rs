@@ -1,0 +1,154 @@
+//! A worker's interpreter, made when its first script comes: with Redis's library, and
+//! what it has compiled.
+//!
+//! The registry holds `compiled` (functions by their scripts' numbers), `globals` (what
+//! scripts see) and `real` (the table behind it).
+
+use super::host;
+use crate::engine::server::Server;
+use snug_lua::{Failed, Machine, Stack, Table, Watch};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Functions that are kept compiled; of more, all are forgotten.
+const COMPILED_MAX: usize = 1_000;
+
+/// Bytes in use after a script from which on the collector runs at once.
+const LARGE: usize = 8 << 20;
+
+/// An interpreter and what comes with it.
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    pub machine: Machine,
+    generation: u64,
+    compiled: usize,
+    /// Bytes in use before any script.
+    fresh: usize,
+}
+
+thread_local! {
+    /// The worker's, unless a script runs in it.
+    static OWN: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
+}
+
+impl Interpreter {
+    fn new(server: &Server) -> Self {
+        let mut machine = Machine::new();
+        machine.with(|stack| {
+            host::add_library(stack);
+            stack.push_registry();
+            stack.push_table(0, 0);
+            stack.raw_set_field(-2, "compiled");
+            stack.push_globals();
+            stack.raw_set_field(-2, "real");
+        });
+        machine.protect(Table::Library("redis"));
+        machine.protect(Table::Globals);
+        machine.with(|stack| {
+            stack.push_registry();
+            stack.push_globals();
+            stack.raw_set_field(-2, "globals");
+        });
+        let fresh = machine.used();
+        let generation = server.scripts.generation.load(Relaxed);
+        Self { machine, generation, compiled: 0, fresh }
+    }
+
+    /// The thread's own, or a new one.
+    pub(super) fn take(server: &Server) -> Self {
+        let own = OWN.with_borrow_mut(Option::take);
+        let generation = server.scripts.generation.load(Relaxed);
+        own.filter(|own| own.generation == generation).unwrap_or_else(|| Self::new(server))
+    }
+
+    /// To be used again by this thread. What a script has left behind is freed.
+    pub(super) fn give_back(mut self) {
+        if self.machine.used() > self.fresh + LARGE {
+            self.machine.collect();
+        }
+        if self.compiled > COMPILED_MAX {
+            self.compiled = 0;
+            self.machine.with(|stack| {
+                stack.push_registry();
+                stack.push_table(0, 0);
+                stack.raw_set_field(-2, "compiled");
+            });
+        }
+        OWN.with_borrow_mut(|own| *own = Some(self));
+    }
+
+    /// Counts a function that was compiled.
+    pub(super) fn compiled(&mut self) {
+        self.compiled += 1;
+    }
+}
+
+/// Pushes the function of a program of that number, compiled if it is not yet; whether
+/// it was.
+pub(super) fn push_function(
+    stack: &mut Stack<'_>,
+    number: u64,
+    program: &[u8],
+    name: &[u8],
+) -> Result<bool, Failed> {
+    stack.push_registry();
+    stack.raw_get_field(-1, "compiled");
+    stack.raw_get_item(-1, number as i32);
+    let new = stack.is_nil(-1);
+    if new {
+        stack.pop(1);
+        stack.load(program, name)?;
+        stack.push_copy(-1);
+        stack.raw_set_item(-3, number as i32);
+    }
+    stack.remove(-2);
+    stack.remove(-2);
+    Ok(new)
+}
+
+/// Has the function on top see the globals that all scripts see, whatever others did
+/// with `setfenv`.
+pub(super) fn fresh_globals(stack: &mut Stack<'_>) {
+    stack.push_registry();
+    stack.raw_get_field(-1, "globals");
+    stack.push_copy(-1);
+    stack.set_globals();
+    stack.set_environment(-3);
+    stack.pop(1);
+}
+
+/// Sets a global to the value on top.
+pub(super) fn set_global(stack: &mut Stack<'_>, name: &str) {
+    stack.push_registry();
+    stack.raw_get_field(-1, "real");
+    stack.remove(-2);
+    stack.insert(-2);
+    stack.raw_set_field(-2, name);
+    stack.pop(1);
+}
+
+/// Whether a script text is a program.
+pub(crate) fn check(server: &Server, program: &[u8], name: &[u8]) -> Result<(), Vec<u8>> {
+    let mut interpreter = Interpreter::take(server);
+    let checked = interpreter.machine.with(|stack| match stack.load(program, name) {
+        Ok(()) => Ok(()),
+        Err(Failed) => Err(stack.bytes(-1).unwrap_or_default().to_vec()),
+    });
+    interpreter.give_back();
+    checked
+}
+
+/// Watches nothing.
+#[derive(Debug)]
+pub(super) struct Unwatched;
+
+impl Watch for Unwatched {
+    fn look(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+pub(super) fn unwatched() -> Rc<dyn Watch> {
+    Rc::new(Unwatched)
+}
