@@ -132,7 +132,8 @@ pub(super) fn write(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, dept
 
 /// A number as C makes it an integer on x86: what does not fit is the least of all.
 fn truncated(number: f64) -> i64 {
-    match number >= -9.223_372_036_854_776e18 && number < 9.223_372_036_854_776e18 {
+    const END: f64 = 9.223_372_036_854_776e18;
+    match (-END..END).contains(&number) {
         true => number as i64,
         false => i64::MIN,
     }

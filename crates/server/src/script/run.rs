@@ -203,6 +203,7 @@ fn push_arguments(stack: &mut Stack<'_>, args: Args<'_>, range: &Range<usize>) {
 
 /// The handler of errors: makes a table of an error that is none yet, and notes where it
 /// was raised.
+#[allow(clippy::unnecessary_wraps)]
 fn on_error(stack: &mut Stack<'_>) -> Answer {
     stack.set_top(1);
     let position = match stack.position(1) {
