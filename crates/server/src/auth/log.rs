@@ -37,7 +37,6 @@ impl Reason {
 pub(crate) enum Place {
     TopLevel,
     Multi,
-    #[allow(dead_code)]
     Script,
 }
 

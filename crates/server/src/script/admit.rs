@@ -3,6 +3,8 @@
 //! command of every script goes.
 
 use super::host::Run;
+use crate::auth::{Denied, Place};
+use crate::engine::accounts;
 use crate::engine::command::{Command, flags};
 use crate::request::args::Args;
 
@@ -17,6 +19,18 @@ pub(super) fn admit(
     }
     if command.has(flags::NOSCRIPT) {
         return Err(b"ERR This Redis command is not allowed from script".to_vec());
+    }
+    if let Some(client) = run.cx.client.as_deref_mut()
+        && let Err(denied) = accounts::check(&mut client.account, command, args)
+    {
+        let within = (Place::Script, run.cx.command);
+        accounts::log_denied(run.cx.server, client, within, (command, args), denied);
+        let what = match denied {
+            Denied::Command => "run this command or subcommand",
+            Denied::Key(_) => "access at least one of the keys mentioned in the command arguments",
+            Denied::Channel(_) => "publish to the channel mentioned in the command",
+        };
+        return Err(format!("ERR The user executing the script can't {what}").into_bytes());
     }
     if run.read_only && command.has(flags::WRITE | flags::MAY_REPLICATE) {
         return Err(b"ERR Write commands are not allowed from read-only scripts.".to_vec());
