@@ -296,9 +296,12 @@ impl Persist {
         }
         self.jobs.lock().saved_changes = self.store.changes();
         if append_only {
+            // Before the batch begins: a first base is a snapshot, which closes all gates.
+            let aof = self.open_aof(was_loaded)?;
             let mut session = self.store.session();
             let batch = session.enter(unix_ms());
-            self.turn_on(&batch, || self.open_aof(was_loaded))?;
+            self.turn_on(&batch, || Ok(aof))?;
+            drop(batch);
             let size = self.figures.aof_size.load(Relaxed);
             self.figures.aof_rewritten_size.store(size, Relaxed);
         }
