@@ -14,7 +14,7 @@ use super::{container, quoted};
 use crate::commands;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, Origin};
 use crate::engine::keys::uses::*;
 use crate::engine::out::Out;
 use crate::request::args::Args;
@@ -526,7 +526,11 @@ fn parse_idle(text: &[u8], command: &str) -> Result<i64, Error> {
 
 /// What `XCLAIM` asks for: how, which, and the last ID of the group if it is to
 /// be raised.
-fn parse_claim(args: Args<'_>, now: u64) -> Result<(Claim, Vec<StreamId>, StreamId), Error> {
+fn parse_claim(
+    args: Args<'_>,
+    now: u64,
+    origin: Origin<'_>,
+) -> Result<(Claim, Vec<StreamId>, StreamId), Error> {
     let idle_ms_min = parse_idle(args.bytes(4), "XCLAIM")?;
     let mut claim =
         Claim { idle_ms_min, delivered: now, count: None, force: false, just_id: false };
@@ -538,8 +542,10 @@ fn parse_claim(args: Args<'_>, now: u64) -> Result<(Claim, Vec<StreamId>, Stream
         let error = || Error::from(format!("ERR Invalid {option} option argument for XCLAIM"));
         parse_integer(args.bytes(at)).ok_or_else(error)
     };
-    // A time that has not come yet, or none, is as good as now.
-    let sane = |time: i64| u64::try_from(time).ok().filter(|&time| time <= now).unwrap_or(now);
+    // A time that has not come yet, or none, is as good as now. A commit's has come where
+    // it took effect, whatever this clock says.
+    let latest = if origin.minds_time() { now } else { u64::MAX };
+    let sane = |time: i64| u64::try_from(time).ok().filter(|&time| time <= latest).unwrap_or(now);
     while at < args.len() {
         let more = at + 1 < args.len();
         let mut taken = 2;
@@ -574,7 +580,7 @@ fn xclaim(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return Err(no_group(key.bytes, args.bytes(2)).into());
     };
     let now = slot.now();
-    let (claim, ids, last_id) = parse_claim(args, now)?;
+    let (claim, ids, last_id) = parse_claim(args, now, cx.origin)?;
     let (group, consumer) = (args.bytes(2), args.bytes(3));
     let mut member = Member { slot: &mut slot, key: &key, found, group, consumer };
     let mut position = member.look()?.1.position();
