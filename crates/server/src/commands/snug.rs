@@ -9,8 +9,8 @@ use crate::engine::large::packed;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
-use snug_codec::DictionaryKind;
 use snug_codec::family::Verdict;
+use snug_codec::{Codec, DictionaryKind};
 use snug_store::{Fate, Job};
 
 const fn subcommand(command: Command, complexity: &'static str, summary: &'static str) -> Command {
@@ -120,8 +120,12 @@ fn families(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
             Verdict::Full => "full",
         };
         let stats = family.stats;
-        let codec = family.choice.map_or("", |choice| choice.codec.name());
         let kind = family.dictionary_kind.map_or("", DictionaryKind::name);
+        // As its values tell it: a dictionary of phrases is a codec of its own.
+        let codec = match family.choice.map(|choice| choice.codec) {
+            Some(Codec::Zstd) if family.dictionary_kind == Some(DictionaryKind::Phrases) => kind,
+            codec => codec.map_or("", Codec::name),
+        };
         w.map(18);
         for (field, value) in [
             ("shape", &family.shape[..]),
