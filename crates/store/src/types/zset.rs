@@ -12,7 +12,7 @@
 
 pub(crate) mod make;
 pub mod ops;
-mod order;
+pub(crate) mod order;
 mod ranked;
 mod row;
 

@@ -77,7 +77,10 @@ pub(crate) fn read<O: Order>(bytes: &[u8], count: usize) -> Vec<u8> {
     records
 }
 
-/// The page of what was written of a page of `count` records.
-pub(crate) fn page<O: Order>(bytes: &[u8], count: usize) -> Page {
-    Page::of::<O>(each::<O>(&read::<O>(bytes, count)))
+/// The page of what was written of a page of `count` records of `raw_bytes` together;
+/// `None` if it does not come to as much.
+pub(crate) fn page<O: Order>(bytes: &[u8], count: usize, raw_bytes: usize) -> Option<Page> {
+    let records = read::<O>(bytes, count);
+    let is_it = records.len() == raw_bytes && each::<O>(&records).count() == count;
+    is_it.then(|| Page::of::<O>(each::<O>(&records)))
 }

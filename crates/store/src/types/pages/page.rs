@@ -25,7 +25,8 @@ use super::Order;
 use super::compact;
 use crate::image::{Pen, Source};
 use crate::memory::{prefetch, usable};
-use crate::pack::form;
+use crate::pack::form::{self, Damaged};
+use snug_codec::{Codec, UnpackError};
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
@@ -168,10 +169,11 @@ impl Page {
     }
 
     /// A packed page as it was, of what it was unpacked to.
-    pub(crate) fn unpacked<O: Order>(&self, raw: &[u8]) -> Self {
-        let mut page = compact::page::<O>(raw, self.len());
+    pub(crate) fn unpacked<O: Order>(&self, raw: &[u8]) -> Result<Self, Damaged> {
+        let page = compact::page::<O>(raw, self.len(), self.raw_bytes());
+        let mut page = page.ok_or(UnpackError::Corrupt(Codec::None))?;
         page.notes = Cell::new(self.notes.get() & ACCESS);
-        page
+        Ok(page)
     }
 
     #[inline]

@@ -386,7 +386,7 @@ pub(crate) fn raw<'p, O: Order>(
         // One read does not make it hot.
         Some(form) => {
             page.set_access(ACCESS_MAX.min(page.access() + 1));
-            Ok(Cow::Owned(page.unpacked::<O>(&unpack(form, session)?)))
+            Ok(Cow::Owned(page.unpacked::<O>(&unpack(form, session)?)?))
         }
     }
 }
@@ -399,7 +399,7 @@ pub(crate) fn raw_for<'p, O: Order>(
     let Some(form) = page.packed() else { return Ok(Cow::Borrowed(page)) };
     let mut raw = Vec::new();
     reader.unpack(form, &mut raw)?;
-    Ok(Cow::Owned(page.unpacked::<O>(&raw)))
+    Ok(Cow::Owned(page.unpacked::<O>(&raw)?))
 }
 
 /// Makes a page ready to be changed.
@@ -407,7 +407,7 @@ pub(crate) fn raw_for<'p, O: Order>(
 pub(crate) fn ready<O: Order>(page: &mut Page, session: &Session) -> Result<(), Damaged> {
     page.set_access(page.access().max(WRITTEN));
     if let Some(form) = page.packed() {
-        *page = page.unpacked::<O>(&unpack(form, session)?);
+        *page = page.unpacked::<O>(&unpack(form, session)?)?;
     }
     Ok(())
 }

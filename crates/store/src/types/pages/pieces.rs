@@ -16,7 +16,7 @@ use super::page::{Page, SHARED_HEADER};
 use super::tree::{ByBound, ByRank, Tree};
 use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
-use crate::pack::form::PACK_MAX;
+use crate::pack::form::{Damaged, PACK_MAX};
 use crate::pack::piece::{Damage, Fate, PieceJob, Plans, Ran, Running, With};
 use crate::pack::recipe::{Made, Recipe};
 use crate::types::forms::{Asked, Installed, Met};
@@ -226,9 +226,10 @@ impl<O: Order> PieceJob for PagePiece<O> {
             if let Some(form) = self.page.packed() {
                 with.room.clear();
                 let unpacked = with.workspace.unpack(form, &self.dictionary, with.room, PACK_MAX);
-                let came = match unpacked {
-                    Ok(()) => {
-                        self.made = Some(Outcome::Raw(self.page.unpacked::<O>(with.room)));
+                let raw = unpacked.map_err(Damaged::from);
+                let came = match raw.and_then(|()| self.page.unpacked::<O>(with.room)) {
+                    Ok(raw) => {
+                        self.made = Some(Outcome::Raw(raw));
                         Fate::Unpacked
                     }
                     Err(_) => Fate::Nothing,

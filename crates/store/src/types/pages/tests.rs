@@ -93,7 +93,7 @@ fn packed<O: Order>(page: &mut Page) {
 
 fn unpacked<O: Order>(page: &mut Page) {
     if let Some(form) = page.packed().map(<[u8]>::to_vec) {
-        *page = page.unpacked::<O>(&form);
+        *page = page.unpacked::<O>(&form).unwrap();
     }
 }
 
@@ -278,5 +278,47 @@ proptest! {
                 low = leaf.upper.copied().unwrap_or_default();
             }
         }
+    }
+}
+
+/// Reads a page in every way there is, whatever it was unpacked from: as much of it as
+/// would be taken for a page of so many records.
+fn read_all<O: Order>(raw: &[u8], count: usize) {
+    let records = compact::read::<O>(raw, count);
+    let count = super::page::each::<O>(&records).count();
+    let Some(page) = compact::page::<O>(raw, count, records.len()) else { return };
+    assert_eq!((page.len(), page.raw_bytes()), (count, records.len()));
+    assert!(compact::page::<O>(raw, count + 1, records.len()).is_none());
+    for record in page.records::<O>() {
+        let _ = (O::tag(record), O::key(record), super::paged::item(record, None).0.len());
+        let _ = (super::keyed::body(record), super::keyed::expiry(record));
+        let _ = O::bound(record, record);
+        if O::TAGGED {
+            let at = page.find(O::tag(record), |other| other.starts_with(record));
+            assert!(at.is_some());
+        }
+    }
+    let _ = compact::write::<O>(&page);
+}
+
+proptest! {
+    /// The bytes of a packed page may be damaged in any way: it is told, or what the page
+    /// holds is wrong, and nothing else is.
+    #[test]
+    fn pages_are_read_from_any_bytes(
+        raw in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..3000),
+            prop::collection::vec(prop::sample::select(vec![
+                0, 1, 2, 0x81, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc8, 0xcf, 0xd0, 0xd2, 0xe0, 0xff,
+            ]), 0..300),
+        ],
+        count in 0..2000usize,
+    ) {
+        use crate::types::{hash, list, set, zset};
+        read_all::<list::Positions>(&raw, count);
+        read_all::<set::Members>(&raw, count);
+        read_all::<hash::Fields>(&raw, count);
+        read_all::<zset::order::Scores>(&raw, count);
+        read_all::<zset::order::Members>(&raw, count);
     }
 }

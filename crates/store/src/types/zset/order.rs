@@ -238,11 +238,11 @@ impl Order for Members {
 
     #[inline]
     fn tag(record: &[u8]) -> u8 {
-        record[0]
+        record.first().copied().unwrap_or_default()
     }
 
     fn key(record: &[u8]) -> u64 {
-        u64::from(u32::from_le_bytes([record[0], record[1], record[2], record[3]]))
+        record.first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
     }
 
     fn bound(left: &[u8], right: &[u8]) -> Option<u64> {
