@@ -8,6 +8,8 @@ Left out, as there: whatever depends on the clock or on another client's keys.
 """
 
 import json
+import random
+import uuid
 
 from differential.generators import DRAW, expand, templates_of
 
@@ -22,6 +24,10 @@ KINDS = {
     "bits": (20, 10),
     "large": (6, 2),
     "stream": (6, 45),
+    "list": (12, 20),
+    "hash": (12, 20),
+    "set": (12, 16),
+    "zset": (12, 20),
     "odd": (12, 10),
 }
 DOCUMENTS = ("user", "order", "event", "letter")
@@ -192,7 +198,98 @@ xgroup destroy K G
 xgroup delconsumer K G C
 """
 
+#: Collections: short ones, and such as take many pages. What is drawn at random is left
+#: out, and how many there are of members and fields bounds how much there is.
+LISTS = """
+rpush K ITEM+
+rpush K ITEM+
+rpush K ITEM ITEM ITEM ITEM ITEM ITEM ITEM ITEM
+lpush K ITEM+
+lpush K ITEM ITEM ITEM ITEM ITEM ITEM ITEM ITEM
+lpushx K ITEM
+rpushx K ITEM
+lpop K
+rpop K
+lpop K FEW
+rpop K FEW
+llen K
+lindex K PLACE
+lset K PLACE ITEM
+linsert K before|after ITEM ITEM
+lrange K PLACE PLACE
+lrange K 0 20
+lrem K S ITEM
+ltrim K 0 MOST
+lpos K ITEM
+lmove K K left|right left|right
+rpoplpush K K
+"""
+
+HASHES = """
+hset K FIELD ITEM
+hset K FIELD ITEM FIELD ITEM FIELD ITEM FIELD ITEM FIELD ITEM FIELD ITEM
+hset K FIELD ITEM FIELD N FIELD ITEM
+hsetnx K FIELD ITEM
+hget K FIELD
+hget K FIELD
+hmget K FIELD FIELD FIELD
+hlen K
+hexists K FIELD
+hstrlen K FIELD
+hdel K FIELD
+hdel K FIELD FIELD FIELD
+hincrby K COUNTER S
+hincrby K COUNTER S
+"""
+
+SETS = """
+sadd K MEMBER
+sadd K MEMBER MEMBER MEMBER MEMBER MEMBER MEMBER MEMBER MEMBER
+sadd K NUMBER NUMBER NUMBER NUMBER NUMBER NUMBER
+srem K MEMBER
+srem K MEMBER NUMBER MEMBER
+sismember K MEMBER
+smismember K MEMBER NUMBER MEMBER
+scard K
+smove K K MEMBER
+sintercard 2 K K
+sinter K K
+"""
+
+SORTED_SETS = """
+zadd K SCORE MEMBER
+zadd K SCORE MEMBER SCORE MEMBER SCORE MEMBER SCORE MEMBER SCORE MEMBER SCORE MEMBER
+zadd K SCORE NUMBER SCORE NUMBER SCORE NUMBER
+zadd K gt|lt|nx|xx SCORE MEMBER
+zincrby K S MEMBER
+zscore K MEMBER
+zmscore K MEMBER NUMBER
+zrank K MEMBER
+zrevrank K NUMBER
+zcard K
+zcount K S SCORE
+zrange K PLACE PLACE withscores
+zrevrange K 0 20
+zrangebyscore K S SCORE limit 0 30
+zrem K MEMBER NUMBER
+zpopmin K
+zpopmax K
+zpopmin K FEW
+"""
+
+#: Of all collections, what seldom comes, so that they live long enough to be packed.
+COLLECTION_ENDS = {
+    "list": "ltrim K PLACE PLACE\n",
+    "hash": "",
+    "set": "sinterstore K K K\nsunionstore K K K\nsdiffstore K K K\n",
+    "zset": "zremrangebyrank K PLACE PLACE\nzremrangebyscore K S SCORE\nzunionstore K 2 K K\nzinterstore K 2 K K\n",
+}
+
 TEMPLATES = {
+    **{
+        kind: templates_of(text * 15 + LIFE + COLLECTION_ENDS[kind])
+        for kind, text in [("list", LISTS), ("hash", HASHES), ("set", SETS), ("zset", SORTED_SETS)]
+    },
     "tiny": templates_of(STRINGS),
     "number": templates_of(NUMBERS),
     "bits": templates_of(BITS),
@@ -265,6 +362,21 @@ def row(rng):
     return ["id", f"{rng.getrandbits(64):016x}", "noise", rng.randbytes(rng.randint(0, 60))]
 
 
+def item(rng):
+    """What is queued, or a field's value."""
+    return rng.choice([event, tiny, user])(rng) if rng.random() < 0.3 else rng.choice(ITEMS)
+
+
+def member(rng):
+    return rng.choice(MEMBERS)
+
+
+_some = random.Random(1)
+#: So few that they are met again.
+ITEMS = [*(event(_some) for _ in range(200)), *(words(_some, 1, 6).encode() for _ in range(200)), *(str(n * 37).encode() for n in range(200))]
+MEMBERS = [*(str(uuid.UUID(int=_some.getrandbits(128))) for _ in range(600)), *(f"player:{n}" for n in range(600))]
+
+
 class Commands:
     """Draws commands over the keys of one owner. `usable(key)` says whether a
     key may be touched now, `a_time()` draws when one shall expire."""
@@ -302,6 +414,14 @@ class Commands:
             "G": lambda rng: rng.choice(GROUP_NAMES),
             "C": lambda rng: rng.choice(CONSUMERS),
             "ROW": row,
+            "ITEM": item,
+            "PLACE": lambda rng: rng.randint(-1100, 1100),
+            "MOST": lambda rng: rng.randint(700, 1000),
+            "FIELD": lambda rng: f"field:{rng.randrange(800)}",
+            "COUNTER": lambda rng: f"count:{rng.randrange(20)}",
+            "MEMBER": member,
+            "NUMBER": lambda rng: rng.randrange(1500) * rng.choice([1, 1, 1, 10**9]),
+            "SCORE": lambda rng: rng.choice([rng.randint(0, 5000), rng.randint(1_700_000_000, 1_700_000_900), rng.randint(0, 900) / 100]),
         }
 
     def key(self, kind):

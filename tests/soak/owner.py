@@ -192,7 +192,7 @@ class Owner:
         """Every key: type, value, expiry, groups and what is pending in them."""
         self.counts["full comparisons"] += 1
         for kind, keys in self.commands.keys.items():
-            step = 1 if kind in ("large", "stream") else 50
+            step = 1 if kind in ("large", "stream", *COLLECTIONS) else 50
             for at in range(0, len(keys), step):
                 keys_now = [key for key in keys[at : at + step] if self.usable(key)]
                 self.exchange([[command] for key in keys_now for command in everything_of(key, kind)])
@@ -235,4 +235,15 @@ def everything_of(key, kind):
     commands = [("type", key), ("pexpiretime", key)]
     if kind in ("stream", "odd"):
         commands += [("xrange", key, "-", "+"), ("xinfo", "stream", key, "full", "count", "0")]
+    if kind in COLLECTIONS:
+        return [*commands, (*COLLECTIONS[kind][:1], key, *COLLECTIONS[kind][1:])]
     return commands if kind == "stream" else [*commands, ("get", key), ("strlen", key)]
+
+
+#: What tells all of a collection.
+COLLECTIONS = {
+    "list": ("lrange", 0, -1),
+    "hash": ("hgetall",),
+    "set": ("smembers",),
+    "zset": ("zrange", 0, -1, "withscores"),
+}
