@@ -56,4 +56,4 @@ pub use loader::{Loaded, Loading, Refused, access, load};
 pub use reader::{
     Error, Event, Head, NoDump, Problem, ReadOptions, Reader, VERSION_MAX, Wrong, restore,
 };
-pub use writer::{COMPRESS_MAX, FieldTimes, Meta, Options, Writer, dump};
+pub use writer::{COMPRESS_MAX, FieldTimes, Meta, Options, Writer, dump, seal};

@@ -263,6 +263,15 @@ pub fn dump(
     Ok(payload)
 }
 
+/// Makes a payload of a value's bytes: for tests and fuzzers.
+#[doc(hidden)]
+pub fn seal(value: &[u8], version: u16) -> Vec<u8> {
+    let mut payload = [value, &version.to_le_bytes()].concat();
+    let checksum = CRC.checksum(&payload);
+    payload.extend_from_slice(&checksum.to_le_bytes());
+    payload
+}
+
 /// Lengths and strings as RDB has them.
 struct Encoder<W> {
     out: Output<W>,

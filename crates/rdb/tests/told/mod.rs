@@ -1,5 +1,6 @@
 //! What a value is, as text: to tell whether two are the same.
-#![allow(clippy::unnecessary_wraps)]
+// Not every test uses all of it.
+#![allow(clippy::unnecessary_wraps, dead_code)]
 
 pub(crate) mod made;
 
