@@ -380,6 +380,12 @@ def name_kept(frame, kept):
         for name, content in kept.items():
             if value == content:
                 return (kind, b"$" + name)
+    if kind == ":":
+        for name, content in kept.items():
+            if str(value).encode() == content:
+                return ("$", b"$" + name)
+    if isinstance(value, list) and kind == "%":
+        return (kind, [(name_kept(k, kept), name_kept(v, kept)) for k, v in value])
     if isinstance(value, list) and kind in "*~>":
         return (kind, [name_kept(v, kept) for v in value])
     return frame

@@ -16,6 +16,7 @@ use crate::engine::large::Done;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::follow::pubsub::{self, OnBehalf};
+use crate::follow::tracking;
 use crate::measure::stats::Stat;
 use crate::peers::{self, limits};
 use crate::persist;
@@ -55,13 +56,16 @@ impl Asked<'_> {
 /// Executes one command of a client and writes its reply, or tells why there is none
 /// yet.
 pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
-    let mark = out.mark();
     out.protocol = asked.caller.protocol;
     let _on_behalf = OnBehalf::of(&asked.client.shared);
+    let admitted = admit(asked, args);
+    // What was evicted to make room for the command is told before its reply.
+    push_own(out);
+    let mark = out.mark();
     // Whether what is written here is to be sent even if replies are off.
     let mut kept = false;
     let mut waits = Ok(());
-    match admit(asked, args) {
+    match admitted {
         Ok(command) if is_paused(asked, command) => {
             asked.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
             // Work that was done for it is lost: the pause may be long.
@@ -87,7 +91,9 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
                 kept = exec || command.only_pushes();
                 let of_keys = flags::READONLY | flags::WRITE | flags::MAY_REPLICATE;
                 asked.client.tells_of_keys |= command.has(of_keys) || command.name == "exec";
-                match call(&mut context(asked, command), command, args, out) {
+                let called = call(&mut context(asked, command), command, args, out);
+                end_tracking(asked, command);
+                match called {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
                     called => waits = called,
                 }
@@ -134,6 +140,22 @@ fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'
         hashed: asked.hashed,
         pool: asked.pool,
         finished: asked.finished.take(),
+    }
+}
+
+/// What is to be done when a command of a client is done, whatever came of it: those
+/// who track prefixes are told what it has changed, and what `CLIENT CACHING` said has
+/// been heeded.
+#[inline]
+fn end_tracking(asked: &mut Asked<'_>, command: &Command) {
+    if tracking::any_changed() {
+        asked.server.tracking.tell_changed();
+    }
+    if let Some(mode) = &mut asked.client.tracking
+        && asked.client.multi.is_none()
+        && command.container != Some("client")
+    {
+        mode.caching = false;
     }
 }
 

@@ -75,6 +75,10 @@ pub trait Observer: Send + Sync {
     /// given the value of another key.
     fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told, came: bool) {}
 
+    /// A key changed, and changes are heeded ([`Class::CHANGE`]). For what `WATCH` does
+    /// not take for a change it is not called.
+    fn modified(&self, key: &[u8]) {}
+
     /// An event happened to a key, of a class that is heeded ([`Store::heed`]).
     fn event(&self, db: usize, key: &[u8], event: Event) {}
 

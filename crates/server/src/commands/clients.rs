@@ -5,15 +5,16 @@
 //! published (see [`crate::follow::clients::Figures`]): a batch old at most.
 
 use crate::commands::connection::valid_name;
-use crate::commands::{self, container};
+use crate::commands::{self, container, quoted};
 use crate::engine::blocked::Reason;
-use crate::engine::client::ReplyMode;
+use crate::engine::client::{ReplyMode, TrackingMode};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::follow::clients::{Address, Shared};
 use crate::follow::listing::{Kind, describe};
+use crate::follow::tracking::Redirect;
 use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -87,6 +88,24 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("client", -2, container)
             "7.2.0",
             "O(1)",
             "Chooses whether the connection's reads count as accesses.",
+        ),
+        sub(
+            "tracking",
+            -3,
+            PLAIN,
+            tracking,
+            "6.0.0",
+            "O(1). Some options may introduce additional complexity.",
+            "Has the connection told when keys change that it has read.",
+        ),
+        sub(
+            "caching",
+            3,
+            PLAIN,
+            caching,
+            "6.0.0",
+            "O(1)",
+            "Makes the next command an exception of tracking.",
         ),
         sub("getredir", 2, PLAIN, getredir, "6.0.0", "O(1)", "Returns where tracking is sent."),
         sub("trackinginfo", 2, PLAIN, tracking_info, "6.2.0", "O(1)", "Describes tracking."),
@@ -390,26 +409,205 @@ fn unblock(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-fn getredir(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    out.w().integer(-1);
+/// Where tracking is told: -1 if it is off, 0 for the client itself.
+fn redirected(mode: Option<&TrackingMode>) -> i64 {
+    mode.map_or(-1, |mode| mode.redirect.map_or(0, |id| id as i64))
+}
+
+fn getredir(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
+    out.w().integer(redirected(cx.client()?.tracking.as_deref()));
     Ok(())
 }
 
-fn tracking_info(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
+fn tracking_info(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
+    let client = cx.client()?;
+    let mode = client.tracking.as_deref();
+    let is = |flag: fn(&TrackingMode) -> bool| mode.is_some_and(flag);
+    let flags = [
+        (mode.is_some(), "on"),
+        (mode.is_none(), "off"),
+        (is(|mode| mode.broadcast), "bcast"),
+        (is(|mode| mode.opt_in), "optin"),
+        (is(|mode| mode.opt_in && mode.caching), "caching-yes"),
+        (is(|mode| mode.opt_out), "optout"),
+        (is(|mode| mode.opt_out && mode.caching), "caching-no"),
+        (is(|mode| mode.no_loop), "noloop"),
+        (client.shared.figures.tracking_broken.load(Relaxed), "broken_redirect"),
+    ];
+    let flags: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
     let mut w = out.w();
     w.map(3);
     w.bulk(b"flags");
-    w.set(1);
-    w.bulk(b"off");
+    w.set(flags.len());
+    flags.iter().for_each(|flag| w.bulk(flag.as_bytes()));
     w.bulk(b"redirect");
-    w.integer(-1);
+    w.integer(redirected(mode));
     w.bulk(b"prefixes");
-    w.array(0);
+    w.array(mode.map_or(0, |mode| mode.prefixes.len()));
+    mode.into_iter().flat_map(|mode| &mode.prefixes).for_each(|prefix| w.bulk(prefix));
+    Ok(())
+}
+
+/// What `CLIENT TRACKING` was given.
+#[derive(Debug, Default)]
+struct Wanted {
+    mode: TrackingMode,
+    redirect: Option<Redirect>,
+    prefixes: Vec<Vec<u8>>,
+}
+
+fn tracking(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    let server = cx.server;
+    let wanted = wanted_tracking(cx, args)?;
+    let client = cx.client()?;
+    if args.is(2, "off") {
+        server.end_tracking(client);
+        out.w().ok();
+        return Ok(());
+    }
+    if !args.is(2, "on") {
+        return Err(Error::SYNTAX.into());
+    }
+    check_tracking(&wanted, client.tracking.as_deref())?;
+    let Wanted { mut mode, redirect, mut prefixes } = wanted;
+    if mode.broadcast && prefixes.is_empty() {
+        prefixes.push(Vec::new());
+    }
+    let before = client.tracking.take();
+    mode.caching = before.as_ref().is_some_and(|before| before.caching);
+    mode.prefixes = before.map(|before| before.prefixes).unwrap_or_default();
+    mode.prefixes.extend(prefixes.iter().cloned());
+    let prefixes = mode.broadcast.then_some(prefixes.as_slice());
+    server.tracking.begin(&client.shared, redirect, prefixes, mode.no_loop);
+    server.heed_events();
+    let figures = &client.shared.figures;
+    figures.tracking.store(true, Relaxed);
+    figures.tracking_prefixes.store(mode.broadcast, Relaxed);
+    figures.tracking_broken.store(false, Relaxed);
+    figures.redirect.store(redirected(Some(&mode)), Relaxed);
+    client.tracking = Some(Box::new(mode));
+    // Whoever tells it looks there which protocol it speaks.
+    let client = cx.client.as_deref();
+    client.into_iter().for_each(|client| client.publish_figures(cx.caller));
+    out.w().ok();
+    Ok(())
+}
+
+fn wanted_tracking(cx: &Context<'_>, args: Args<'_>) -> Result<Wanted, Error> {
+    let mut wanted = Wanted::default();
+    let mut at = 3;
+    while at < args.len() {
+        let more = at + 1 < args.len();
+        if args.is(at, "redirect") && more {
+            at += 1;
+            if wanted.redirect.is_some() {
+                return Err(Error::new("ERR A client can only redirect to a single other client"));
+            }
+            let id = u64::try_from(args.int(at)?).unwrap_or(0);
+            let clients = cx.server.clients.read();
+            let other = clients
+                .get(&id)
+                .filter(|other| !other.is_killed())
+                .ok_or(Error::new("ERR The client ID you want redirect to does not exist"))?;
+            wanted.redirect = Some(Redirect { id, client: Arc::downgrade(other) });
+            wanted.mode.redirect = Some(id);
+        } else if args.is(at, "bcast") {
+            wanted.mode.broadcast = true;
+        } else if args.is(at, "optin") {
+            wanted.mode.opt_in = true;
+        } else if args.is(at, "optout") {
+            wanted.mode.opt_out = true;
+        } else if args.is(at, "noloop") {
+            wanted.mode.no_loop = true;
+        } else if args.is(at, "prefix") && more {
+            at += 1;
+            wanted.prefixes.push(args.bytes(at).to_vec());
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        at += 1;
+    }
+    Ok(wanted)
+}
+
+/// Whether what is wanted goes together, and with what the client has.
+fn check_tracking(wanted: &Wanted, before: Option<&TrackingMode>) -> Result<(), Error> {
+    let (mode, prefixes) = (&wanted.mode, &wanted.prefixes);
+    let error = if !mode.broadcast && !prefixes.is_empty() {
+        "ERR PREFIX option requires BCAST mode to be enabled"
+    } else if before.is_some_and(|before| before.broadcast != mode.broadcast) {
+        "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode."
+    } else if mode.broadcast && (mode.opt_in || mode.opt_out) {
+        "ERR OPTIN and OPTOUT are not compatible with BCAST"
+    } else if mode.opt_in && mode.opt_out {
+        "ERR You can't specify both OPTIN mode and OPTOUT mode"
+    } else if before
+        .is_some_and(|before| (mode.opt_in && before.opt_out) || (mode.opt_out && before.opt_in))
+    {
+        "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode."
+    } else {
+        return if mode.broadcast { check_prefixes(prefixes, before) } else { Ok(()) };
+    };
+    Err(Error::new(error))
+}
+
+/// No key may begin with two of a client's prefixes.
+fn check_prefixes(prefixes: &[Vec<u8>], before: Option<&TrackingMode>) -> Result<(), Error> {
+    let overlap = |one: &[u8], other: &[u8]| one.starts_with(other) || other.starts_with(one);
+    let refused = |prefix: &[u8], what: &str, other: &[u8]| {
+        let shown = |text: &[u8]| quoted(text, text.len()).to_vec();
+        Error::from(
+            [
+                b"ERR Prefix '".as_slice(),
+                &shown(prefix),
+                what.as_bytes(),
+                &shown(other),
+                b"'. Prefixes for a single client must not overlap.",
+            ]
+            .concat(),
+        )
+    };
+    for (at, prefix) in prefixes.iter().enumerate() {
+        let known = before.into_iter().flat_map(|before| &before.prefixes);
+        if let Some(other) = known.into_iter().find(|other| overlap(other, prefix)) {
+            return Err(refused(prefix, "' overlaps with an existing prefix '", other));
+        }
+        if let Some(other) = prefixes[at + 1..].iter().find(|other| overlap(prefix, other)) {
+            return Err(refused(prefix, "' overlaps with another provided prefix '", other));
+        }
+    }
+    Ok(())
+}
+
+fn caching(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    let Some(mode) = cx.client()?.tracking.as_deref_mut() else {
+        return Err(Error::new(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        )
+        .into());
+    };
+    let refusal = if args.is(2, "yes") {
+        (!mode.opt_in).then_some(
+            "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+        )
+    } else if args.is(2, "no") {
+        (!mode.opt_out).then_some(
+            "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+        )
+    } else {
+        return Err(Error::SYNTAX.into());
+    };
+    if let Some(refusal) = refusal {
+        return Err(Error::new(refusal).into());
+    }
+    mode.caching = true;
+    out.w().ok();
     Ok(())
 }
 
 fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let lines = [
+        ("CACHING (YES|NO)", "Make the next command an exception of OPTIN or OPTOUT."),
         ("GETREDIR", "Return the client id that tracking is redirected to."),
         ("GETNAME", "Return the name of this connection."),
         ("ID", "Return the id of this connection."),
@@ -428,6 +626,10 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         ("REPLY (ON|OFF|SKIP)", "Choose whether commands are answered."),
         ("SETNAME <name>", "Name this connection."),
         ("UNBLOCK <clientid> [TIMEOUT|ERROR]", "End the waiting of a blocked connection."),
+        (
+            "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+            "[OPTIN] [OPTOUT] [NOLOOP]. Have it told when keys change that it has read.",
+        ),
         ("TRACKINGINFO", "Describe this connection's tracking."),
         ("NO-EVICT (ON|OFF)", "Protect this connection from client eviction."),
         ("NO-TOUCH (ON|OFF)", "Have this connection's reads not count as accesses."),

@@ -157,6 +157,9 @@ fn apply(cx: &Context<'_>, param: Param) -> Result<(), String> {
         Param::RequirePass => {
             server.users.require_password(&server.config.bytes(Param::RequirePass));
         }
+        Param::TrackingTableMaxKeys => {
+            server.tracking.limit(server.config.number(Param::TrackingTableMaxKeys) as usize);
+        }
         Param::AclPubsubDefault => server.heed_pubsub_default(),
         Param::LogLevel => crate::measure::log::set_level(&server.config),
         Param::MaxMemory | Param::MaxMemoryPolicy | Param::LfuLogFactor => {

@@ -124,6 +124,7 @@ fn reset(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     transactions::unwatch_all(server, store, client);
     server.pubsub.leave(&client.shared, &mut client.subscriptions);
     server.monitor.unfollow(&client.shared);
+    server.end_tracking(client);
     client.shared.figures.monitoring.store(false, std::sync::atomic::Ordering::Relaxed);
     client.reply = ReplyMode::On;
     client.readonly = false;

@@ -153,7 +153,7 @@ fn clients(cx: &View<'_>, text: &mut String) {
         "client_recent_max_input_buffer": most(|f| f.query_bytes.load(Relaxed)),
         "client_recent_max_output_buffer": most(|f| f.output_bytes.load(Relaxed)),
         "blocked_clients": cx.server.blocked.clients() + cx.server.pause.clients(),
-        "tracking_clients": 0,
+        "tracking_clients": cx.server.tracking.clients(),
         "pubsub_clients": pubsub.count(),
         "clients_in_timeout_table": cx.server.blocked.clients_with_timeout(),
         "total_blocking_keys": blocking_keys,
@@ -331,6 +331,7 @@ fn persistence(cx: &View<'_>, text: &mut String) {
 fn stats(cx: &View<'_>, text: &mut String) {
     let stats = &cx.server.stats;
     let rates = cx.server.rates.lock();
+    let tracked = cx.server.tracking.sizes();
     let turns = cx.server.loops.total();
     let (cycles, cycle_us) = cx.server.loops.recent();
     let (exceeded_us, exceeding_us) = cx.server.exceeded.times_us(cx.server.uptime_us());
@@ -373,9 +374,9 @@ fn stats(cx: &View<'_>, text: &mut String) {
         "active_defrag_key_misses": 0,
         "total_active_defrag_time": 0,
         "current_active_defrag_time": 0,
-        "tracking_total_keys": 0,
-        "tracking_total_items": 0,
-        "tracking_total_prefixes": 0,
+        "tracking_total_keys": tracked.0,
+        "tracking_total_items": tracked.1,
+        "tracking_total_prefixes": tracked.2,
         "unexpected_error_replies": stats.get(Stat::unexpected_error_replies),
         "total_error_replies": stats.get(Stat::total_error_replies),
         "dump_payload_sanitizations": 0,

@@ -235,6 +235,11 @@ const SYNTAX: &[(&str, &str)] = &[
     ("bzmpop", "timeout numkeys key... (MIN | MAX) [COUNT count]"),
     ("bzpopmax", "key... timeout"),
     ("bzpopmin", "key... timeout"),
+    ("client|caching", "(YES | NO)"),
+    (
+        "client|tracking",
+        "(ON | OFF) [REDIRECT client-id] [[PREFIX prefix]...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+    ),
     (
         "client|kill",
         "(ip:port | ([ID client-id] [TYPE (NORMAL | MASTER | SLAVE | REPLICA | PUBSUB)] [USER username] [ADDR ip:port] [LADDR ip:port] [SKIPME (YES | NO)] [MAXAGE seconds])...)",

@@ -167,6 +167,7 @@ parameters! {
         ReplicaAnnounced "replica-announced" Kind::Bool, "yes", MUTABLE, "Tell Sentinel of this replica.";
         Aclfile "aclfile" Kind::Text, "", FIXED, "File of users, which ACL LOAD reads and ACL SAVE writes; empty for none.";
         AclPubsubDefault "acl-pubsub-default" Kind::Enum(&["allchannels", "resetchannels"]), "resetchannels", MUTABLE, "Channels that a new user may use: all or none.";
+        TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE, "Keys that clients have read and are to be told of when they change; 0 for any number.";
         AcllogMaxLen "acllog-max-len" ANY, "128", MUTABLE, "Entries kept in the log of what was denied, ACL LOG.";
         Unixsocket "unixsocket" Kind::Text, "", FIXED, "Unix socket to listen on; empty for none. Its file is made anew at each start.";
         Unixsocketperm "unixsocketperm" Kind::Octal { max: 0o777 }, "0", FIXED, "Permissions of the Unix socket's file, in octal; 0 for what the umask leaves.";
@@ -217,7 +218,6 @@ parameters! {
         SetMaxListpackEntries "set-max-listpack-entries" ANY, "128", MUTABLE;
         SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE;
         LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE;
-        TrackingTableMaxKeys "tracking-table-max-keys" ANY, "1000000", MUTABLE;
         IoThreads "io-threads" Kind::Int { min: 1, max: 128 }, "1", FIXED;
         ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE;
         ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: 0, max: 1000 }, "10", MUTABLE;

@@ -1,7 +1,8 @@
 //! The call of a command's handler: its error answered if it fails, its figures taken.
 
+use crate::config::Param;
 use crate::engine::blocked::Waiter;
-use crate::engine::command::{Command, Unanswered};
+use crate::engine::command::{Command, Unanswered, flags};
 use crate::engine::context::Context;
 use crate::engine::large::Work;
 use crate::engine::out::Out;
@@ -39,6 +40,7 @@ pub(crate) fn call(
     let mark = out.mark();
     let clock = cx.client.as_deref_mut().and_then(|client| client.clock.take());
     let began = clock.unwrap_or_else(Instant::now);
+    remember_keys(cx, command, args);
     let answer = (command.handler)(cx, args, out);
     let failed = answer.is_err();
     if let Err(unanswered) = answer {
@@ -62,6 +64,20 @@ pub(crate) fn call(
     }
     cx.server.monitor.called(cx, args, ended - began, failed);
     Ok(())
+}
+
+/// Notes which keys a client is about to read that is to be told when they change.
+#[inline]
+fn remember_keys(cx: &Context<'_>, command: &Command, args: Args<'_>) {
+    let Some(client) = cx.client.as_deref() else { return };
+    if client.tracking.as_ref().is_some_and(|mode| mode.remembers()) && command.has(flags::READONLY)
+    {
+        // Arguments that name no keys are an error the handler will tell.
+        let keys = command.used_keys(args).unwrap_or_default();
+        let most = cx.server.config.number(Param::TrackingTableMaxKeys) as usize;
+        let keys = keys.iter().map(|(at, _)| args.bytes(*at));
+        cx.server.tracking.remember(client.id(), keys, most);
+    }
 }
 
 /// Sends an error and counts it.

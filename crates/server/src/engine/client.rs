@@ -19,6 +19,7 @@ use crate::follow::pubsub::Subscriptions;
 use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
@@ -33,6 +34,28 @@ pub(crate) enum ReplyMode {
     SkipNext,
     /// This very command is not answered.
     Skip,
+}
+
+/// How a client tracks.
+#[derive(Debug, Default)]
+pub(crate) struct TrackingMode {
+    pub broadcast: bool,
+    pub opt_in: bool,
+    pub opt_out: bool,
+    pub no_loop: bool,
+    /// `CLIENT CACHING` was said: the next command, or transaction, is the exception.
+    pub caching: bool,
+    pub redirect: Option<u64>,
+    /// In `BCAST` mode.
+    pub prefixes: BTreeSet<Vec<u8>>,
+}
+
+impl TrackingMode {
+    /// Whether keys that are read now are to be remembered.
+    pub(crate) fn remembers(&self) -> bool {
+        let excepted = (self.opt_in && !self.caching) || (self.opt_out && self.caching);
+        !self.broadcast && !excepted
+    }
 }
 
 /// A queued transaction.
@@ -75,6 +98,8 @@ pub(crate) struct Client {
     /// `READONLY` in cluster mode.
     pub readonly: bool,
     pub reply: ReplyMode,
+    /// `CLIENT TRACKING`, if it is on.
+    pub tracking: Option<Box<TrackingMode>>,
     pub multi: Option<Multi>,
     pub watch: Watching,
     pub subscriptions: Subscriptions,
@@ -118,6 +143,7 @@ impl Client {
             authenticated,
             readonly: false,
             reply: ReplyMode::On,
+            tracking: None,
             multi: None,
             watch: Watching::default(),
             subscriptions: Subscriptions::default(),
@@ -163,6 +189,7 @@ impl Client {
         figures.patterns.store(self.subscriptions.patterns.len(), Relaxed);
         figures.shard_channels.store(self.subscriptions.shard_channels.len(), Relaxed);
         figures.no_touch.store(caller.no_touch, Relaxed);
+        figures.closing.store(self.close, Relaxed);
         figures.readonly.store(self.readonly, Relaxed);
     }
 }

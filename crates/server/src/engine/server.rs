@@ -5,6 +5,7 @@ use crate::auth::{Catalog, Users};
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::engine::blocked::Blocked;
+use crate::engine::client::Client;
 use crate::engine::eviction::Exceeded;
 use crate::engine::monitor::Monitor;
 use crate::engine::scripts::Scripts;
@@ -13,6 +14,7 @@ use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
 use crate::follow::pubsub::{Means, PubSub};
+use crate::follow::tracking::Tracking;
 use crate::follow::watch::Watches;
 use crate::journal::{Follower, Journal};
 use crate::measure::families::FamilySums;
@@ -57,6 +59,7 @@ pub(crate) struct Server {
     pub client_memory: ClientMemory,
     pub pubsub: PubSub,
     pub watches: Watches,
+    pub tracking: Tracking,
     pub blocked: Blocked,
     pub monitor: Monitor,
     pub scripts: Scripts,
@@ -150,6 +153,12 @@ impl Observer for StoreEvents {
         }
     }
 
+    fn modified(&self, key: &[u8]) {
+        if let Some(server) = self.0.upgrade() {
+            server.tracking.changed(key);
+        }
+    }
+
     fn replacing(&self, store: &Batch<'_>, dbs: &[usize]) {
         if let Some(server) = self.0.upgrade() {
             server.watches.touch_existing(store, dbs);
@@ -158,6 +167,9 @@ impl Observer for StoreEvents {
 
     fn replaced(&self, store: &Batch<'_>, dbs: &[usize], how: Replaced) {
         if let Some(server) = self.0.upgrade() {
+            if server.tracking.is_on() {
+                server.tracking.everything_changed();
+            }
             server.watches.observe_again(store, dbs);
             server.blocked.replaced(store, dbs, how == Replaced::Swapped);
         }
@@ -238,6 +250,7 @@ impl Server {
                 client_memory: ClientMemory::default(),
                 pubsub: PubSub::default(),
                 watches: Watches::default(),
+                tracking: Tracking::default(),
                 blocked: Blocked::default(),
                 started: Instant::now(),
                 run_id: random_hex(),
@@ -323,9 +336,25 @@ impl Server {
         self.shutdown.notify_waiters();
     }
 
-    /// Has the store tell of the events that the configuration asks for.
+    /// Has the store tell of the events that the configuration asks for, and of all
+    /// changes while somebody tracks.
     pub(crate) fn heed_events(&self) {
-        self.store.heed(self.wanted_events());
+        let changes = if self.tracking.is_on() { Class::CHANGE } else { Class::NONE };
+        self.store.heed(self.wanted_events().and(changes));
+    }
+
+    /// Ends `CLIENT TRACKING` of a client, if it is on.
+    pub(crate) fn end_tracking(&self, client: &mut Client) {
+        if client.tracking.take().is_none() {
+            return;
+        }
+        self.tracking.end(client.id());
+        self.heed_events();
+        let figures = &client.shared.figures;
+        for figure in [&figures.tracking, &figures.tracking_prefixes, &figures.tracking_broken] {
+            figure.store(false, Relaxed);
+        }
+        figures.redirect.store(-1, Relaxed);
     }
 
     fn wanted_events(&self) -> Class {

@@ -69,6 +69,14 @@ pub(crate) struct Figures {
     pub patterns: AtomicUsize,
     pub shard_channels: AtomicUsize,
     pub no_touch: AtomicBool,
+    /// Its connection ends once its replies are sent.
+    pub closing: AtomicBool,
+    /// `CLIENT TRACKING`: whether it is on, of prefixes, and told to a client that is
+    /// there no more; and to whom, -1 for off.
+    pub tracking: AtomicBool,
+    pub tracking_prefixes: AtomicBool,
+    pub tracking_broken: AtomicBool,
+    pub redirect: AtomicI64,
     pub no_evict: AtomicBool,
     pub readonly: AtomicBool,
     /// It follows every command: `MONITOR`.
@@ -124,6 +132,7 @@ impl Shared {
         let figures = Figures::default();
         figures.last_active.store(connected, Relaxed);
         figures.multi.store(-1, Relaxed);
+        figures.redirect.store(-1, Relaxed);
         figures.resp.store(2, Relaxed);
         Self {
             id,

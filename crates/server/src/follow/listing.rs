@@ -46,6 +46,9 @@ pub(crate) fn describe(client: &Shared, command: &str, argument_bytes: usize, no
     flag(Kind::of(client) == Kind::PubSub, 'P', &mut flags);
     flag(multi >= 0, 'x', &mut flags);
     flag(figures.blocked.load(Relaxed), 'b', &mut flags);
+    flag(figures.tracking.load(Relaxed), 't', &mut flags);
+    flag(figures.tracking_broken.load(Relaxed), 'R', &mut flags);
+    flag(figures.tracking_prefixes.load(Relaxed), 'B', &mut flags);
     flag(matches!(client.peer, Address::Unix(_)), 'U', &mut flags);
     flag(figures.readonly.load(Relaxed), 'r', &mut flags);
     flag(figures.no_evict.load(Relaxed), 'e', &mut flags);
@@ -84,7 +87,10 @@ pub(crate) fn describe(client: &Shared, command: &str, argument_bytes: usize, no
     );
     line.extend_from_slice(text.as_bytes());
     line.extend_from_slice(&names.user);
-    line.extend_from_slice(format!(" redir=-1 resp={}", figures.resp.load(Relaxed)).as_bytes());
+    line.extend_from_slice(
+        format!(" redir={} resp={}", figures.redirect.load(Relaxed), figures.resp.load(Relaxed))
+            .as_bytes(),
+    );
     line.extend_from_slice(b" lib-name=");
     line.extend_from_slice(&names.lib_name);
     line.extend_from_slice(b" lib-ver=");

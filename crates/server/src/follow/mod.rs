@@ -7,4 +7,5 @@ pub(crate) mod held;
 pub(crate) mod listing;
 pub(crate) mod pause;
 pub(crate) mod pubsub;
+pub(crate) mod tracking;
 pub(crate) mod watch;

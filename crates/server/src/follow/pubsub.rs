@@ -158,6 +158,12 @@ impl Drop for OnBehalf {
     }
 }
 
+/// The client whose command this thread executes; 0 for none.
+#[inline]
+pub(crate) fn caller() -> u64 {
+    CALLER.get()
+}
+
 /// Whether the command published anything to its own caller.
 #[inline]
 pub(crate) fn has_own() -> bool {

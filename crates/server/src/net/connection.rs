@@ -119,6 +119,7 @@ impl Drop for Connection {
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
         });
         self.server.pubsub.leave(&self.client.shared, &mut self.client.subscriptions);
+        self.server.end_tracking(&mut self.client);
     }
 }
 

@@ -21,6 +21,9 @@ impl Class {
     pub const KEY_MISS: Self = Self(1 << 11);
     pub const MODULE: Self = Self(1 << 13);
     pub const NEW: Self = Self(1 << 14);
+    /// Not one of Redis's, and no event: every change, as watches hear of it
+    /// ([`Observer::modified`](crate::Observer::modified)).
+    pub const CHANGE: Self = Self(1 << 15);
 }
 
 impl Class {

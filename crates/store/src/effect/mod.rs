@@ -116,7 +116,8 @@ impl SlotGuard<'_> {
     fn tell_how(&self, key: &[u8], told: Told, came: Came, event: Event) {
         let store = self.session().store();
         store.count(Counter::Changes, 1);
-        let heard = if came == Came::Added { event.class.and(Class::NEW) } else { event.class };
+        let class = event.class.and(Class::CHANGE);
+        let heard = if came == Came::Added { class.and(Class::NEW) } else { class };
         if self.is_observed() || store.heeded().any(heard) {
             self.tell_observer(key, told, came, event);
         }
@@ -127,6 +128,9 @@ impl SlotGuard<'_> {
         let store = self.session().store();
         if self.is_observed() && told != Told::Quietly {
             store.observer().changed(self, key, told, came != Came::Not);
+        }
+        if told == Told::Everybody && store.heeded().any(Class::CHANGE) {
+            store.observer().modified(key);
         }
         if came == Came::Added {
             store.tell_event(self.db(), key, Event::NEW);
