@@ -57,6 +57,10 @@ const COPY_AT_ONCE: usize = 64 * 1024;
 /// ... and bytes unpacked.
 const UNPACK_AT_ONCE: usize = 64 * 1024;
 
+/// Values below this length, packed with no dictionary or with that of the rest, are packed
+/// anew when any family has got one that they may be lent.
+const PROVISIONAL_BELOW: usize = 4096;
+
 /// Which settled values a pass looks at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recheck {
@@ -469,7 +473,10 @@ impl Rules<'_> {
         // be, and its dictionary whether there is a newer one of the same family.
         let id = dictionary_id(cell.bytes());
         let claim = families.claim_of_key(cell.type_of(), cell.key());
+        let is_provisional = raw_len(cell.bytes()) < PROVISIONAL_BELOW
+            && families.is_provisional(cell.type_of(), id);
         id != 0 && !families.is_current(id)
             || claim.changed_since(since) && id != claim.dictionary_id()
+            || is_provisional && families.has_any_changed_since(cell.type_of(), since)
     }
 }

@@ -81,7 +81,7 @@ use snug_codec::family::{Family, FamilyConfig};
 use snug_codec::policy::Policy;
 use snug_codec::{Dictionary, RegistryStats};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use training::Growing;
 
 /// Families beside the one that takes the rest.
@@ -121,6 +121,8 @@ struct OfType {
     rest: Arc<KeyFamily>,
     /// How many values were left to the rest.
     left_to_rest: AtomicUsize,
+    /// The generation of dictionaries at which one of them last got one.
+    changed_at: AtomicU64,
 }
 
 impl OfType {
@@ -130,6 +132,7 @@ impl OfType {
             by_sign: RwLock::default(),
             rest: Arc::new(KeyFamily { takes_rest: true, ..KeyFamily::new(kind, REST, 0) }),
             left_to_rest: AtomicUsize::new(0),
+            changed_at: AtomicU64::new(0),
         }
     }
 
@@ -493,6 +496,17 @@ impl Families {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether what is packed with this dictionary, 0 for none, may yet get a better one:
+    /// there is none for its like, or only that of the rest.
+    pub(crate) fn is_provisional(&self, kind: Type, id: u32) -> bool {
+        id == 0 || id == self.of_type(kind).rest.dictionary_id()
+    }
+
+    /// Whether any family of that type has got a dictionary since.
+    pub(crate) fn has_any_changed_since(&self, kind: Type, generation: u64) -> bool {
+        self.of_type(kind).changed_at.load(Ordering::Acquire) > generation
     }
 
     /// Whether a dictionary is some family's current one.

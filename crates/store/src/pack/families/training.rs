@@ -156,6 +156,10 @@ impl Families {
     /// it has changed: it would pass its values by, and none after it would look.
     pub(super) fn has_changed(&self, family: &KeyFamily) {
         family.changed_at.store(u64::MAX, Ordering::Release);
-        family.changed_at.store(self.dictionaries.advance(), Ordering::Release);
+        let of = &self.of_types[family.kind as usize].changed_at;
+        of.store(u64::MAX, Ordering::Release);
+        let generation = self.dictionaries.advance();
+        family.changed_at.store(generation, Ordering::Release);
+        of.store(generation, Ordering::Release);
     }
 }
