@@ -12,7 +12,7 @@ use crate::outside::clock::unix_ms;
 use crate::outside::files::Output;
 use snug_rdb::{FieldTimes, Meta, Options, Writer};
 use snug_store::types::stream::StreamScratch;
-use snug_store::{DATABASES, Snapshot, Step};
+use snug_store::{Batch, DATABASES, Snapshot, Step};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -231,19 +231,29 @@ impl Persist {
         done.map(drop)
     }
 
+    /// Begins a snapshot, and does something else at the same moment. Waits until there is
+    /// no other: a replica may be reading one.
+    fn snapshot<R>(&self, also: impl Fn(&Batch<'_>) -> R) -> Result<(Snapshot, R), String> {
+        let mut session = self.store.session();
+        while !self.stop.load(Relaxed) {
+            let batch = session.enter(unix_ms());
+            let alone = batch.exclusive();
+            if let Some(snapshot) = batch.begin_snapshot() {
+                return Ok((snapshot, also(&batch)));
+            }
+            drop(alone);
+            drop(batch);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err("stopped: the server ends".into())
+    }
+
     /// Writes `dump.rdb`; the changes of the store that are in it.
     fn save_now(&self) -> Result<(u64, PathBuf), String> {
         self.lock_dump()?;
         let path = self.dump_path();
         let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
-        let mut session = self.store.session();
-        let batch = session.enter(unix_ms());
-        let (snapshot, changes) = {
-            let _alone = batch.exclusive();
-            (batch.begin_snapshot(), self.store.changes())
-        };
-        drop(batch);
-        let mut snapshot = snapshot.ok_or("another snapshot is being read")?;
+        let (mut snapshot, changes) = self.snapshot(|_| self.store.changes())?;
         self.write_file(&mut snapshot, &temporary, false)?;
         drop(snapshot);
         let told = |e: io::Error| format!("{}: {e}", path.display());
@@ -257,14 +267,7 @@ impl Persist {
         let place = self.aof_place();
         self.files.make_dir(&place.dir).map_err(|e| format!("{}: {e}", place.dir.display()))?;
         let path = place.temporary();
-        let mut session = self.store.session();
-        let batch = session.enter(unix_ms());
-        let (snapshot, mark) = {
-            let _alone = batch.exclusive();
-            (batch.begin_snapshot(), self.journal.mark(&batch))
-        };
-        drop(batch);
-        let mut snapshot = snapshot.ok_or("another snapshot is being read")?;
+        let (mut snapshot, mark) = self.snapshot(|batch| self.journal.mark(batch))?;
         self.write_file(&mut snapshot, &path, true)?;
         drop(snapshot);
         self.hand_over(Rewritten { path: path.clone(), mark, is_rdb: true })?;
