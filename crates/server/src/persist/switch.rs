@@ -1,7 +1,7 @@
 //! The append-only file while it is on: its thread, and how it is turned on and off.
 
 use super::Persist;
-use super::aof::writer::{Manner, Rewritten, Writer};
+use super::aof::writer::{Manner, Policy, Rewritten, Writer};
 use super::aof::{Aof, Place};
 use super::loading::{Replay, Source};
 use super::saving::Kind;
@@ -21,6 +21,8 @@ use tokio::sync::oneshot;
 /// The longest that the thread sleeps, and how long it waits after a failure.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
+/// For how long commits are gathered where no reply waits for them.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// A snapshot on its way to the writer, and who is told what became of it.
 type Handed = (Rewritten, mpsc::Sender<Result<(), String>>);
@@ -166,6 +168,9 @@ impl Persist {
             } else if !turn.busy {
                 let due = writer.due_in(manner).map(Duration::from_millis);
                 thread::park_timeout(due.map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX)));
+            } else if manner.policy != Policy::Always {
+                // Nobody waits for it: while there is more, it is not woken for each commit.
+                thread::sleep(GATHER);
             }
         }
     }
