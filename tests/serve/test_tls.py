@@ -126,6 +126,28 @@ def test_clients_must_show_a_certificate(asking, certificates):
         assert shakes(asking, tls.trusting(certificates))
 
 
+@pytest.mark.snug_only
+def test_the_user_whom_a_certificate_names(asking, certificates):
+    """Its common name is `someone`."""
+
+    def who():
+        with Connection(asking.tls_port, tls=tls.trusting(certificates, "client")) as client:
+            return client.call("ACL", "WHOAMI"), client.call("SET", "k", "v")
+
+    with Connection(asking.port) as plain:
+        assert plain.call("ACL", "SETUSER", "someone", "on", "nopass", "~k", "+get", "+acl|whoami") == OK
+        assert who() == (("$", b"default"), OK)
+        assert plain.call("CONFIG", "SET", "tls-auth-clients-user", "CN") == OK
+        name, denied = who()
+        assert name == ("$", b"someone") and denied[0] == "-" and denied[1].startswith(b"NOPERM")
+        assert b"user=someone" not in plain.call("CLIENT", "LIST")[1]
+        # Who is off, or is not there, is nobody.
+        assert plain.call("ACL", "SETUSER", "someone", "off") == OK
+        assert who() == (("$", b"default"), OK)
+        assert plain.call("ACL", "DELUSER", "someone") == (":", 1)
+        assert who() == (("$", b"default"), OK)
+
+
 def test_authorities_of_a_folder(target, certificates, tmp_path):
     (tmp_path / "0.pem").write_bytes((certificates / "ca.crt").read_bytes())
     (tmp_path / "notes.txt").write_text("no certificate")

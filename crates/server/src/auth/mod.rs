@@ -26,7 +26,7 @@ pub(crate) use check::{Denied, Keys, Wanted};
 pub(crate) use log::{Place, Reason};
 pub(crate) use rules::RuleError;
 pub(crate) use selector::Selector;
-pub(crate) use users::{Account, DEFAULT, Loaded, Revoked, Users};
+pub(crate) use users::{Account, DEFAULT, Loaded, Revoked, User, Users};
 
 /// What is wanted of a key, or allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -179,6 +179,7 @@ parameters! {
         TlsCaCertFile "tls-ca-cert-file" Kind::Text, "", MUTABLE, "Certificates of authorities that vouch for clients, in PEM.";
         TlsCaCertDir "tls-ca-cert-dir" Kind::Text, "", MUTABLE, "Folder of such certificates: every file in it that holds one.";
         TlsAuthClients "tls-auth-clients" Kind::Enum(&["no", "yes", "optional"]), "yes", MUTABLE, "Whether a client on a TLS port must show a certificate.";
+        TlsAuthClientsUser "tls-auth-clients-user" Kind::Enum(&["off", "CN"]), "off", MUTABLE, "CN: a client whose certificate has a user's name for its common name is logged in as that user.";
         TlsProtocols "tls-protocols" Kind::Text, "", MUTABLE, "Versions of TLS to speak, of TLSv1.2 and TLSv1.3; empty for both.";
         TlsCiphers "tls-ciphers" Kind::Text, "", MUTABLE, "Ciphers of TLS 1.2 by OpenSSL's names, between colons; empty for all there are.";
         TlsCiphersuites "tls-ciphersuites" Kind::Text, "", MUTABLE, "Ciphers of TLS 1.3, between colons; empty for all there are.";

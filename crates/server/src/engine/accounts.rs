@@ -128,6 +128,12 @@ fn log(
     server.users.log.add(what, names, line, now, keep);
 }
 
+fn become_user(client: &mut Client, user: &Arc<crate::auth::User>) {
+    client.account = Account::of(Arc::clone(user));
+    client.authenticated = true;
+    client.shared.names.lock().user.clone_from(&user.name);
+}
+
 impl Server {
     /// Whether a client has to log in before it may do anything else.
     #[inline]
@@ -143,11 +149,13 @@ impl Server {
 
     /// Logs a client in; false if user and password do not fit.
     pub(crate) fn log_in(&self, client: &mut Client, user: &[u8], password: &[u8]) -> bool {
-        self.users.log_in(user, password, |user| {
-            client.account = Account::of(Arc::clone(user));
-            client.authenticated = true;
-            client.shared.names.lock().user.clone_from(&user.name);
-        })
+        self.users.log_in(user, password, |user| become_user(client, user))
+    }
+
+    /// Logs a client in as the user whom its certificate names, if there is such a one;
+    /// false if there is not, and then it stays who it was.
+    pub(crate) fn log_in_by_certificate(&self, client: &mut Client, user: &str) -> bool {
+        self.users.log_in_vouched(user.as_bytes(), |user| become_user(client, user))
     }
 
     /// Has new users get what `acl-pubsub-default` says.

@@ -192,6 +192,16 @@ impl Connection {
             timer: None,
             counted: usize::MAX,
         };
+        if new.server.config.is_on(Param::TlsAuthClientsUser)
+            && let Some(name) = new.stream.common_name()
+            && !new.server.log_in_by_certificate(&mut new.client, &name)
+        {
+            tracing::debug!(
+                client = new.client.id(),
+                name,
+                "no user has the name of the client's certificate"
+            );
+        }
         new.count_memory();
         new
     }

@@ -101,3 +101,10 @@ pub(super) fn check_pair(pair: &CertifiedKey) -> Result<(), String> {
         _ => Ok(()),
     }
 }
+
+/// The common name of a certificate's subject, if it is text.
+pub(super) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+    let certificate = Certificate::from_der(certificate).ok()?;
+    let name = certificate.tbs_certificate().subject().common_name().ok()??;
+    Some(name.value().into_owned())
+}

@@ -19,6 +19,7 @@
 //! An end of the socket without TLS's own is an end like any other: each command tells
 //! its own length, so one that was cut short is never executed.
 
+use super::certificate;
 use rustls::ServerConnection;
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -118,6 +119,12 @@ impl Stream {
             tls.session.send_close_notify();
             let _ = tls.poll_held(task);
         }
+    }
+
+    /// The common name in the certificate that the client has shown, if it has.
+    pub(crate) fn common_name(&self) -> Option<String> {
+        let Self::Tls(tls) = self else { return None };
+        certificate::common_name(tls.session.peer_certificates()?.first()?)
     }
 
     /// Memory that it takes besides itself, about: that of a session and its buffers.
