@@ -14,10 +14,11 @@ FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
 CRASHES ?= 1000000
 KILLS ?= 100
+FRAMEWORK_SECONDS ?= 20
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: setup release ## 336,776 real flights into Snug and redis-server, side by side
@@ -66,6 +67,12 @@ kill: setup ## kill a real server under load KILLS (100) times for each appendfs
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
 	SNUG_KILLS=$(KILLS) SNUG_KILL_SEED=$$(date +%s) SNUG_TEST_SECONDS=86400 \
 	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug serve/test_persistence.py -k kill_under_load
+
+.PHONY: frameworks
+frameworks: setup ## job queues, locks, caches and clients of five languages, FRAMEWORK_SECONDS (20) of load each
+	tests/frameworks/setup debian
+	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
+	SNUG_FRAMEWORK_SECONDS=$(FRAMEWORK_SECONDS) tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug frameworks
 
 .PHONY: miri
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation
