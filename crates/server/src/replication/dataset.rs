@@ -188,6 +188,9 @@ fn rdb(
     let mut writer = Writer::new(out, options);
     let facts: Vec<(&str, &str)> = facts.iter().map(|(name, value)| (*name, &**value)).collect();
     writer.header(&facts)?;
+    for code in server.persist.libraries.get().map(|all| all.all()).unwrap_or_default() {
+        writer.function(&code)?;
+    }
     for db in 0..DATABASES {
         let (keys, expiring) = snapshot.keys(db);
         if keys > 0 {

@@ -33,6 +33,7 @@ use snug_store::{Expired, Session};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub(super) enum Broken {
     Closed,
     #[error("a client ended it")]
     Killed,
+    #[error("executing a command failed in a way that is a mistake in Snug")]
+    Panicked,
     #[error("nothing came for repl-timeout seconds")]
     Silent,
     #[error("the primary said: {0}")]
@@ -72,9 +75,8 @@ pub(super) enum Broken {
     Load(String),
 }
 
-/// Starts a link to the primary, if there is one. That of another role ends by itself.
-pub(super) fn start(server: &Arc<Server>, executor: Executor) {
-    let epoch = server.peers.epoch();
+/// Starts the link of an epoch, if there is a primary. That of another ends by itself.
+pub(super) fn start(server: &Arc<Server>, epoch: u64, executor: Executor) {
     let Some(primary) = server.peers.primary() else { return };
     let link = LinkThread {
         server: Arc::clone(server),
@@ -243,7 +245,13 @@ impl<'s> Wire<'s> {
 impl LinkThread {
     fn run(mut self) {
         loop {
-            let broken = match self.session() {
+            let once = AssertUnwindSafe(|| self.session());
+            let session = catch_unwind(once).unwrap_or_else(|_| {
+                // Something was executed in part: only everything anew is right.
+                self.server.peers.leave_stream();
+                Err(Broken::Panicked)
+            });
+            let broken = match session {
                 Err(Broken::Unwanted) | Ok(()) => return,
                 Err(broken) => broken,
             };
@@ -402,11 +410,16 @@ impl LinkThread {
             return Err(Broken::Unwanted);
         }
         let mut executed = 0;
-        let mut whole = inflow.appended;
+        let (mut whole, mut nonsense) = (inflow.appended, None);
         let more = loop {
-            let next = inflow.commands.next();
-            let Some(args) = next.map_err(|why| Broken::Nonsense(why.to_string()))? else {
-                break false;
+            let args = match inflow.commands.next() {
+                Ok(Some(args)) => args,
+                Ok(None) => break false,
+                Err(why) => {
+                    // What was executed before it counts.
+                    nonsense = Some(why);
+                    break false;
+                }
             };
             if args.is(0, "replconf") {
                 *asked |= args.is(1, "getack");
@@ -434,6 +447,9 @@ impl LinkThread {
         inflow.appended = whole;
         if !done.is_empty() {
             server.peers.pass_on(done, *execute.database());
+        }
+        if let Some(why) = nonsense {
+            return Err(Broken::Nonsense(why.to_string()));
         }
         Ok(more)
     }

@@ -75,9 +75,9 @@ async fn run(server: Arc<Server>, mut orders: UnboundedReceiver<Order>, executor
     tokio::spawn(snapshots::gather(Arc::clone(&server), arriving));
     tokio::spawn(pump(Arc::clone(&server)));
     tokio::spawn(clock::run(Arc::clone(&server)));
-    if server.peers.primary().is_some() {
-        link::start(&server, executor);
-    }
+    // The epoch whose link was started: an order may be about a role that is no more.
+    let mut started = server.peers.epoch();
+    link::start(&server, started, executor);
     while !server.ending.load(Relaxed) {
         let ended = server.shutdown.notified();
         if server.ending.load(Relaxed) {
@@ -88,7 +88,12 @@ async fn run(server: Arc<Server>, mut orders: UnboundedReceiver<Order>, executor
                 Some(Order::Adopt(adopted)) => {
                     drop(tokio::spawn(serving::adopt(Arc::clone(&server), adopted, needy.clone())));
                 }
-                Some(Order::Role) => link::start(&server, executor),
+                Some(Order::Role) => {
+                    let epoch = server.peers.epoch();
+                    if std::mem::replace(&mut started, epoch) != epoch {
+                        link::start(&server, epoch, executor);
+                    }
+                }
                 None => break,
             },
             () = ended => {}

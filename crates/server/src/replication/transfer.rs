@@ -107,10 +107,11 @@ pub(super) fn take_in(
     let incoming =
         |wire| Incoming { wire, left: total, read: 0, signed: Instant::now(), broken: None };
     let selected = if mode == SWAP {
-        let (values, selected) = gather(incoming(wire), &end, session)?;
+        let gathered = gather(incoming(wire), &end, session)?;
         let _loading = replace(wire, session)?;
-        put(server, session, values);
-        selected
+        put(server, session, gathered.values);
+        take_libraries(server, &gathered.functions);
+        selected(&gathered.aux)
     } else if mode == ON_EMPTY && is_empty {
         let _loading = replace(wire, session)?;
         stream(incoming(wire), &end, server)?
@@ -193,6 +194,7 @@ fn stream(incoming: Incoming<'_, '_>, end: &End, server: &Server) -> Result<usiz
         Err(why) => return Err(incoming.broken.take().unwrap_or_else(|| refused(why))),
     };
     finish(&mut incoming, unread, end)?;
+    take_libraries(server, &loaded.functions);
     Ok(selected(&loaded.aux))
 }
 
@@ -201,18 +203,38 @@ fn load(server: &Server, file: std::fs::File) -> Result<usize, Broken> {
     let loading = loading(server);
     let mut reader = Reader::new(file, loading.read).map_err(refused)?;
     let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
-    Ok(selected(&loaded.map_err(refused)?.aux))
+    let loaded = loaded.map_err(refused)?;
+    take_libraries(server, &loaded.functions);
+    Ok(selected(&loaded.aux))
+}
+
+/// A data set that is in no slot yet.
+#[derive(Default)]
+struct Gathered {
+    /// Each with its database.
+    values: Vec<(usize, Detached)>,
+    functions: Vec<Vec<u8>>,
+    aux: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Has libraries of functions taken in. What is wrong with one is no reason to be
+/// without the data.
+fn take_libraries(server: &Server, functions: &[Vec<u8>]) {
+    for code in functions {
+        let taken = match server.persist.libraries.get() {
+            Some(libraries) => libraries.load(code),
+            None => Err("this server has no functions".into()),
+        };
+        if let Err(error) = taken {
+            tracing::warn!(error, "a library of functions of the primary is left out");
+        }
+    }
 }
 
 /// Makes the values of the data set as it streams, and puts them nowhere yet.
-fn gather(
-    incoming: Incoming<'_, '_>,
-    end: &End,
-    session: &Session,
-) -> Result<(Vec<(usize, Detached)>, usize), Broken> {
+fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Gathered, Broken> {
     let mut reader = Reader::new(incoming, ReadOptions::DEFAULT).map_err(refused)?;
-    let mut values = Vec::new();
-    let mut aux = Vec::new();
+    let Gathered { mut values, mut functions, mut aux } = Gathered::default();
     let limits = Limits::DEFAULT;
     let gathered = (|| {
         let mut making = session.making(&limits);
@@ -230,6 +252,7 @@ fn gather(
                     let key = session.store().key(&head.key);
                     values.extend(making.finish(&key, head.expiry, None).map(|v| (db, v)));
                 }
+                Event::Function(code) => functions.push(code),
                 Event::End => return Ok(()),
                 _ => {}
             }
@@ -240,7 +263,7 @@ fn gather(
         return Err(incoming.broken.take().unwrap_or_else(|| refused(why)));
     }
     finish(&mut incoming, unread, end)?;
-    Ok((values, selected(&aux)))
+    Ok(Gathered { values, functions, aux })
 }
 
 /// Puts values in their slots.
