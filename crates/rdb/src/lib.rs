@@ -55,5 +55,6 @@ mod writer;
 pub use loader::{Loaded, Loading, Refused, access, load};
 pub use reader::{
     Error, Event, Head, NoDump, Problem, ReadOptions, Reader, VERSION_MAX, Wrong, restore,
+    restore_functions,
 };
-pub use writer::{COMPRESS_MAX, FieldTimes, Meta, Options, Writer, dump, seal};
+pub use writer::{COMPRESS_MAX, FieldTimes, Meta, Options, Writer, dump, dump_functions, seal};

@@ -642,6 +642,27 @@ pub fn restore<'p>(
     Ok(())
 }
 
+/// The libraries in a payload of `FUNCTION DUMP`.
+pub fn restore_functions(payload: &[u8]) -> Result<Vec<Vec<u8>>, Wrong> {
+    let body = payload.len().checked_sub(FOOTER).ok_or(NoDump)?;
+    let (summed, checksum) = payload.split_at(payload.len() - 8);
+    let version = u32::from(u16::from_le_bytes([payload[body], payload[body + 1]]));
+    let mut crc = CRC.digest();
+    crc.update(summed);
+    if version > VERSION_MAX || checksum != crc.finalize().to_le_bytes() {
+        return Err(NoDump.into());
+    }
+    let mut codes = Vec::new();
+    let mut reader = Reader::headless(&payload[..body], version, false);
+    while reader.offset() < body as u64 {
+        codes.push(reader.locate(|reader| match reader.input.byte()? {
+            op::FUNCTION => reader.input.string(),
+            _ => Err(Problem::OldFunctions),
+        })?);
+    }
+    Ok(codes)
+}
+
 /// The first so many bytes of some parts, to be read.
 struct Parts<'p, I> {
     others: I,

@@ -272,6 +272,22 @@ pub fn seal(value: &[u8], version: u16) -> Vec<u8> {
     payload
 }
 
+/// The payload of `FUNCTION DUMP`: libraries, version and checksum.
+pub fn dump_functions<'c>(codes: impl Iterator<Item = &'c [u8]>) -> io::Result<Vec<u8>> {
+    let options = Options::default();
+    let mut to = Encoder::new(Vec::new(), options.compress);
+    for code in codes {
+        to.out.put(&[op::FUNCTION])?;
+        to.put_string(code)?;
+    }
+    to.out.put(&(options.version as u16).to_le_bytes())?;
+    to.out.flush()?;
+    let checksum = to.out.crc.clone().finalize();
+    let mut payload = to.out.out;
+    payload.extend_from_slice(&checksum.to_le_bytes());
+    Ok(payload)
+}
+
 /// Lengths and strings as RDB has them.
 struct Encoder<W> {
     out: Output<W>,

@@ -7,12 +7,13 @@ use crate::auth::Place;
 use crate::commands;
 use crate::config::Param;
 use crate::engine::accounts;
+use crate::engine::aside::Meeting;
 use crate::engine::call::{Halt, call, fail};
 use crate::engine::client::{Caller, Client, ReplyMode};
 use crate::engine::command::{Command, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::eviction::Room;
-use crate::engine::large::Done;
+use crate::engine::large::{Done, Work};
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::follow::pubsub::{self, OnBehalf};
@@ -72,6 +73,21 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
             return Err(Halt::Pause);
         }
         Ok(command) if is_behind(asked, command) => return Err(Halt::Behind),
+        Ok(command)
+            if asked.server.aside.is_active()
+                && let Some(meeting) = meets_script(asked, command, args) =>
+        {
+            match meeting {
+                Meeting::Wait => return Err(after_script(asked.server)),
+                Meeting::Busy(busy) => {
+                    if let Some(multi) = &mut asked.client.multi {
+                        multi.failed = true;
+                    }
+                    asked.server.monitor.rejected(asked.worker, command);
+                    fail(asked.server, &busy, out);
+                }
+            }
+        }
         Err(_) if is_http(args) => {
             tracing::warn!(peer = %asked.client.shared.peer, "possible attack: an HTTP request; connection closed");
             out.clear();
@@ -126,6 +142,36 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
     waits
 }
 
+/// What is to become of a command that may meet the script that runs aside, if it may.
+#[cold]
+fn meets_script(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Option<Meeting> {
+    if asked.client.script.is_some() {
+        // It is this client's, and has ended.
+        return None;
+    }
+    let Server { aside, config, store, .. } = asked.server;
+    if asked.client.multi.is_some() && command.name != "exec" {
+        // It is queued at most.
+        return match aside.meets(config, store, command, args)? {
+            Meeting::Wait => None,
+            busy @ Meeting::Busy(_) => Some(busy),
+        };
+    }
+    aside.meets(config, store, command, args)
+}
+
+/// Has a command executed when the script that runs aside has ended, or counts as slow.
+#[cold]
+fn after_script(server: &Server) -> Halt {
+    let server = server.me.clone();
+    Halt::Work(Box::new(Work(Box::pin(async move {
+        if let Some(server) = server.upgrade() {
+            server.aside.wait().await;
+        }
+        Done::Nothing
+    }))))
+}
+
 /// What the handler of a command is given.
 #[inline]
 fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'c> {
@@ -139,7 +185,7 @@ fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'
         origin: Origin::Client,
         hashed: asked.hashed,
         pool: asked.pool,
-        finished: asked.finished.take(),
+        finished: asked.finished.take().filter(|done| !matches!(**done, Done::Nothing)),
     }
 }
 

@@ -201,6 +201,8 @@ pub struct Store {
     /// How reads are counted: see [`count_reads`](Self::count_reads).
     log_factor: AtomicU64,
     keep_packed: AtomicBool,
+    /// Nothing but a command closes the gates: see [`rest`](Store::rest).
+    resting: AtomicBool,
     families: Families,
     observer: Box<dyn Observer>,
     /// Classes of events that are heeded, [`FOLLOWED`] and [`SNAPSHOT`].
@@ -236,6 +238,7 @@ impl Store {
             gates: Mutex::default(),
             log_factor: AtomicU64::new(RECENCY),
             keep_packed: AtomicBool::new(false),
+            resting: AtomicBool::new(false),
             families: Families::default(),
             observer,
             interests: AtomicU32::new(0),
@@ -288,6 +291,12 @@ impl Store {
     /// Whether values stay packed however often they are read: memory is short.
     pub fn keep_packed(&self, keep: bool) {
         self.keep_packed.store(keep, Ordering::Relaxed);
+    }
+
+    /// Has pages neither folded nor unfolded for a while: a session holds its gate for
+    /// long, and whoever closes all gates would wait for it.
+    pub fn rest(&self, rests: bool) {
+        self.resting.store(rests, Ordering::SeqCst);
     }
 
     #[inline]
@@ -528,6 +537,20 @@ impl Session {
         let batch = Batch { session: self };
         batch.settle();
         batch
+    }
+
+    /// Waits until every batch of another session that is under way has ended; new ones
+    /// may have begun by then.
+    pub fn wait_for_others(&mut self) {
+        let gates = self.store.gates.lock();
+        for gate in gates.iter().filter(|gate| !Arc::ptr_eq(gate, &self.gate)) {
+            gate.0.lock_exclusive();
+            // SAFETY: locked just now.
+            #[allow(unsafe_code)]
+            unsafe {
+                gate.0.unlock_exclusive();
+            }
+        }
     }
 
     /// The store.
@@ -795,7 +818,8 @@ impl<'s> Batch<'s> {
 
     #[cold]
     fn unfold(&self) {
-        if self.session.mode.get() == Mode::Held || self.session.guards.get() > 0 {
+        let rests = self.store().resting.load(Ordering::SeqCst);
+        if rests || self.session.mode.get() == Mode::Held || self.session.guards.get() > 0 {
             return;
         }
         let _alone = self.exclusive();
@@ -810,6 +834,9 @@ impl<'s> Batch<'s> {
     /// or frees those of which few or no keys are left. To be called now and then; 1,024
     /// loads at most and no lock while all are in shape.
     pub fn tidy(&self) {
+        if self.store().resting.load(Ordering::SeqCst) {
+            return;
+        }
         let pages = SLOTS / PAGE_SLOTS;
         let keyspaces = &self.session.store.keyspaces;
         let mut looks = TIDIED_AT_ONCE;

@@ -68,6 +68,10 @@ impl Sweeper {
     /// The clock ticks, `hz` times a second.
     pub(crate) fn tick(&mut self, server: &Server, session: &Session) {
         (self.may_expire, self.is_left) = (true, true);
+        // It may hold slots for long, and would hold up the worker.
+        if server.aside.is_active() {
+            return;
+        }
         let since = self.allowance.tick(server);
         self.cooler.tick(server, session, &self.allowance, since);
         self.packer.tick(server);
@@ -81,6 +85,9 @@ impl Sweeper {
 
     /// One turn; when the next is due.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> Next {
+        if server.aside.is_active() {
+            return Next::Tick;
+        }
         let began = Instant::now();
         self.may_expire = self.may_expire && self.expire(server, session, began);
         let packing = Instant::now();

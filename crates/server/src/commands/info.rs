@@ -196,6 +196,7 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
     let (backlog, for_replicas) = cx.server.peers.memory(&cx.server.config);
     let percent = |part: usize, of: usize| 100.0 * part as f64 / of.max(1) as f64;
     let (scripts, script_bytes) = cx.server.scripts.count();
+    let (libraries, functions, library_bytes) = cx.server.libraries.count();
     fields!(text,
         "used_memory": used,
         "used_memory_human": human(used),
@@ -218,12 +219,12 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "used_memory_lua_human": human(0),
         "used_memory_scripts_eval": script_bytes,
         "number_of_cached_scripts": scripts,
-        "number_of_functions": 0,
-        "number_of_libraries": 0,
+        "number_of_functions": functions,
+        "number_of_libraries": libraries,
         "used_memory_vm_functions": 0,
         "used_memory_vm_total": 0,
         "used_memory_vm_total_human": human(0),
-        "used_memory_functions": 0,
+        "used_memory_functions": library_bytes,
         "used_memory_scripts": script_bytes,
         "used_memory_scripts_human": human(script_bytes),
         "maxmemory": limit,

@@ -25,6 +25,7 @@ mod connection;
 mod debug;
 pub(crate) mod digest;
 mod dumps;
+mod functions;
 mod geo;
 mod hash_expiry;
 mod hashes;
@@ -66,6 +67,7 @@ const GROUPS: &[&[Command]] = &[
     connection::COMMANDS,
     debug::COMMANDS,
     dumps::COMMANDS,
+    functions::COMMANDS,
     geo::COMMANDS,
     hash_expiry::COMMANDS,
     hashes::COMMANDS,

@@ -2,14 +2,14 @@
 
 use super::{find, help};
 use crate::engine::command::flags::*;
-use crate::engine::command::{Answer, Command, Group};
+use crate::engine::command::{Answer, Command, Group, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::keys::{Begin, Find, KeySpec, uses};
 use crate::engine::out::Out;
 use crate::engine::scripts::Script;
 use crate::request::args::Args;
 use crate::request::error::Error;
-use crate::script::run::{CHUNK, Program, Source, run};
+use crate::script::run::{CHUNK, NO_PROGRAM, Program, Source, run};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -130,9 +130,14 @@ pub(super) fn counted(args: Args<'_>) -> Result<(Range<usize>, Range<usize>), Er
 fn eval(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     counted(args)?;
     let script = cx.server.scripts.of_text(args.bytes(1))?;
-    run_script(cx, &script, args, out)?;
-    cx.server.scripts.keep(&script, false);
-    Ok(())
+    let ran = run_script(cx, &script, args, out);
+    // What is no program is not kept; what fails, or is still to come, is.
+    let is_none =
+        matches!(&ran, Err(Unanswered::Error(error)) if error.text().starts_with(NO_PROGRAM));
+    if !is_none {
+        cx.server.scripts.keep(&script, false);
+    }
+    ran
 }
 
 fn evalsha(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -146,19 +151,14 @@ fn evalsha(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-fn run_script(
-    cx: &mut Context<'_>,
-    script: &Arc<Script>,
-    args: Args<'_>,
-    out: &mut Out,
-) -> Result<(), Error> {
+fn run_script(cx: &mut Context<'_>, script: &Arc<Script>, args: Args<'_>, out: &mut Out) -> Answer {
     let (keys, rest) = counted(args)?;
     let program = Program {
         name: &script.sha,
         flags: script.flags,
         habits: &script.habits,
         read_only: cx.command.has(READONLY),
-        source: Source::Script(script),
+        source: Source::Script(Arc::clone(script)),
         args,
         keys,
         rest,
@@ -175,10 +175,8 @@ fn load(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn compiles(cx: &Context<'_>, script: &Script) -> Result<(), Error> {
-    crate::script::check(cx.server, script.program(), CHUNK).map_err(|why| {
-        let head = b"ERR Error compiling script (new function): ";
-        Error::from([&head[..], &why].concat())
-    })
+    crate::script::check(cx.server, script.program(), CHUNK)
+        .map_err(|why| Error::from([NO_PROGRAM, &why].concat()))
 }
 
 fn exists(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -199,8 +197,10 @@ fn flush(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-fn kill(_: &mut Context<'_>, _: Args<'_>, _: &mut Out) -> Answer {
-    Err(Error::new("NOTBUSY No scripts in execution right now.").into())
+fn kill(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
+    cx.server.aside.kill(false)?;
+    out.w().ok();
+    Ok(())
 }
 
 /// There is no debugger: only what Redis answers without one.

@@ -276,6 +276,8 @@ const SYNTAX: &[(&str, &str)] = &[
     ("del", "key..."),
     ("echo", "message"),
     ("exists", "key..."),
+    ("fcall", "function numkeys [key...] [arg...]"),
+    ("fcall_ro", "function numkeys [key...] [arg...]"),
     ("eval", "script numkeys [key...] [arg...]"),
     ("eval_ro", "script numkeys [key...] [arg...]"),
     ("evalsha", "sha1 numkeys [key...] [arg...]"),

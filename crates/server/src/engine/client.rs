@@ -19,6 +19,7 @@ use crate::follow::pubsub::Subscriptions;
 use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
+use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -116,6 +117,9 @@ pub(crate) struct Client {
     /// When the last command of this batch ended, which is when the next
     /// begins: one look at the clock for each.
     pub clock: Option<Instant>,
+    /// What will come of the script that its command has sent aside, until the command is
+    /// executed again.
+    pub script: Option<Box<dyn Any + Send>>,
 }
 
 /// The keys a client watches.
@@ -153,6 +157,7 @@ impl Client {
             introduction: Introduction::default(),
             psync: None,
             clock: None,
+            script: None,
         }
     }
 

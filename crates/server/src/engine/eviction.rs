@@ -184,7 +184,9 @@ impl Server {
         // A replica's primary evicts.
         let is_replica =
             self.peers.is_replica() && self.config.is_on(Param::ReplicaIgnoreMaxmemory);
-        if is_replica || self.pause.writes_paused(store.now()) {
+        // A script that runs aside may hold slots for long.
+        let waits = self.aside.is_active();
+        if is_replica || waits || self.pause.writes_paused(store.now()) {
             return Room::Enough;
         }
         let reserved = self.learning.reserved_at(self.uptime_us());

@@ -61,6 +61,8 @@ impl Finished {
 pub(crate) enum Done {
     /// A job about a value.
     Job(Box<Finished>),
+    /// Nothing that it is told of: it is executed as if for the first time.
+    Nothing,
     /// Something that others did: [`Context::wait_until`].
     Waited(Waited),
 }

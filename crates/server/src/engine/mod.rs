@@ -3,6 +3,7 @@
 //! room in memory for it.
 
 pub(crate) mod accounts;
+pub(crate) mod aside;
 pub(crate) mod blocked;
 pub(crate) mod call;
 pub(crate) mod client;
@@ -12,6 +13,7 @@ pub(crate) mod context;
 pub(crate) mod eviction;
 pub(crate) mod keys;
 pub(crate) mod large;
+pub(crate) mod libraries;
 pub(crate) mod monitor;
 pub(crate) mod out;
 pub(crate) mod scripts;

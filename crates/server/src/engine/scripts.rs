@@ -9,7 +9,7 @@ use crate::request::error::Error;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Scripts of `EVAL` that are kept.
 const EVALED_MAX: usize = 500;
@@ -51,6 +51,20 @@ impl ScriptFlags {
     }
 }
 
+impl ScriptFlags {
+    /// The names of those that are set.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.no_writes, "no-writes"),
+            (self.allow_oom, "allow-oom"),
+            (self.allow_stale, "allow-stale"),
+            (self.no_cluster, "no-cluster"),
+            (self.allow_cross_slot, "allow-cross-slot-keys"),
+        ];
+        all.into_iter().filter_map(|(set, name)| set.then_some(name))
+    }
+}
+
 /// What a script holds while it runs: more with every step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -76,6 +90,8 @@ impl Needs {
 #[derive(Debug)]
 pub(crate) struct Habits {
     needs: AtomicU8,
+    /// It has run for long.
+    long: AtomicBool,
 }
 
 impl Habits {
@@ -96,7 +112,7 @@ impl Habits {
             .any(|word| wide(word) && !word.eq_ignore_ascii_case(b"sort"))
             || [&b"'sort"[..], b"\"sort"].into_iter().any(sorts);
         let needs = if everything { Needs::Everything } else { Needs::Unknown };
-        Self { needs: AtomicU8::new(needs as u8) }
+        Self { needs: AtomicU8::new(needs as u8), long: AtomicBool::new(false) }
     }
 
     pub(crate) fn needs(&self) -> Needs {
@@ -108,10 +124,23 @@ impl Habits {
         self.needs.fetch_max(needs as u8, Relaxed);
     }
 
-    /// It has run, and used the keys that it declared.
-    pub(crate) fn kept_to_declared(&self) {
+    /// It has run to its end, and needed that.
+    pub(crate) fn ran(&self, needed: Needs) {
         let unknown = Needs::Unknown as u8;
-        let _ = self.needs.compare_exchange(unknown, Needs::Declared as u8, Relaxed, Relaxed);
+        let _ = self.needs.compare_exchange(unknown, needed as u8, Relaxed, Relaxed);
+        self.learn(needed);
+    }
+
+    /// Whether it is better run aside: it is new, or has run for long.
+    pub(crate) fn is_for_aside(&self) -> bool {
+        self.needs() == Needs::Unknown || self.long.load(Relaxed)
+    }
+
+    /// It has run for long, or has not.
+    pub(crate) fn ran_long(&self, long: bool) {
+        if self.long.load(Relaxed) != long {
+            self.long.store(long, Relaxed);
+        }
     }
 }
 
@@ -126,7 +155,7 @@ pub(crate) struct Script {
     /// Where the program begins, behind a first line that says how to run it.
     begin: usize,
     pub flags: ScriptFlags,
-    pub habits: Habits,
+    pub habits: Arc<Habits>,
 }
 
 impl Script {
@@ -214,7 +243,7 @@ impl Scripts {
             text: text.to_vec(),
             begin,
             flags,
-            habits: Habits::of(text),
+            habits: Arc::new(Habits::of(text)),
         }))
     }
 

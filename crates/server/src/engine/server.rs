@@ -4,9 +4,11 @@
 use crate::auth::{Catalog, Users};
 use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
+use crate::engine::aside::Aside;
 use crate::engine::blocked::Blocked;
 use crate::engine::client::Client;
 use crate::engine::eviction::Exceeded;
+use crate::engine::libraries::Libraries;
 use crate::engine::monitor::Monitor;
 use crate::engine::scripts::Scripts;
 use crate::engine::waits::Waits;
@@ -63,6 +65,10 @@ pub(crate) struct Server {
     pub blocked: Blocked,
     pub monitor: Monitor,
     pub scripts: Scripts,
+    pub aside: Aside,
+    pub libraries: Libraries,
+    /// Itself, for threads that outlive a call.
+    pub me: Weak<Server>,
     pub cluster: Cluster,
     pub listening: Listening,
     pub tls: Tls,
@@ -222,6 +228,9 @@ impl Server {
                 handshaking: AtomicUsize::new(0),
                 loops: Loops::default(),
                 scripts: Scripts::default(),
+                aside: Aside::default(),
+                libraries: Libraries::default(),
+                me: Weak::clone(me),
                 monitor: Monitor::new(commands.len(), workers),
                 pause: Pause::default(),
                 journal,

@@ -20,11 +20,18 @@ pub(super) fn admit(
     if command.has(flags::NOSCRIPT) {
         return Err(b"ERR This Redis command is not allowed from script".to_vec());
     }
-    if let Some(client) = run.cx.client.as_deref_mut()
-        && let Err(denied) = accounts::check(&mut client.account, command, args)
+    let account = match (&mut run.account, &mut run.cx.client) {
+        (Some(account), _) => Some(account),
+        (None, Some(client)) => Some(&mut client.account),
+        (None, None) => None,
+    };
+    if let Some(account) = account
+        && let Err(denied) = accounts::check(account, command, args)
     {
-        let within = (Place::Script, run.cx.command);
-        accounts::log_denied(run.cx.server, client, within, (command, args), denied);
+        if let Some(client) = run.cx.client.as_deref() {
+            let within = (Place::Script, run.cx.command);
+            accounts::log_denied(run.cx.server, client, within, (command, args), denied);
+        }
         let what = match denied {
             Denied::Command => "run this command or subcommand",
             Denied::Key(_) => "access at least one of the keys mentioned in the command arguments",

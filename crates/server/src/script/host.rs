@@ -6,6 +6,8 @@
 
 use super::admit::admit;
 use super::convert;
+use super::machine::Watcher;
+use crate::auth::Account;
 use crate::engine::call::call;
 use crate::engine::command::{Command, Group, flags};
 use crate::engine::context::{Context, Origin};
@@ -19,6 +21,8 @@ use parking_lot::MutexGuard;
 use snug_codec::Segments;
 use snug_lua::{Answer, Host, Kind, Raise, Stack, format_g17};
 use snug_resp::{Protocol, Span};
+use snug_store::Hold;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// Finds the command that arguments call.
@@ -41,18 +45,28 @@ pub(super) struct Run<'r, 'c> {
     pub read_only: bool,
     /// There was no memory for writes when it began.
     pub short_of_memory: bool,
-    /// A command that writes was called.
+    /// A command that writes was called, which its watcher is told.
     pub wrote: bool,
+    pub watcher: Rc<Watcher>,
     /// The slot of the keys that it used, in a cluster.
     pub slot: Option<usize>,
     /// The protocol that it has chosen for replies.
     pub protocol: Protocol,
     /// It needs more than it holds, and has not written: it is to run again.
     pub needs_more: Option<Needs>,
-    /// It has used a key that it did not declare.
+    /// It has used a key that it did not declare, or a command of the whole store.
     pub undeclared: bool,
-    /// Slots are taken on demand, for this script is the one that may.
-    on_demand: Option<MutexGuard<'c, ()>>,
+    pub everything: bool,
+    /// Slots are taken on demand ...
+    on_demand: bool,
+    /// ... for it is this script's turn.
+    turn: Option<MutexGuard<'c, ()>>,
+    /// The account of a client that is not here.
+    pub account: Option<Account>,
+    /// It runs aside, and all others keep away from the keyspace: it may let go of what it
+    /// holds for a command that needs the whole store.
+    pub alone: bool,
+    pub held: Option<Hold<'c>>,
     buffers: Buffers,
 }
 
@@ -81,7 +95,7 @@ macro_rules! natives {
 
 natives! {
     "call" Call, "pcall" Pcall, "log" Log, "setresp" SetResp, "set_repl" SetRepl,
-    "acl_check_cmd" AclCheck, "" Protocol
+    "acl_check_cmd" AclCheck, "" Protocol, "register_function" Register
 }
 
 /// Has the host answer a native function.
@@ -187,8 +201,22 @@ fn push_error(stack: &mut Stack<'_>, text: &[u8]) {
     stack.raw_set_field(-2, "err");
 }
 
+/// Answers a native function while a library is loaded: all it may do is to log and
+/// to register functions.
+pub(super) fn while_loading(
+    stack: &mut Stack<'_>,
+    which: usize,
+    register: impl FnOnce(&mut Stack<'_>) -> Answer,
+) -> Answer {
+    match IDS[which] {
+        Which::Register => register(stack),
+        Which::Log => log(stack),
+        _ => Err(raised(stack, b"ERR a library may call no command while it is loaded")),
+    }
+}
+
 /// Pushes an error that is to be raised.
-fn raised(stack: &mut Stack<'_>, text: &[u8]) -> Raise {
+pub(super) fn raised(stack: &mut Stack<'_>, text: &[u8]) -> Raise {
     push_error(stack, text);
     Raise::Top
 }
@@ -202,6 +230,10 @@ impl Host for Run<'_, '_> {
             Which::SetResp => self.set_resp(stack),
             Which::SetRepl => set_repl(stack),
             Which::AclCheck => self.acl_check(stack),
+            Which::Register => Err(raised(
+                stack,
+                b"ERR redis.register_function can only be called on FUNCTION LOAD command",
+            )),
             Which::Protocol => {
                 stack.push_boolean(self.protocol == Protocol::Resp3);
                 Ok(1)
@@ -211,7 +243,12 @@ impl Host for Run<'_, '_> {
 }
 
 impl<'r, 'c> Run<'r, 'c> {
-    pub(super) fn new(cx: &'r mut Context<'c>, find: Find, flags: ScriptFlags) -> Self {
+    pub(super) fn new(
+        cx: &'r mut Context<'c>,
+        find: Find,
+        flags: ScriptFlags,
+        watcher: Rc<Watcher>,
+    ) -> Self {
         Self {
             cx,
             find,
@@ -223,14 +260,31 @@ impl<'r, 'c> Run<'r, 'c> {
             protocol: Protocol::Resp2,
             needs_more: None,
             undeclared: false,
-            on_demand: None,
+            everything: false,
+            on_demand: false,
+            turn: None,
+            account: None,
+            alone: false,
+            held: None,
+            watcher,
             buffers: Buffers::default(),
         }
     }
 
     /// This script is the one that may take slots when it comes to them.
-    pub(super) fn may_take_slots(&mut self, turn: MutexGuard<'c, ()>) {
-        self.on_demand = Some(turn);
+    pub(super) fn may_take_slots(&mut self, turn: Option<MutexGuard<'c, ()>>) {
+        self.on_demand = true;
+        self.turn = turn;
+        self.cx.store.hold_on_demand();
+    }
+
+    /// What it has needed, now that it has run.
+    pub(super) fn needed_in_all(&self) -> Needs {
+        match (self.everything, self.undeclared) {
+            (true, _) => Needs::Everything,
+            (_, true) => Needs::Undeclared,
+            _ => Needs::Declared,
+        }
     }
 
     fn call(&mut self, stack: &mut Stack<'_>, raises: bool) -> Answer {
@@ -274,10 +328,21 @@ impl<'r, 'c> Run<'r, 'c> {
             return Err(End::Error(text));
         }
         self.hold(stack, command, args)?;
-        self.wrote |= command.has(flags::WRITE);
+        if command.has(flags::WRITE) && !self.wrote {
+            self.wrote = true;
+            self.watcher.has_written();
+        }
         out.protocol = self.protocol;
         let was = self.cx.command;
+        let lets_go = self.alone && command.has(flags::WIDE) && !can_take_slots(command);
+        if lets_go {
+            self.held = None;
+        }
         let called = call(self.cx, command, args, out);
+        if lets_go {
+            self.held = Some(self.cx.store.hold([]));
+            self.cx.store.hold_on_demand();
+        }
         self.cx.command = was;
         if called.is_err() {
             return Err(End::Error(b"ERR This Redis command is not allowed from script".to_vec()));
@@ -311,8 +376,12 @@ impl<'r, 'c> Run<'r, 'c> {
         if needs == Needs::Declared {
             return Ok(());
         }
-        if needs == Needs::Undeclared && self.on_demand.is_some() {
+        if needs == Needs::Undeclared && self.on_demand {
             self.undeclared = true;
+            return Ok(());
+        }
+        if self.alone {
+            self.everything = true;
             return Ok(());
         }
         if !self.wrote {
@@ -327,7 +396,7 @@ impl<'r, 'c> Run<'r, 'c> {
                     .to_vec(),
             ));
         }
-        if self.on_demand.is_none() {
+        if !self.on_demand {
             let server: &'c Server = self.cx.server;
             let turn = server.scripts.undeclared.try_lock_for(PATIENCE);
             let turn = turn.ok_or_else(|| {
@@ -336,8 +405,7 @@ impl<'r, 'c> Run<'r, 'c> {
                         .to_vec(),
                 )
             })?;
-            self.on_demand = Some(turn);
-            self.cx.store.hold_on_demand();
+            self.may_take_slots(Some(turn));
         }
         Ok(())
     }

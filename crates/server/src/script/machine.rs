@@ -5,11 +5,14 @@
 //! scripts see) and `real` (the table behind it).
 
 use super::host;
+use crate::engine::aside::Running;
 use crate::engine::server::Server;
 use snug_lua::{Failed, Machine, Stack, Table, Watch};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// Functions that are kept compiled; of more, all are forgotten.
 const COMPILED_MAX: usize = 1_000;
@@ -25,6 +28,7 @@ pub(crate) struct Interpreter {
     compiled: usize,
     /// Bytes in use before any script.
     fresh: usize,
+    pub(super) watcher: Rc<Watcher>,
 }
 
 thread_local! {
@@ -52,7 +56,7 @@ impl Interpreter {
         });
         let fresh = machine.used();
         let generation = server.scripts.generation.load(Relaxed);
-        Self { machine, generation, compiled: 0, fresh }
+        Self { machine, generation, compiled: 0, fresh, watcher: Rc::default() }
     }
 
     /// The thread's own, or a new one.
@@ -118,6 +122,32 @@ pub(super) fn fresh_globals(stack: &mut Stack<'_>) {
     stack.pop(1);
 }
 
+/// Has what runs see the globals that all scripts see, and no script's keys.
+pub(super) fn library_globals(stack: &mut Stack<'_>) {
+    stack.push_registry();
+    stack.raw_get_field(-1, "globals");
+    stack.set_globals();
+    stack.pop(1);
+    for name in ["KEYS", "ARGV"] {
+        stack.push_nil();
+        set_global(stack, name);
+    }
+}
+
+/// Pushes what was registered under that number and name, if it was.
+pub(super) fn push_registered(stack: &mut Stack<'_>, number: u64, name: &str) -> bool {
+    stack.push_registry();
+    stack.raw_get_field(-1, "compiled");
+    stack.raw_get_item(-1, number as i32);
+    if !stack.is_nil(-1) {
+        stack.raw_get_field(-1, name);
+        stack.remove(-2);
+    }
+    stack.remove(-2);
+    stack.remove(-2);
+    !stack.is_nil(-1)
+}
+
 /// Sets a global to the value on top.
 pub(super) fn set_global(stack: &mut Stack<'_>, name: &str) {
     stack.push_registry();
@@ -139,16 +169,79 @@ pub(crate) fn check(server: &Server, program: &[u8], name: &[u8]) -> Result<(), 
     checked
 }
 
-/// Watches nothing.
-#[derive(Debug)]
-pub(super) struct Unwatched;
+/// Watches a script that runs, and says when it is to end.
+#[derive(Debug, Default)]
+pub(super) struct Watcher {
+    /// When it was first asked: a little after the script began.
+    began: Cell<Option<Instant>>,
+    /// The script is to be given up when it takes longer than [`SHORT`], unless it has
+    /// written: it will be run aside.
+    is_short: Cell<bool>,
+    wrote: Cell<bool>,
+    /// It was given up for that.
+    gave_up: Cell<bool>,
+    running: RefCell<Option<Arc<Running>>>,
+    server: RefCell<Weak<Server>>,
+}
 
-impl Watch for Unwatched {
-    fn look(&self) -> Option<&'static str> {
-        None
+/// For how long a script may hold its worker up.
+const SHORT: Duration = Duration::from_millis(5);
+
+const KILLED: &str = "ERR Error running script: Script killed by user with SCRIPT KILL.";
+
+impl Watcher {
+    /// A script begins: one that is to be short, or one that runs aside.
+    pub(super) fn begin(&self, server: &Server, is_short: bool, running: Option<Arc<Running>>) {
+        self.began.set(None);
+        self.is_short.set(is_short);
+        self.wrote.set(false);
+        self.gave_up.set(false);
+        *self.running.borrow_mut() = running;
+        if self.server.borrow().strong_count() == 0 {
+            *self.server.borrow_mut() = server.me.clone();
+        }
+    }
+
+    /// It has called a command that writes.
+    pub(super) fn has_written(&self) {
+        self.wrote.set(true);
+        if let Some(running) = &*self.running.borrow() {
+            running.has_written();
+        }
+    }
+
+    pub(super) fn gave_up(&self) -> bool {
+        self.gave_up.get()
+    }
+
+    /// Whether it was killed.
+    pub(super) fn was_killed(&self) -> bool {
+        self.running.borrow().as_ref().is_some_and(|running| running.is_killed())
+    }
+
+    /// Whether it took long.
+    pub(super) fn was_long(&self) -> bool {
+        self.began.get().is_some_and(|began| began.elapsed() > SHORT)
     }
 }
 
-pub(super) fn unwatched() -> Rc<dyn Watch> {
-    Rc::new(Unwatched)
+impl Watch for Watcher {
+    fn look(&self) -> Option<&'static str> {
+        let Some(began) = self.began.get() else {
+            self.began.set(Some(Instant::now()));
+            return None;
+        };
+        if let Some(running) = &*self.running.borrow() {
+            let ending = || {
+                let server = self.server.borrow().upgrade();
+                server.is_none_or(|server| server.ending.load(Relaxed))
+            };
+            return (running.is_killed() || ending()).then_some(KILLED);
+        }
+        let give_up = self.is_short.get() && !self.wrote.get() && began.elapsed() > SHORT;
+        if give_up {
+            self.gave_up.set(true);
+        }
+        give_up.then_some(KILLED)
+    }
 }

@@ -13,8 +13,10 @@
 //! ```
 
 mod admit;
+mod aside;
 mod convert;
 mod host;
+pub(crate) mod library;
 mod machine;
 pub(crate) mod run;
 

@@ -13,27 +13,36 @@
 //! as such, if it has not written; nothing of it was seen. If it has written, it takes
 //! what it needs when nobody else does so (`host.rs`).
 
+use super::aside;
 use super::host::{Find, Run, as_script, chosen_protocol};
+use super::library;
 use super::machine::{self, Interpreter};
+use crate::auth::Account;
 use crate::config::Param;
+use crate::engine::aside::Running;
+use crate::engine::command::Answer;
 use crate::engine::context::Context;
 use crate::engine::eviction::Room;
+use crate::engine::libraries::Library;
 use crate::engine::out::Out;
 use crate::engine::scripts::{Habits, Needs, Script, ScriptFlags};
 use crate::request::args::Args;
 use crate::request::error::Error;
-use snug_lua::{Answer, Kind, Stack};
+use snug_lua::{Kind, Stack};
+use snug_store::Hold;
 use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// A program that is to run, and on what.
 pub(crate) struct Program<'p> {
     /// Its name in errors.
     pub name: &'p str,
     pub flags: ScriptFlags,
-    pub habits: &'p Habits,
+    pub habits: &'p Arc<Habits>,
     pub read_only: bool,
     /// What is compiled: number, text, name of the chunk.
-    pub source: Source<'p>,
+    pub source: Source,
     pub args: Args<'p>,
     /// Which of the arguments are keys, and which follow.
     pub keys: Range<usize>,
@@ -41,37 +50,56 @@ pub(crate) struct Program<'p> {
 }
 
 /// Where a program's function comes from.
-pub(crate) enum Source<'p> {
-    Script(&'p Script),
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    Script(Arc<Script>),
+    /// The function at that place of a library.
+    Function(Arc<Library>, usize),
 }
+
+/// What is said of a script that is no program, and then why.
+pub(crate) const NO_PROGRAM: &[u8] = b"ERR Error compiling script (new function): ";
 
 /// The name of scripts in Lua's errors.
 pub(crate) const CHUNK: &[u8] = b"@user_script";
 
-/// Runs a program and writes its reply.
+/// Runs a program and writes its reply; or sends it aside, and its command is to be
+/// executed again.
 pub(crate) fn run(
     cx: &mut Context<'_>,
     program: &Program<'_>,
     find: Find,
     out: &mut Out,
-) -> Result<(), Error> {
+) -> Answer {
+    if let Some(reply) = aside::reply(cx) {
+        out.append(reply?);
+        return Ok(());
+    }
     may_run(cx, program)?;
-    let short = cx.server.config.number(Param::MaxMemory) != 0
+    let short_of_memory = cx.server.config.number(Param::MaxMemory) != 0
         && cx.server.make_room(cx.store) == Room::None;
     let flags = program.flags;
-    if short && !flags.compat && !flags.allow_oom && !flags.no_writes {
-        return Err(Error::new(
-            "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
-        ));
+    if short_of_memory && !flags.compat && !flags.allow_oom && !flags.no_writes {
+        return Err(NO_ROOM.into());
     }
+    let may_go = cx.origin.may_wait() && cx.pool.is_some() && cx.client.is_some();
     loop {
-        match as_script(cx, |cx| attempt(cx, program, find, short, out)) {
+        if may_go && program.habits.is_for_aside() {
+            return Err(aside::send(cx, program, find, short_of_memory)?);
+        }
+        let ended = as_script(cx, |cx| attempt(cx, program, find, short_of_memory, may_go, out));
+        match ended {
             Ok(()) => return Ok(()),
-            Err(Ended::Error(error)) => return Err(error),
+            Err(Ended::Error(error)) => return Err(error.into()),
             Err(Ended::NeedsMore(needs)) => program.habits.learn(needs),
+            Err(Ended::TooLong) => program.habits.ran_long(true),
         }
     }
 }
+
+const NO_ROOM: Error = Error::new(
+    "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+);
 
 /// What a script's flags say of where and when it may run.
 fn may_run(cx: &Context<'_>, program: &Program<'_>) -> Result<(), Error> {
@@ -93,88 +121,145 @@ enum Ended {
     Error(Error),
     /// It holds too little, and has not written.
     NeedsMore(Needs),
+    /// It has held its worker up for long, and has not written.
+    TooLong,
 }
 
-/// Runs a program with what it is known to need.
+/// Runs a program on its client's worker, with what it is known to need.
 fn attempt(
     cx: &mut Context<'_>,
     program: &Program<'_>,
     find: Find,
-    short: bool,
+    short_of_memory: bool,
+    is_short: bool,
     out: &mut Out,
 ) -> Result<(), Ended> {
     let (store, server) = (cx.store, cx.server);
     let needs = program.habits.needs();
-    let keys = || {
-        let keys = program.keys.clone().map(|n| (cx.caller.db, store.key(program.args.bytes(n))));
-        keys.collect::<Vec<_>>()
-    };
     let turn = matches!(needs, Needs::Unknown | Needs::Undeclared)
         .then(|| server.scripts.undeclared.lock());
     let alone = (needs == Needs::Everything).then(|| store.exclusive());
-    let held = if needs == Needs::Everything { None } else { Some(store.hold(keys())) };
-    let mut run = Run::new(cx, find, program.flags);
-    run.read_only = program.read_only || (program.flags.no_writes && !program.flags.compat);
-    run.short_of_memory = short;
-    if let Some(turn) = turn
-        && !store.is_exclusive()
-    {
-        store.hold_on_demand();
+    let held = (needs != Needs::Everything).then(|| hold(cx, program));
+    let interpreter = Interpreter::take(server);
+    let watcher = Rc::clone(&interpreter.watcher);
+    watcher.begin(server, is_short, None);
+    let mut run = Run::new(cx, find, program.flags, Rc::clone(&watcher));
+    run.short_of_memory = short_of_memory;
+    run.held = held;
+    if turn.is_some() && !store.is_exclusive() {
         run.may_take_slots(turn);
     }
-    let mut interpreter = Interpreter::take(server);
-    interpreter.machine.set_limit(server.config.number(Param::LuaMemoryLimit) as usize);
-    let result = execute(&mut interpreter, &mut run, program, out);
-    let (needs_more, undeclared, wrote) = (run.needs_more, run.undeclared, run.wrote);
+    let result = execute(interpreter, &mut run, program, out);
+    let (needs_more, needed) = (run.needs_more, run.needed_in_all());
     drop(run);
-    drop(held);
     drop(alone);
-    let _ = wrote;
-    match result {
-        Ok(result) => {
-            interpreter.give_back();
-            if let Some(needs) = needs_more {
-                return Err(Ended::NeedsMore(needs));
-            }
-            match undeclared {
-                true => program.habits.learn(Needs::Undeclared),
-                false => program.habits.kept_to_declared(),
-            }
-            result.map_err(Ended::Error)
-        }
-        // The interpreter is not to be trusted any more.
-        Err(broken) => std::panic::resume_unwind(broken.0),
+    if let Some(needs) = needs_more {
+        return Err(Ended::NeedsMore(needs));
     }
+    if watcher.gave_up() {
+        return Err(Ended::TooLong);
+    }
+    program.habits.ran(needed);
+    result.map_err(Ended::Error)
 }
 
-type Executed = Result<Result<(), Error>, snug_lua::Broken>;
+/// Holds the slots of a program's keys.
+fn hold<'c>(cx: &Context<'c>, program: &Program<'_>) -> Hold<'c> {
+    let (store, db) = (cx.store, cx.caller.db);
+    store.hold(program.keys.clone().map(|n| (db, store.key(program.args.bytes(n)))))
+}
 
+/// Runs a program aside, where it may take as long as it likes; none if it needs more
+/// than it was to touch, and has not written.
+pub(super) fn aside(
+    cx: &mut Context<'_>,
+    program: &Program<'_>,
+    find: Find,
+    short_of_memory: bool,
+    (running, account): (&Arc<Running>, &Account),
+    out: &mut Out,
+) -> Option<Result<(), Error>> {
+    let server = cx.server;
+    let everything = program.habits.needs() != Needs::Declared;
+    let held = hold(cx, program);
+    let interpreter = Interpreter::take(server);
+    let watcher = Rc::clone(&interpreter.watcher);
+    watcher.begin(server, false, Some(Arc::clone(running)));
+    let mut run = Run::new(cx, find, program.flags, Rc::clone(&watcher));
+    run.short_of_memory = short_of_memory;
+    run.held = Some(held);
+    run.account = Some(account.clone());
+    if everything {
+        run.alone = true;
+        run.may_take_slots(None);
+    }
+    let result = execute(interpreter, &mut run, program, out);
+    let (needs_more, needed) = (run.needs_more, run.needed_in_all());
+    drop(run);
+    if let Some(needs) = needs_more {
+        program.habits.learn(needs);
+        return None;
+    }
+    program.habits.ran(needed);
+    program.habits.ran_long(watcher.was_long());
+    Some(result)
+}
+
+/// Lets a program run, and writes its reply.
 fn execute(
-    interpreter: &mut Interpreter,
+    mut interpreter: Interpreter,
     run: &mut Run<'_, '_>,
     program: &Program<'_>,
     out: &mut Out,
-) -> Executed {
+) -> Result<(), Error> {
+    run.read_only = program.read_only || (program.flags.no_writes && !program.flags.compat);
+    let limit = run.cx.server.config.number(Param::LuaMemoryLimit) as usize;
+    interpreter.machine.set_limit(limit);
+    if let Source::Function(library, place) = &program.source {
+        let name = &library.functions[*place].name;
+        let there = |stack: &mut Stack<'_>| machine::push_registered(stack, library.number, name);
+        if !interpreter.machine.with(there)
+            && let Err(error) =
+                library::register(&mut interpreter, library.number, library.program())
+        {
+            interpreter.give_back();
+            return Err(error);
+        }
+    }
+    let watcher = Rc::clone(&interpreter.watcher);
     let mark = out.mark();
     let mut compiled = false;
     let work = |stack: &mut Stack<'_>| {
         stack.push_native(on_error);
-        let Source::Script(script) = program.source;
-        match machine::push_function(stack, script.number, script.program(), CHUNK) {
-            Ok(new) => compiled = new,
-            Err(_) => {
-                let why = stack.bytes(-1).unwrap_or_default();
-                let head = b"ERR Error compiling script (new function): ";
-                return Err(Error::from([&head[..], why].concat()));
+        let handler = stack.top();
+        let arguments = match &program.source {
+            Source::Script(script) => {
+                match machine::push_function(stack, script.number, script.program(), CHUNK) {
+                    Ok(new) => compiled = new,
+                    Err(_) => {
+                        let why = stack.bytes(-1).unwrap_or_default();
+                        return Err(Error::from([NO_PROGRAM, why].concat()));
+                    }
+                }
+                machine::fresh_globals(stack);
+                for (name, range) in [("KEYS", &program.keys), ("ARGV", &program.rest)] {
+                    push_arguments(stack, program.args, range);
+                    machine::set_global(stack, name);
+                }
+                0
             }
-        }
-        machine::fresh_globals(stack);
-        for (name, range) in [("KEYS", &program.keys), ("ARGV", &program.rest)] {
-            push_arguments(stack, program.args, range);
-            machine::set_global(stack, name);
-        }
-        let handler = stack.top() - 1;
-        match stack.call_with(0, Some(1), handler) {
+            Source::Function(library, place) => {
+                machine::library_globals(stack);
+                let name = &library.functions[*place].name;
+                if !machine::push_registered(stack, library.number, name) {
+                    return Err(Error::new("ERR Function not found"));
+                }
+                push_arguments(stack, program.args, &program.keys);
+                push_arguments(stack, program.args, &program.rest);
+                2
+            }
+        };
+        match stack.call_with(arguments, Some(1), handler) {
             Ok(()) => {
                 let protocol = chosen_protocol(stack);
                 super::convert::write(stack, protocol, out, 0);
@@ -183,14 +268,26 @@ fn execute(
             Err(_) => Err(failure(stack, program.name)),
         }
     };
-    let result = interpreter.machine.run(machine::unwatched(), run, work)?;
+    let result = match interpreter.machine.run(Rc::clone(&watcher) as _, run, work) {
+        Ok(result) => result,
+        // The interpreter is not to be trusted any more.
+        Err(broken) => std::panic::resume_unwind(broken.0),
+    };
     if compiled {
         interpreter.compiled();
     }
+    let killed = interpreter.machine.was_ended() && watcher.was_killed();
+    interpreter.give_back();
     if result.is_err() {
         out.truncate(mark);
     }
-    Ok(result)
+    if killed {
+        let name = program.name;
+        return Err(Error::from(format!(
+            "ERR Error running script {name}, Script killed by user with SCRIPT KILL."
+        )));
+    }
+    result
 }
 
 fn push_arguments(stack: &mut Stack<'_>, args: Args<'_>, range: &Range<usize>) {
@@ -204,7 +301,7 @@ fn push_arguments(stack: &mut Stack<'_>, args: Args<'_>, range: &Range<usize>) {
 /// The handler of errors: makes a table of an error that is none yet, and notes where it
 /// was raised.
 #[allow(clippy::unnecessary_wraps)]
-fn on_error(stack: &mut Stack<'_>) -> Answer {
+pub(super) fn on_error(stack: &mut Stack<'_>) -> snug_lua::Answer {
     stack.set_top(1);
     let position = match stack.position(1) {
         Some((_, _, true)) => stack.position(2),
@@ -227,6 +324,14 @@ fn on_error(stack: &mut Stack<'_>) -> Answer {
         stack.raw_set_field(-2, "line");
     }
     Ok(1)
+}
+
+/// The text of the error on top of the stack.
+pub(super) fn failure_text(stack: &mut Stack<'_>) -> Vec<u8> {
+    if stack.kind(-1) == Kind::Table {
+        stack.raw_get_field(-1, "err");
+    }
+    stack.bytes(-1).unwrap_or(b"ERR unknown error").to_vec()
 }
 
 /// What the client is told of the error on top of the stack.

@@ -1,0 +1,193 @@
+//! Scripts that run aside: in a thread of their own, one at a time, while their clients
+//! wait and the workers serve others (`engine/aside.rs`).
+//!
+//! A script goes there that is new, so that nothing is known of it, and one that has
+//! run long before. It costs two changes of threads, 30 to 50 microseconds: what is short
+//! is run by the client's own worker from the second time on.
+
+use super::host::Find;
+use super::run::{self, Program, Source};
+use crate::auth::Account;
+use crate::engine::aside::{Running, Touches};
+use crate::engine::client::Caller;
+use crate::engine::command::{Command, Unanswered};
+use crate::engine::context::{Context, Origin};
+use crate::engine::large::{Done, Work};
+use crate::engine::out::Out;
+use crate::engine::scripts::{Habits, Needs, ScriptFlags};
+use crate::engine::server::Server;
+use crate::outside::clock::unix_ms;
+use crate::request::args::OwnedArgs;
+use crate::request::error::Error;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::oneshot;
+
+/// What came of a script: its reply, or an error.
+pub(crate) type Reply = Arc<Mutex<Option<Result<Out, Error>>>>;
+
+/// A script that is to run aside.
+struct Errand {
+    server: Arc<Server>,
+    caller: Caller,
+    command: &'static Command,
+    worker: usize,
+    find: Find,
+    short: bool,
+    name: String,
+    flags: ScriptFlags,
+    habits: Arc<Habits>,
+    read_only: bool,
+    source: Source,
+    args: OwnedArgs,
+    keys: Range<usize>,
+    rest: Range<usize>,
+    account: Account,
+    reply: Reply,
+    done: oneshot::Sender<()>,
+}
+
+/// The way to the thread.
+fn errands() -> &'static Mutex<Sender<Errand>> {
+    static ERRANDS: OnceLock<Mutex<Sender<Errand>>> = OnceLock::new();
+    ERRANDS.get_or_init(|| {
+        let (sender, receiver) = channel();
+        let thread = std::thread::Builder::new().name("scripts".into()).stack_size(8 << 20);
+        if let Err(error) = thread.spawn(move || work(&receiver)) {
+            tracing::error!(%error, "the thread of scripts cannot be started");
+        }
+        Mutex::new(sender)
+    })
+}
+
+/// Sends a program aside: its command is to be executed again when its reply is there.
+pub(super) fn send(
+    cx: &mut Context<'_>,
+    program: &Program<'_>,
+    find: Find,
+    short: bool,
+) -> Result<Unanswered, Error> {
+    let gone = Error::new("ERR scripts cannot be run now");
+    let server = cx.server.me.upgrade().ok_or(gone.clone())?;
+    let (done, ended) = oneshot::channel();
+    let reply = Reply::default();
+    let errand = Errand {
+        server,
+        caller: *cx.caller,
+        command: cx.command,
+        worker: cx.worker,
+        find,
+        short,
+        name: program.name.into(),
+        flags: program.flags,
+        habits: Arc::clone(program.habits),
+        read_only: program.read_only,
+        source: program.source.clone(),
+        args: OwnedArgs::new(program.args),
+        keys: program.keys.clone(),
+        rest: program.rest.clone(),
+        account: cx.client()?.account.clone(),
+        reply: Arc::clone(&reply),
+        done,
+    };
+    let sent = errands().lock().send(errand);
+    sent.map_err(|_| gone)?;
+    cx.client()?.script = Some(Box::new(reply));
+    Ok(Unanswered::Later(Work(Box::pin(async move {
+        // It is done, or its thread is gone.
+        let _ = ended.await;
+        Done::Nothing
+    }))))
+}
+
+/// The reply of the script that this client's command has sent aside, if it has.
+pub(super) fn reply(cx: &mut Context<'_>) -> Option<Result<Out, Error>> {
+    let sent = cx.client.as_deref_mut()?.script.take()?;
+    let reply = sent.downcast::<Reply>().ok()?.lock().take();
+    Some(reply.unwrap_or_else(|| Err(Error::new("ERR the script has ended without a reply"))))
+}
+
+fn work(errands: &Receiver<Errand>) {
+    while let Ok(errand) = errands.recv() {
+        let (reply, done) = (Arc::clone(&errand.reply), errand.done);
+        let server = Arc::clone(&errand.server);
+        let errand = Errand { done: oneshot::channel().0, ..errand };
+        let ran = std::panic::AssertUnwindSafe(|| run_aside(&errand));
+        let result = std::panic::catch_unwind(ran)
+            .unwrap_or_else(|_| Err(Error::new("ERR internal error while a script was running")));
+        server.store.rest(false);
+        server.aside.end();
+        *reply.lock() = Some(result);
+        let _ = done.send(());
+    }
+}
+
+fn run_aside(errand: &Errand) -> Result<Out, Error> {
+    let Errand { server, habits, .. } = errand;
+    let mut out = Out::default();
+    out.protocol = errand.caller.protocol;
+    let args = errand.args.args();
+    let program = Program {
+        name: &errand.name,
+        flags: errand.flags,
+        habits,
+        read_only: errand.read_only,
+        source: errand.source.clone(),
+        args,
+        keys: errand.keys.clone(),
+        rest: errand.rest.clone(),
+    };
+    let mut session = server.store.session();
+    loop {
+        let touches = match habits.needs() {
+            Needs::Declared => Touches::Slots(
+                program.keys.clone().map(|n| server.store.key(args.bytes(n)).slot()).collect(),
+            ),
+            _ => Touches::Everything,
+        };
+        let command = (0..args.len()).map(|n| args.bytes(n).to_vec()).collect();
+        let running = Arc::new(Running::new(
+            program.name,
+            matches!(program.source, Source::Function(..)),
+            command,
+            touches,
+        ));
+        server.store.rest(true);
+        server.aside.begin(Arc::clone(&running));
+        // Whoever did not see it has done its work when this returns.
+        session.wait_for_others();
+        let mut caller = errand.caller;
+        let batch = server.enter(&mut session, unix_ms());
+        let mut cx = Context {
+            caller: &mut caller,
+            client: None,
+            store: &batch,
+            server,
+            command: errand.command,
+            worker: errand.worker,
+            origin: Origin::Script,
+            hashed: None,
+            pool: None,
+            finished: None,
+        };
+        let result = run::aside(
+            &mut cx,
+            &program,
+            errand.find,
+            errand.short,
+            (&running, &errand.account),
+            &mut out,
+        );
+        if crate::engine::blocked::any_ready() {
+            server.serve(&batch, errand.worker);
+        }
+        drop(batch);
+        match result {
+            Some(result) => return result.map(|()| out),
+            // It needs more than was thought, and has not written.
+            None => server.aside.end(),
+        }
+    }
+}

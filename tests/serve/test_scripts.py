@@ -1,0 +1,121 @@
+"""Scripts that take long, and what others see of them meanwhile."""
+
+import threading
+import time
+
+import pytest
+
+WAIT_SECONDS = 30
+FOREVER = "while true do end"
+CAUGHT = "while true do pcall(function() while true do end end) end"
+SORTING = "local t = {} for i = 1, 200000 do t[i] = i % 977 end while true do table.sort(t) end"
+MATCHING = "return string.rep('a', 50000):find(string.rep('a-', 30) .. 'b')"
+REPEATING = "while true do local s = string.rep('x', 1000000) end"
+WRITING = "redis.call('set', KEYS[1], 'x') while true do end"
+
+
+@pytest.fixture(params=[1, 2], ids=["1 worker", "2 workers"])
+def running(target, request):
+    server = target.start("--busy-reply-threshold", "20", workers=request.param)
+    yield server
+    server.stop()
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.002)
+
+
+def is_busy(connection):
+    return connection.call("PING")[1].startswith(b"BUSY")
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("script", [FOREVER, CAUGHT, SORTING, MATCHING, REPEATING])
+def test_a_script_that_does_not_end_is_killed(running, script):
+    with running.connect() as one, running.connect() as two:
+        one.send("EVAL", script, "0")
+        until(lambda: is_busy(two))
+        assert two.call("GET", "k")[1].startswith(b"BUSY")
+        began = time.monotonic()
+        assert two.call("SCRIPT", "KILL") == ("+", b"OK")
+        kind, text = one.reply()
+        assert kind == "-" and b"Script killed by user with SCRIPT KILL" in text
+        assert time.monotonic() - began < 10
+        assert two.call("GET", "k") == ("$", None)
+        assert two.call("SCRIPT", "KILL")[1].startswith(b"NOTBUSY")
+
+
+@pytest.mark.snug_only
+def test_a_script_that_has_written_is_not_killed(target):
+    server = target.start("--busy-reply-threshold", "20", workers=2)
+    with server.connect() as one, server.connect() as two:
+        one.send("EVAL", WRITING, "1", "k")
+        until(lambda: is_busy(two))
+        assert two.call("SCRIPT", "KILL")[1].startswith(b"UNKILLABLE")
+        two.send("SHUTDOWN", "NOSAVE")
+        until(lambda: not server.alive())
+
+
+@pytest.mark.snug_only
+def test_who_uses_other_keys_is_served_meanwhile(running):
+    loop = "local n = 0 while redis.call('get', KEYS[1]) do n = n + 1 end return n"
+    with running.connect() as one, running.connect() as two:
+        # It is known to use the key that it declares.
+        assert one.call("EVAL", loop, "1", "k") == (":", 0)
+        two.call("SET", "k", "x")
+        one.send("EVAL", loop, "1", "k")
+        until(lambda: is_busy(two))
+        assert two.call("GET", "k")[1].startswith(b"BUSY")
+        served = [two.call("SET", f"other:{n}", "x") for n in range(100)]
+        assert served.count(("+", b"OK")) > 50
+        assert two.call("SCRIPT", "KILL") == ("+", b"OK")
+        assert one.reply()[0] == "-"
+        assert two.call("GET", "k") == ("$", b"x")
+
+
+@pytest.mark.snug_only
+def test_who_waits_for_a_script_is_served_when_it_ends(target):
+    server = target.start(workers=2)
+    count = "for i = 1, 3000000 do end return redis.call('incr', KEYS[1])"
+    with server.connect() as one, server.connect() as two:
+        for n in range(1, 4):
+            one.send("EVAL", count, "1", "n")
+            assert two.call("INCRBY", "other", "1")[0] == ":"
+            assert one.reply() == (":", n)
+        one.send("EVAL", count, "1", "n")
+        two.send("GET", "n")
+        assert one.reply() == (":", 4)
+        assert two.reply()[0] == "$"
+    server.stop()
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+def test_scripts_of_several_workers_lose_nothing(target, declared):
+    server = target.start(workers=2)
+    script = (
+        "local n = redis.call('incr', KEYS[1]) redis.call('incrby', KEYS[2], n) return n"
+        if declared
+        else "local n = redis.call('incr', KEYS[1]) redis.call('incr', 'sum:' .. n % 50) return n"
+    )
+    each = 400
+
+    def work(n):
+        with server.connect() as connection:
+            for i in range(each):
+                keys = [f"a{i % 7}", f"b{(i * n) % 11}"]
+                assert connection.call("EVAL", script, "2", *keys)[0] == ":"
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    with server.connect() as connection:
+        total = sum(int(connection.call("GET", f"a{n}")[1]) for n in range(7))
+        assert total == 4 * each
+        if not declared:
+            sums = [connection.call("GET", f"sum:{n}")[1] for n in range(50)]
+            assert sum(int(value or 0) for value in sums) == 4 * each
+    server.stop()
