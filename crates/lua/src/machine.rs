@@ -552,7 +552,7 @@ impl Stack<'_> {
     /// Room for a few more values, which there always is but in a runaway recursion.
     fn one(&mut self) {
         // SAFETY: as above.
-        let room = unsafe { ffi::lua_checkstack(self.l, 4) };
+        let room = unsafe { ffi::lua_checkstack(self.l, 2) };
         assert!(room != 0, "no room on Lua's stack");
     }
 

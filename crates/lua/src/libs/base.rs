@@ -161,7 +161,7 @@ fn unpack(stack: &mut Stack<'_>) -> Answer {
         return Ok(0);
     }
     let values = (to - from + 1) as usize;
-    if values > VALUES_MAX || !stack.room(values) {
+    if values > VALUES_MAX || !stack.room(values + 2) {
         return Err(Raise::text("too many results to unpack"));
     }
     for n in from..=to {

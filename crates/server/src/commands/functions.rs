@@ -174,6 +174,9 @@ fn delete(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn flush(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    if args.len() > 3 {
+        return Err(super::misused("function", args.bytes(1)).into());
+    }
     let mode = args.len() == 3 && (args.is(2, "sync") || args.is(2, "async"));
     if args.len() != 2 && !mode {
         return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option").into());

@@ -8,6 +8,7 @@ use super::admit::admit;
 use super::convert;
 use super::machine::Watcher;
 use crate::auth::Account;
+use crate::engine::accounts;
 use crate::engine::call::call;
 use crate::engine::command::{Command, Group, flags};
 use crate::engine::context::{Context, Origin};
@@ -211,7 +212,12 @@ pub(super) fn while_loading(
     match IDS[which] {
         Which::Register => register(stack),
         Which::Log => log(stack),
-        _ => Err(raised(stack, b"ERR a library may call no command while it is loaded")),
+        // Nothing else is there yet.
+        _ => {
+            let name = FUNCTIONS[which].0;
+            let what = "Script attempted to access nonexistent global variable";
+            Err(Raise::text(format!("{what} '{name}'")))
+        }
     }
 }
 
@@ -444,11 +450,17 @@ impl<'r, 'c> Run<'r, 'c> {
         let mut buffers = std::mem::take(&mut self.buffers);
         let Buffers { args, spans, large, .. } = &mut buffers;
         arguments(stack, args, spans, large).map_err(|why| raised(stack, why))?;
-        let found = (self.find)(Args { buf: args, spans, large });
-        if found.is_err() {
+        let args = Args { buf: args, spans, large };
+        let Ok(command) = (self.find)(args) else {
             return Err(raised(stack, b"ERR Invalid command passed to redis.acl_check_cmd()"));
-        }
-        stack.push_boolean(true);
+        };
+        let account = match (&mut self.account, &mut self.cx.client) {
+            (Some(account), _) => Some(account),
+            (None, Some(client)) => Some(&mut client.account),
+            (None, None) => None,
+        };
+        let may = account.is_none_or(|account| accounts::check(account, command, args).is_ok());
+        stack.push_boolean(may);
         self.buffers = buffers;
         Ok(1)
     }

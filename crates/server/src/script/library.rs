@@ -33,8 +33,12 @@ pub(crate) fn head(code: &[u8]) -> Result<(String, usize), Error> {
     }
     let end = code.iter().position(|&byte| byte == b'\n');
     let end = end.ok_or(Error::new("ERR Invalid library metadata"))?;
-    let mut words = code[2..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    // Words may be in quotes.
+    let line: Vec<u8> =
+        code[2..end].iter().copied().filter(|byte| !matches!(byte, b'"' | b'\'')).collect();
+    let mut words = line.split(u8::is_ascii_whitespace);
     let engine = words.next().unwrap_or_default();
+    let words = words.filter(|word| !word.is_empty());
     let mut name = None;
     for word in words {
         if word.len() < 5 || !word[..5].eq_ignore_ascii_case(b"name=") {
