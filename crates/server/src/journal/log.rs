@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The tail becomes a piece when it is longer than this.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -80,8 +80,6 @@ pub(crate) struct Journal {
     full: AtomicBool,
     /// Clients that wait until followers, or the reader of a snapshot, have caught up.
     pub(crate) held: Held,
-    /// Bytes that went through since the start.
-    written: AtomicU64,
 }
 
 impl fmt::Debug for Journal {
@@ -104,7 +102,6 @@ impl Journal {
                 return;
             }
             log.take_in(commit.number, encoded);
-            self.written.fetch_add(encoded.bytes.len() as u64, Relaxed);
             self.judge(&log);
             drop(log);
             encoded.clear();
@@ -159,11 +156,6 @@ impl Journal {
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
-    }
-
-    /// Bytes of commits since the start, large values left out.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Relaxed)
     }
 
     /// Bytes that some follower has not dealt with.

@@ -41,8 +41,6 @@
 //! the log under a lock that is held for nothing else.
 
 mod encode;
-// The append-only file and replicas, which use all of it, are on their way.
-#[allow(dead_code)]
 mod log;
 
 pub(crate) use log::{Follower, Journal, Piece};

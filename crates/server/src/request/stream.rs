@@ -89,7 +89,6 @@ impl CommandStream {
     }
 
     /// Bytes of the stream that whole commands have taken: behind the last of them.
-    #[allow(dead_code)] // For the append-only file, on its way.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
