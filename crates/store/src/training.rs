@@ -147,8 +147,12 @@ impl Training {
                     return Trained::Nothing;
                 };
                 // Values that still come will be more than those that have.
-                let yet = if family.is_stalled() { 1 } else { YET_TO_COME };
-                let of_bytes = yet * family.came_bytes().max(job.raw_bytes() as u64);
+                let met = family.came_bytes().max(job.raw_bytes() as u64);
+                let of_bytes = match family.is_stalled() {
+                    true => met,
+                    // Or are there already, and have only not been met.
+                    false => (YET_TO_COME * met).max(memory::used() as u64 / 4),
+                };
                 let job = job.for_bytes(of_bytes);
                 let trained = job.run(&mut workspace, bytes_max, *level, STEPS);
                 let trained = trained.filter(|trained| {
