@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from harness.nodes import eventually, follow, lead, wait_until_same, wait_until_up
+from harness.nodes import call, eventually, follow, lead, wait_until_same, wait_until_up
 from replication.workload import write
 
 COMMANDS = int(os.environ.get("SNUG_RANDOM_COMMANDS", 1500))
@@ -89,3 +89,19 @@ def test_nodes_that_are_killed_come_back(nodes):
     follow(primary, replica)
     wait_until_up(primary)
     wait_until_same(replica, primary, other)
+
+
+@pytest.mark.parametrize("kinds", [("redis", "snug"), ("snug", "redis"), ("snug", "snug")], ids="-".join)
+def test_libraries_of_functions_follow(nodes, kinds):
+    def library(name):
+        return f"#!lua name={name}\nredis.register_function('{name}_f', function() return '{name}' end)"
+
+    primary, replica = (nodes.start(kind) for kind in kinds)
+    call(primary, "FUNCTION", "LOAD", library("before"))
+    call(replica, "FUNCTION", "LOAD", library("own"))
+    follow(replica, primary)
+    wait_until_up(replica)
+    call(primary, "FUNCTION", "LOAD", library("after"))
+    eventually("the library", lambda: len(call(replica, "FUNCTION", "LIST")) == 2)
+    call(primary, "FUNCTION", "DELETE", "before")
+    eventually("its end", lambda: len(call(replica, "FUNCTION", "LIST")) == 1)

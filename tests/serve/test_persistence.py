@@ -460,3 +460,55 @@ def test_a_kill_under_load_loses_nothing_that_may_not_be(start, policy):
             assert policy != "always" or not lost, f"{len(lost)} of {len(mine)} acknowledged writes are lost"
             assert not lost or killed - lost[0] < 1, "what is lost is older than a second"
         server.stop()
+
+
+LIBRARY = "#!lua name={0}\nredis.register_function('{0}_f', function(keys, args) return '{0}' end)"
+
+
+def libraries(server):
+    with server.connect() as c:
+        return [dict(zip(*[iter(one[1])] * 2))[("$", b"library_name")][1] for one in c.call("FUNCTION", "LIST")[1]]
+
+
+def test_libraries_of_functions_are_kept(target):
+    server = target.start(*AOF)
+    try:
+        with server.connect() as c:
+            for name in ("one", "two", "three"):
+                c.call("FUNCTION", "LOAD", LIBRARY.format(name))
+            c.call("FUNCTION", "DELETE", "two")
+            payload = c.call("FUNCTION", "DUMP")[1]
+        kept = libraries(server)
+        assert kept == [b"one", b"three"]
+        # From the append-only file, which is synced once a second.
+        shut(server, "NOSAVE")
+        again(server)
+        assert libraries(server) == kept
+        with server.connect() as c:
+            assert c.call("BGREWRITEAOF")[0] == "+"
+            until(lambda: server.info()["aof_rewrite_in_progress"] == "0")
+            c.call("FUNCTION", "FLUSH")
+            assert c.call("FUNCTION", "RESTORE", payload) == ("+", b"OK")
+            # In a transaction, with a key beside it.
+            c.call("MULTI")
+            c.call("SET", "k", "v")
+            c.call("FUNCTION", "LOAD", "REPLACE", LIBRARY.format("three"))
+            c.call("EXEC")
+            c.call("DEBUG", "RELOAD")
+        assert libraries(server) == kept
+        shut(server, "NOSAVE")
+        again(server)
+        assert libraries(server) == kept
+        assert call(server, "FCALL", "three_f", "0") == ("$", b"three")
+        # From a snapshot; redis-server finds them in it too.
+        assert call(server, "SAVE")[0] == "+"
+        shut(server, "NOSAVE")
+        theirs = servers.Server([servers.REDIS_SERVER], "reference")
+        shutil.copy(server.directory / "dump.rdb", theirs.directory / "dump.rdb")
+        loaded(theirs.start())
+        try:
+            assert sorted(libraries(theirs)) == kept
+        finally:
+            theirs.stop()
+    finally:
+        server.stop()

@@ -109,6 +109,7 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     };
     let cluster = Cluster::load(&config)?;
     let server = Server::new(config, cluster, workers, crate::commands::catalog());
+    crate::script::library::keep(&server);
     server.configure_users()?;
     server.apply_policy()?;
     server.eviction_configured();

@@ -4,9 +4,9 @@ use super::scripting::counted;
 use super::{find, help};
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group, Handler};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, Origin};
 use crate::engine::keys::{Begin, Find, KeySpec, uses};
-use crate::engine::libraries::{Library, Policy};
+use crate::engine::libraries::{Libraries, Library, Policy};
 use crate::engine::out::Out;
 use crate::engine::scripts::ScriptFlags;
 use crate::request::args::Args;
@@ -23,7 +23,7 @@ const COUNTED_RO: &[KeySpec] =
 
 const RUNS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | MAY_REPLICATE | NO_MANDATORY_KEYS | WIDE;
 const READS: u32 = NOSCRIPT | STALE | SKIP_MONITOR | READONLY | NO_MANDATORY_KEYS | WIDE;
-const CHANGES: u32 = NOSCRIPT | WRITE;
+const CHANGES: u32 = NOSCRIPT | WRITE | WIDE;
 
 const SLOW: &str = "Depends on the function that is executed.";
 
@@ -145,6 +145,21 @@ fn fcall(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     run(cx, &program, find, out)
 }
 
+/// Whether a replay is on a store that is not the server's: libraries belong to the
+/// server.
+fn is_elsewhere(cx: &Context<'_>) -> bool {
+    !Arc::ptr_eq(cx.store.store(), &cx.server.store)
+}
+
+/// Makes a change of libraries, and tells of it as this command.
+fn change<T>(
+    cx: &Context<'_>,
+    command: &[&[u8]],
+    change: impl FnOnce(&Libraries) -> Result<T, String>,
+) -> Result<T, Error> {
+    cx.store.change_beside(command, || change(&cx.server.libraries)).map_err(Error::from)
+}
+
 fn load(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let mut replace = false;
     for at in 2..args.len() - 1 {
@@ -159,15 +174,27 @@ fn load(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if !replace && cx.server.libraries.has(&name) {
         return Err(Error::from(format!("ERR Library '{name}' already exists")).into());
     }
-    let library = library::make(cx.server, code)?;
-    cx.server.libraries.load(library, replace).map_err(Error::from)?;
     out.w().bulk(name.as_bytes());
+    if is_elsewhere(cx) {
+        return Ok(());
+    }
+    let library = library::make(cx.server, code)?;
+    let told: [&[u8]; 4] = [b"FUNCTION", b"LOAD", b"REPLACE", code];
+    change(cx, &told, |libraries| libraries.load(library, replace))?;
     Ok(())
 }
 
 fn delete(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    if !cx.server.libraries.delete(args.bytes(2)) {
-        return Err(Error::new("ERR Library not found").into());
+    if !is_elsewhere(cx) {
+        let name = args.bytes(2);
+        // A snapshot that was taken a moment ago may know that it is gone.
+        let may_be_gone = matches!(cx.origin, Origin::Replay);
+        change(cx, &[b"FUNCTION", b"DELETE", name], |libraries| {
+            match libraries.delete(name) || may_be_gone {
+                true => Ok(()),
+                false => Err("ERR Library not found".into()),
+            }
+        })?;
     }
     out.w().ok();
     Ok(())
@@ -181,7 +208,12 @@ fn flush(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() != 2 && !mode {
         return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option").into());
     }
-    cx.server.libraries.flush();
+    if !is_elsewhere(cx) {
+        change(cx, &[b"FUNCTION", b"FLUSH"], |libraries| {
+            libraries.flush();
+            Ok(())
+        })?;
+    }
     out.w().ok();
     Ok(())
 }
@@ -306,10 +338,16 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         snug_rdb::Wrong::NoDump(none) => Error::from(format!("ERR {none}")),
         snug_rdb::Wrong::Damaged(_) => Error::new("ERR failed loading the given functions payload"),
     })?;
-    let libraries: Result<Vec<_>, _> =
-        codes.iter().map(|code| library::make(cx.server, code)).collect();
-    cx.server.libraries.restore(libraries?, policy).map_err(Error::from)?;
     out.w().ok();
+    if is_elsewhere(cx) {
+        return Ok(());
+    }
+    let made: Result<Vec<_>, _> = codes.iter().map(|code| library::make(cx.server, code)).collect();
+    let made = made?;
+    // What was appended takes its own place where it is made again.
+    let how: &[u8] = if policy == Policy::Flush { b"FLUSH" } else { b"REPLACE" };
+    let told: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", args.bytes(2), how];
+    change(cx, &told, |libraries| libraries.restore(made, policy))?;
     Ok(())
 }
 

@@ -45,8 +45,10 @@ use std::time::Instant;
 pub(crate) trait Libraries: Send + Sync {
     /// The code of each.
     fn all(&self) -> Vec<Vec<u8>>;
-    /// Takes one that was saved.
+    /// Takes one that was saved, in the place of one of its name.
     fn load(&self, code: &[u8]) -> Result<(), String>;
+    /// Forgets all of them.
+    fn flush(&self);
 }
 
 /// What is being written.

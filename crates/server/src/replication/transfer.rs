@@ -217,9 +217,12 @@ struct Gathered {
     aux: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Has libraries of functions taken in. What is wrong with one is no reason to be
-/// without the data.
+/// Has the libraries of functions of the data set take the place of those that are here.
+/// What is wrong with one is no reason to be without the data.
 fn take_libraries(server: &Server, functions: &[Vec<u8>]) {
+    if let Some(libraries) = server.persist.libraries.get() {
+        libraries.flush();
+    }
     for code in functions {
         let taken = match server.persist.libraries.get() {
             Some(libraries) => libraries.load(code),

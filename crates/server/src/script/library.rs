@@ -6,11 +6,12 @@ use super::run::failure_text;
 use crate::engine::libraries::{Function, Library};
 use crate::engine::scripts::{Habits, ScriptFlags};
 use crate::engine::server::Server;
+use crate::persist;
 use crate::request::error::Error;
 use snug_lua::{Answer, Host, Kind, Raise, Stack, Watch};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// For how long a library may run that is being loaded.
@@ -74,6 +75,35 @@ pub(crate) fn make(server: &Server, code: &[u8]) -> Result<Library, Error> {
         return Err(Error::new("ERR No functions registered"));
     }
     Ok(Library { number, name, code: code.to_vec(), begin, functions })
+}
+
+/// The server's libraries, as they are saved and loaded with its keys.
+struct Kept(Weak<Server>);
+
+impl persist::Libraries for Kept {
+    fn all(&self) -> Vec<Vec<u8>> {
+        let all = self.0.upgrade().map(|server| server.libraries.all());
+        all.into_iter().flatten().map(|library| library.code.clone()).collect()
+    }
+
+    fn load(&self, code: &[u8]) -> Result<(), String> {
+        let server = self.0.upgrade().ok_or("the server ends")?;
+        let told = |error: Error| String::from_utf8_lossy(error.text()).into_owned();
+        let library = make(&server, code).map_err(told)?;
+        server.libraries.load(library, true)
+    }
+
+    fn flush(&self) {
+        if let Some(server) = self.0.upgrade() {
+            server.libraries.flush();
+        }
+    }
+}
+
+/// Has libraries saved and loaded with everything else.
+pub(crate) fn keep(server: &Arc<Server>) {
+    // It is done once, at the start.
+    let _ = server.persist.libraries.set(Box::new(Kept(Arc::downgrade(server))));
 }
 
 /// Has a library's text run in an interpreter, and keeps its callbacks there by its

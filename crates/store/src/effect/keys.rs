@@ -94,6 +94,26 @@ pub enum Replaced {
 }
 
 impl Batch<'_> {
+    /// Makes a change of something that is kept with the keys and is none, such as a
+    /// library of functions, and tells whoever follows commits of the command that makes
+    /// it. Has the store to itself meanwhile, so that its place among commits is that
+    /// of the change. Nothing is told if it fails.
+    pub fn change_beside<T, E>(
+        &self,
+        command: &[&[u8]],
+        change: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _alone = self.exclusive();
+        let changed = change()?;
+        self.record(0, |form| {
+            for word in command {
+                form.bytes(word);
+            }
+        });
+        self.store().count(Counter::Changes, 1);
+        Ok(changed)
+    }
+
     fn record(&self, db: usize, form: impl FnOnce(&mut Form<'_>)) {
         if self.store().is_followed() {
             self.session().record(db, form);
