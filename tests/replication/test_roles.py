@@ -277,3 +277,37 @@ def test_failover_is_given_up(nodes, proxy):
     assert primary.info()["role"] == "master"
     link.pause_after = None
     wait_until_same(primary, replica)
+
+
+def test_scripts_may_do_no_more_than_commands(nodes):
+    """On a replica, while what it has may be stale, and with too few replicas: the same
+    words as redis-server's, and nothing is written."""
+    primary = nodes.start("redis")
+    replicas = [nodes.start("redis"), nodes.start("snug")]
+    for replica in replicas:
+        follow(replica, primary)
+    wait_until_up(*replicas)
+    scripts = [
+        ("return redis.call('SET', 'x', '1')", "0"),
+        ("return redis.call('SET', KEYS[1], '1')", "1", "y"),
+        ("redis.pcall('DEL', 'x') return redis.pcall('FLUSHALL')", "0"),
+        ("#!lua\nreturn redis.call('GET', 'x')", "0"),
+        ("#!lua flags=no-writes\nreturn redis.call('SET', 'x', '1')", "0"),
+    ]
+
+    def compare():
+        for script in scripts:
+            theirs, ours = (refusal(replica, "EVAL", *script) for replica in replicas)
+            assert theirs and ours == theirs, script
+
+    compare()
+    for replica in replicas:
+        lead(replica)
+        call(replica, "CONFIG", "SET", "min-replicas-to-write", "1")
+    compare()
+    assert [call(replica, "DBSIZE") for replica in replicas] == [0, 0]
+    for replica in replicas:
+        call(replica, "CONFIG", "SET", "min-replicas-to-write", "0", "replica-serve-stale-data", "no")
+        follow(replica, primary, 1)
+    scripts.append(("return redis.call('GET', 'x')", "0"))
+    compare()

@@ -20,7 +20,6 @@ use crate::follow::pubsub::{self, OnBehalf};
 use crate::follow::tracking;
 use crate::measure::stats::Stat;
 use crate::peers::{self, limits};
-use crate::persist;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use route::route;
@@ -241,18 +240,6 @@ fn is_for_loading(asked: &Asked<'_>, command: &Command) -> bool {
         && queue.is_none_or(|multi| multi.queue.iter().all(|(c, _)| c.has(flags::LOADING)))
 }
 
-/// What is told of writes that are refused because they could not be put on disk.
-fn not_on_disk(refusal: persist::Refusal) -> Error {
-    match refusal {
-        persist::Refusal::Snapshot => Error::new(
-            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
-        ),
-        persist::Refusal::AppendOnly(why) => {
-            Error::from(format!("MISCONF Errors writing to the AOF file: {why}"))
-        }
-    }
-}
-
 /// What the role of this node, and its links, forbid of the command. One load where they
 /// forbid nothing.
 #[inline]
@@ -317,7 +304,7 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
         && let Some(refusal) = asked.server.persist.refusal()
         && (does(asked, command, flags::WRITE) || command.name == "ping")
     {
-        refused = Err((not_on_disk(refusal), true));
+        refused = Err((refusal.error(), true));
     }
     let writing = limits::FEW_REPLICAS | limits::READ_ONLY;
     if refused.is_ok()

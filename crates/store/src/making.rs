@@ -157,10 +157,13 @@ impl Elements for Making<'_> {
         Ok(())
     }
 
-    fn sorted_set(&mut self, _: &Outline) -> io::Result<()> {
-        self.begin(|session, limits, room| {
-            Box::new(ZSetDraft::new(session, limits.sorted_set, room))
-        });
+    fn sorted_set(&mut self, outline: &Outline) -> io::Result<()> {
+        let mut zset = self.limits.sorted_set;
+        if outline.len > zset.entries as u64 {
+            // Redis makes a skiplist of it from the first member on: zeros keep their signs.
+            zset.entries = 0;
+        }
+        self.begin(|session, _, room| Box::new(ZSetDraft::new(session, zset, room)));
         Ok(())
     }
 

@@ -98,7 +98,6 @@ mod tests {
                 "off resetchannels &a &b* -@all (~k resetchannels &c -@all +get) (%R~x resetchannels -@all +set)",
             ),
             ("%RW~* ~x", "off %RW~* ~x resetchannels -@all"),
-            ("(+get (~k)", "off resetchannels -@all (~k resetchannels -@all +get)"),
             ("reset", "off sanitize-payload resetchannels -@all"),
             ("+@all -@dangerous", "off resetchannels +@all -@dangerous"),
         ] {

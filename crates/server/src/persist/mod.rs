@@ -28,6 +28,7 @@ use crate::config::{Config, Param};
 use crate::journal::Journal;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::{Files, Lock};
+use crate::request::error::Error;
 use aof::Place;
 use aof::writer::Policy;
 use durable::Durable;
@@ -129,6 +130,20 @@ pub(crate) enum Refusal {
     Snapshot,
     /// The append-only file cannot be written, and why.
     AppendOnly(String),
+}
+
+impl Refusal {
+    /// What a client is told.
+    pub(crate) fn error(self) -> Error {
+        match self {
+            Self::Snapshot => Error::new(
+                "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
+            ),
+            Self::AppendOnly(why) => {
+                Error::from(format!("MISCONF Errors writing to the AOF file: {why}"))
+            }
+        }
+    }
 }
 
 impl Persist {

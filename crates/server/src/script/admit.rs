@@ -3,6 +3,7 @@
 //! command of every script goes.
 
 use super::host::Run;
+use super::run::may_write;
 use crate::auth::{Denied, Place};
 use crate::engine::accounts;
 use crate::engine::command::{Command, flags};
@@ -41,6 +42,10 @@ pub(super) fn admit(
     }
     if run.read_only && command.has(flags::WRITE | flags::MAY_REPLICATE) {
         return Err(b"ERR Write commands are not allowed from read-only scripts.".to_vec());
+    }
+    // What has begun to write goes on.
+    if !run.wrote && command.has(flags::WRITE) {
+        may_write(run.cx.server).map_err(|error| error.text().to_vec())?;
     }
     if !run.wrote && run.short_of_memory && !run.flags.allow_oom && command.has(flags::DENYOOM) {
         return Err(crate::request::error::Error::OOM.text().to_vec());
