@@ -40,7 +40,7 @@ def run(target, tmp_path, command, **env):
         print(account)
         with server.connect() as connection:
             errors = connection.call("INFO", "errorstats")[1].decode()
-        assert account["put"] > 0 and account["lost"] == 0, account
+        assert account["put"] > 0 and account["lost"] <= account.get("may_lose", 0), account
         assert account["twice"] <= account.get("may_repeat", 0), account
         assert "damaged" not in errors.lower()
         return account

@@ -577,10 +577,12 @@ def test_how_many_workspaces_there_may_be_is_settled_at_the_start(target, admin)
 def test_labels_are_bounded(admin):
     letters = "abcdefghijklmnopqrstuvwxyz"
     with admin.server.connect() as c:
-        for a in letters:
-            for b in letters[:6]:
-                c.call("SET", f'{a}{b}"\\\n:1', VALUE)
-        until(lambda: int(admin.server.info()["strings_packed"]) >= 26 * 6)
+        # Each shape of key has enough to be a family of its own.
+        for n in range(12):
+            for a in letters:
+                for b in letters[:6]:
+                    c.call("SET", f'{a}{b}"\\\n:{n}', VALUE * (2400 // len(VALUE)))
+        until(lambda: int(admin.server.info()["strings_packed"]) >= 12 * 26 * 6)
     families, _, _ = admin.metrics(OPEN_METRICS)
     rows = {s.labels["family"]: s.value for f in families if f.name == "snug_family_values" for s in f.samples}
     assert len(rows) == 65 and rows["(others)"] >= 26 * 6 - 64

@@ -1,6 +1,7 @@
 """Celery: a worker of four threads that is killed with SIGKILL half-way and started
 again, acknowledged late and given back after the visibility timeout; countdowns,
-chords, groups, results. A task may be done twice where its worker was killed."""
+chords, groups, results. A task may be done twice where its worker was killed. One may
+be lost: Kombu takes a message from its list first and notes it as unacknowledged then."""
 
 import signal
 import time
@@ -60,4 +61,4 @@ def main():
                 workers.processes[0] = workers.launch([*WORKER, ",".join([*QUEUES, "celery"])])
                 kill_at = None
         sums = sum(result.get(timeout=60) == expected for expected, result in chords)
-        settle(put, chords=len(chords), sums=sums, may_repeat=64)
+        settle(put, chords=len(chords), sums=sums, may_repeat=64, may_lose=1)

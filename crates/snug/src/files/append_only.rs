@@ -44,8 +44,7 @@ impl<R: BufRead> Commands<R> {
         if read == 0 {
             return Ok(None);
         }
-        let Some(line) = line.strip_suffix(b"\n") else { return Err(wrong("a line has no end")) };
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let line = line.strip_suffix(b"\r\n").ok_or_else(|| wrong("a line has no end"))?;
         Ok(Some(String::from_utf8_lossy(line).into_owned()))
     }
 
