@@ -153,3 +153,13 @@ def test_a_changed_user_is_another_for_all_its_connections(server):
         assert theirs[0].reply() == ("$", b"v")
         assert admin.call("ACL", "DELUSER", "u") == (":", 1)
         assert all(c.at_end() for c in theirs)
+
+
+def test_shapes_of_keys_are_told_to_administrators(shared_server):
+    with shared_server.connect() as connection:
+        connection.call("ACL", "SETUSER", "app", "on", "nopass", "~app:*", "+@all", "-@admin", "-@dangerous")
+        for what in (["FAMILIES"], ["DICTIONARIES"], ["POLICY", "GET"], ["OBJECT", "other:1"], ["PACK", "other:1"]):
+            denied = connection.call("ACL", "DRYRUN", "app", "SNUG", *what)
+            assert b"has no permissions" in denied[1], (what, denied)
+        assert connection.call("ACL", "DRYRUN", "app", "SNUG", "OBJECT", "app:1") == ("+", b"OK")
+        connection.call("ACL", "DELUSER", "app")

@@ -26,12 +26,12 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
             "Returns what a value is made of: encoding, codec, raw and packed bytes.",
         ),
         subcommand(
-            Command::new("families", 2, families),
+            Command::new("families", 2, families).flags(ADMIN),
             "O(N) where N is the number of families.",
             "Returns the families of values: type, shape of their keys, verdict, savings, dictionary.",
         ),
         subcommand(
-            Command::new("dictionaries", 2, dictionaries),
+            Command::new("dictionaries", 2, dictionaries).flags(ADMIN),
             "O(N) where N is the number of dictionaries.",
             "Returns the dictionaries that values are packed with.",
         ),
