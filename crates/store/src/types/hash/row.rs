@@ -16,7 +16,7 @@ use crate::types::forms::{
 };
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::keyed::{Records, body, expiry};
-use crate::types::pages::paged::{Paged, item};
+use crate::types::pages::paged::{Paged, item, run_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use std::io;
@@ -118,14 +118,7 @@ fn records<'v>(
     if let Some(large) = value.get::<LargeHash>() {
         return Ok(Records::Large(&large.paged));
     }
-    let bytes = match value.form() {
-        SMALL_PACKED => {
-            reader.unpack(value.bytes(), room)?;
-            room
-        }
-        _ => value.bytes(),
-    };
-    Ok(Records::Small(Run::read(bytes)))
+    run_for(value, SMALL_PACKED, reader, room).map(Records::Small)
 }
 
 impl Collection for Hashes {

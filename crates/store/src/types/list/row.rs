@@ -9,7 +9,7 @@ use crate::types::forms::{
     Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met, Packing, Value, Wish,
 };
 use crate::types::pages::edit::{Collection, give};
-use crate::types::pages::paged::{Paged, item, raw_for};
+use crate::types::pages::paged::{Paged, item, raw_for, run_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use std::io;
@@ -50,15 +50,9 @@ impl DataType for Lists {
             }
             return Ok(());
         }
-        let mut raw = Vec::new();
-        let bytes = match value.form() {
-            SMALL_PACKED => {
-                reader.unpack(value.bytes(), &mut raw)?;
-                &raw
-            }
-            _ => value.bytes(),
-        };
-        for record in Run::read(bytes).each::<Positions>() {
+        let mut room = Vec::new();
+        let run = run_for(value, SMALL_PACKED, reader, &mut room)?;
+        for record in run.each::<Positions>() {
             give(sink, &item(record, None).0);
             sink.end();
         }
@@ -89,15 +83,8 @@ impl DataType for Lists {
             }
             return Ok(out.end()?);
         }
-        let mut raw = Vec::new();
-        let bytes = match value.form() {
-            SMALL_PACKED => {
-                reader.unpack(value.bytes(), &mut raw)?;
-                &raw
-            }
-            _ => value.bytes(),
-        };
-        let run = Run::read(bytes);
+        let mut room = Vec::new();
+        let run = run_for(value, SMALL_PACKED, reader, &mut room)?;
         out.list(&Outline {
             len: run.count as u64,
             bytes: run.records.len() as u64,

@@ -17,7 +17,7 @@ use crate::packing::PackedStr;
 use crate::slot::WRITTEN;
 use crate::store::Session;
 use crate::types::Reader;
-use crate::types::forms::{Asked, Installed, Measure, Met, Packing, Wish};
+use crate::types::forms::{Asked, Form, Installed, Measure, Met, Packing, Value, Wish};
 use crate::types::string::NewStr;
 use snug_codec::{Dictionary, Segments};
 use std::borrow::Cow;
@@ -400,6 +400,21 @@ pub(crate) fn raw_for<'p, O: Order>(
     let mut raw = Vec::new();
     reader.unpack(form, &mut raw)?;
     Ok(Cow::Owned(page.unpacked::<O>(&raw)?))
+}
+
+/// The run of a small collection, for who has a reader; `room` takes one that lies there
+/// in the form `packed`.
+pub(crate) fn run_for<'v>(
+    value: Value<'v>,
+    packed: Form,
+    reader: &mut dyn Reader,
+    room: &'v mut Vec<u8>,
+) -> Result<Run<'v>, Damaged> {
+    if value.form() != packed {
+        return Ok(Run::read(value.bytes()));
+    }
+    reader.unpack(value.bytes(), room)?;
+    Ok(Run::read(room))
 }
 
 /// Makes a page ready to be changed.

@@ -11,7 +11,7 @@ use crate::types::forms::{
 };
 use crate::types::pages::edit::{Collection, give};
 use crate::types::pages::keyed::Records;
-use crate::types::pages::paged::{Paged, item};
+use crate::types::pages::paged::{Paged, item, run_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use std::io;
@@ -83,14 +83,7 @@ fn records<'v>(
     if let Some(large) = value.get::<Paged<Members>>() {
         return Ok(Records::Large(large));
     }
-    let bytes = match value.form() {
-        SMALL_PACKED => {
-            reader.unpack(value.bytes(), room)?;
-            room
-        }
-        _ => value.bytes(),
-    };
-    Ok(Records::Small(Run::read(bytes)))
+    run_for(value, SMALL_PACKED, reader, room).map(Records::Small)
 }
 
 impl Collection for Sets {

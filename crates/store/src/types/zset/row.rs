@@ -9,7 +9,7 @@ use crate::types::elements::{Elements, Outline};
 use crate::types::forms::{Asked, Back, Boxed, Form, FormRow, Installed, Measure, Met};
 use crate::types::forms::{Packing, Value, Wish};
 use crate::types::pages::edit::{Collection, give};
-use crate::types::pages::paged::{LargeStrings, item, packing, raw_for};
+use crate::types::pages::paged::{LargeStrings, item, packing, raw_for, run_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use std::io;
@@ -53,15 +53,9 @@ impl DataType for SortedSets {
             }
             return Ok(());
         }
-        let mut raw = Vec::new();
-        let bytes = match value.form() {
-            SMALL_PACKED => {
-                reader.unpack(value.bytes(), &mut raw)?;
-                &raw
-            }
-            _ => value.bytes(),
-        };
-        Run::read(bytes).each::<Scores>().for_each(|record| give_row(sink, record, None));
+        let mut room = Vec::new();
+        let run = run_for(value, SMALL_PACKED, reader, &mut room)?;
+        run.each::<Scores>().for_each(|record| give_row(sink, record, None));
         Ok(())
     }
 
@@ -86,15 +80,8 @@ impl DataType for SortedSets {
             }
             return Ok(out.end()?);
         }
-        let mut raw = Vec::new();
-        let bytes = match value.form() {
-            SMALL_PACKED => {
-                reader.unpack(value.bytes(), &mut raw)?;
-                &raw
-            }
-            _ => value.bytes(),
-        };
-        let run = Run::read(bytes);
+        let mut room = Vec::new();
+        let run = run_for(value, SMALL_PACKED, reader, &mut room)?;
         out.sorted_set(&Outline {
             len: run.count as u64,
             bytes: run.records.len() as u64,
