@@ -231,8 +231,6 @@ fn is_behind(asked: &Asked<'_>, command: &'static Command) -> bool {
         && server.journal.held.hold(&asked.client.shared, || server.is_behind())
 }
 
-const LOADING: Error = Error::new("LOADING Redis is loading the dataset in memory");
-
 /// Whether the command may be executed while the server loads what was saved.
 fn is_for_loading(asked: &Asked<'_>, command: &Command) -> bool {
     let queue = asked.client.multi.as_ref().filter(|_| command.name == "exec");
@@ -240,11 +238,11 @@ fn is_for_loading(asked: &Asked<'_>, command: &Command) -> bool {
         && queue.is_none_or(|multi| multi.queue.iter().all(|(c, _)| c.has(flags::LOADING)))
 }
 
-/// What the role of this node, and its links, forbid of the command. One load where they
-/// forbid nothing.
+/// What the link to the primary forbids of the command. One load where it forbids
+/// nothing.
 #[inline]
-fn forbidden(asked: &Asked<'_>, command: &Command, of: u8) -> Option<Error> {
-    match asked.server.peers.limits() & of {
+fn forbidden(asked: &Asked<'_>, command: &Command) -> Option<Error> {
+    match asked.server.peers.limits() & (limits::STALE | limits::LOADING) {
         0 => None,
         limits => forbidden_now(asked, command, limits),
     }
@@ -253,13 +251,6 @@ fn forbidden(asked: &Asked<'_>, command: &Command, of: u8) -> Option<Error> {
 #[cold]
 fn forbidden_now(asked: &Asked<'_>, command: &Command, limits: u8) -> Option<Error> {
     let is = |limit| limits & limit != 0;
-    let writes = || does(asked, command, flags::WRITE);
-    if is(limits::FEW_REPLICAS) && writes() {
-        return Some(peers::FEW_REPLICAS);
-    }
-    if is(limits::READ_ONLY) && writes() {
-        return Some(peers::READ_ONLY);
-    }
     if is(limits::STALE) && lacks(asked, command, flags::STALE) {
         return Some(peers::STALE);
     }
@@ -301,16 +292,16 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
         refused = has_room(asked, command).map_err(|error| (error, true));
     }
     if refused.is_ok()
-        && let Some(refusal) = asked.server.persist.refusal()
-        && (does(asked, command, flags::WRITE) || command.name == "ping")
-    {
-        refused = Err((refusal.error(), true));
-    }
-    let writing = limits::FEW_REPLICAS | limits::READ_ONLY;
-    if refused.is_ok()
-        && let Some(error) = forbidden(asked, command, writing)
+        && let Err(error) = asked.server.may_write()
+        && does(asked, command, flags::WRITE)
     {
         refused = Err((error, true));
+    }
+    if refused.is_ok()
+        && let Some(refusal) = asked.server.persist.refusal()
+        && command.name == "ping"
+    {
+        refused = Err((refusal.error(), true));
     }
     if refused.is_ok() && asked.client.in_pubsub_mode(asked.caller) && !passes_pubsub(command) {
         let error = format!(
@@ -326,12 +317,12 @@ fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Erro
         refused = Err((Error::new("ERR Replica can't interact with the keyspace"), true));
     }
     if refused.is_ok()
-        && let Some(error) = forbidden(asked, command, limits::STALE | limits::LOADING)
+        && let Some(error) = forbidden(asked, command)
     {
         refused = Err((error, true));
     }
     if refused.is_ok() && asked.server.persist.is_loading() && !is_for_loading(asked, command) {
-        refused = Err((LOADING, true));
+        refused = Err((peers::LOADING, true));
     }
     let Err((error, explained)) = refused else { return Ok(command) };
     asked.server.monitor.rejected(asked.worker, command);

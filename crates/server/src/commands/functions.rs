@@ -145,12 +145,6 @@ fn fcall(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     run(cx, &program, find, out)
 }
 
-/// Whether a replay is on a store that is not the server's: libraries belong to the
-/// server.
-fn is_elsewhere(cx: &Context<'_>) -> bool {
-    !Arc::ptr_eq(cx.store.store(), &cx.server.store)
-}
-
 /// Makes a change of libraries, and tells of it as this command.
 fn change<T>(
     cx: &Context<'_>,
@@ -174,28 +168,23 @@ fn load(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if !replace && cx.server.libraries.has(&name) {
         return Err(Error::from(format!("ERR Library '{name}' already exists")).into());
     }
-    out.w().bulk(name.as_bytes());
-    if is_elsewhere(cx) {
-        return Ok(());
-    }
     let library = library::make(cx.server, code)?;
     let told: [&[u8]; 4] = [b"FUNCTION", b"LOAD", b"REPLACE", code];
     change(cx, &told, |libraries| libraries.load(library, replace))?;
+    out.w().bulk(name.as_bytes());
     Ok(())
 }
 
 fn delete(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    if !is_elsewhere(cx) {
-        let name = args.bytes(2);
-        // A snapshot that was taken a moment ago may know that it is gone.
-        let may_be_gone = matches!(cx.origin, Origin::Replay);
-        change(cx, &[b"FUNCTION", b"DELETE", name], |libraries| {
-            match libraries.delete(name) || may_be_gone {
-                true => Ok(()),
-                false => Err("ERR Library not found".into()),
-            }
-        })?;
-    }
+    let name = args.bytes(2);
+    // A snapshot that was taken a moment ago may know that it is gone.
+    let may_be_gone = matches!(cx.origin, Origin::Replay);
+    change(cx, &[b"FUNCTION", b"DELETE", name], |libraries| {
+        match libraries.delete(name) || may_be_gone {
+            true => Ok(()),
+            false => Err("ERR Library not found".into()),
+        }
+    })?;
     out.w().ok();
     Ok(())
 }
@@ -208,12 +197,10 @@ fn flush(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() != 2 && !mode {
         return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option").into());
     }
-    if !is_elsewhere(cx) {
-        change(cx, &[b"FUNCTION", b"FLUSH"], |libraries| {
-            libraries.flush();
-            Ok(())
-        })?;
-    }
+    change(cx, &[b"FUNCTION", b"FLUSH"], |libraries| {
+        libraries.flush();
+        Ok(())
+    })?;
     out.w().ok();
     Ok(())
 }
@@ -338,16 +325,13 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         snug_rdb::Wrong::NoDump(none) => Error::from(format!("ERR {none}")),
         snug_rdb::Wrong::Damaged(_) => Error::new("ERR failed loading the given functions payload"),
     })?;
-    out.w().ok();
-    if is_elsewhere(cx) {
-        return Ok(());
-    }
     let made: Result<Vec<_>, _> = codes.iter().map(|code| library::make(cx.server, code)).collect();
     let made = made?;
     // What was appended takes its own place where it is made again.
     let how: &[u8] = if policy == Policy::Flush { b"FLUSH" } else { b"REPLACE" };
     let told: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", args.bytes(2), how];
     change(cx, &told, |libraries| libraries.restore(made, policy))?;
+    out.w().ok();
     Ok(())
 }
 

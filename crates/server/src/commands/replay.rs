@@ -8,7 +8,7 @@
 
 use crate::commands;
 use crate::engine::client::Caller;
-use crate::engine::command::{Command, Unanswered};
+use crate::engine::command::{Command, Group, Unanswered};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -17,7 +17,7 @@ use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use snug_store::{Batch, Expired};
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// One stream of commands: the database that is selected, the transaction that is open.
 #[derive(Debug, Default)]
@@ -66,6 +66,11 @@ impl Replayer {
         let command = find(args).map_err(told)?;
         if !command.arity_fits(args.len()) {
             return Err(failed(told(Error::wrong_arity(&command.full_name()))));
+        }
+        // Libraries of functions are the server's, not those of a store beside its own.
+        let is_of_server = command.group == Group::Scripting;
+        if is_of_server && !Arc::ptr_eq(on.store.store(), &on.server.store) {
+            return Ok(());
         }
         on.store.expired_keys(Expired::Seen);
         self.out.clear();

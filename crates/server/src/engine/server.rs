@@ -28,8 +28,9 @@ use crate::measure::timings::Timings;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::OnDisk;
-use crate::peers::Peers;
+use crate::peers::{self, Peers, limits};
 use crate::persist::Persist;
+use crate::request::error::Error;
 use crate::sockets::descriptors;
 use crate::sockets::listening::Listening;
 use crate::sockets::tls::Tls;
@@ -395,6 +396,20 @@ impl Server {
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         self.journal.is_full() || self.store.is_snapshot_behind()
+    }
+
+    /// Whether commands and scripts may write: the disk is well, there are enough
+    /// replicas, and the role of this node allows it. Two loads where they may.
+    #[inline]
+    pub(crate) fn may_write(&self) -> Result<(), Error> {
+        if let Some(refusal) = self.persist.refusal() {
+            return Err(refusal.error());
+        }
+        let limits = self.peers.limits();
+        if limits & limits::FEW_REPLICAS != 0 {
+            return Err(peers::FEW_REPLICAS);
+        }
+        if limits & limits::READ_ONLY != 0 { Err(peers::READ_ONLY) } else { Ok(()) }
     }
 
     /// Begins a batch of work for clients. While writes are paused nothing changes,

@@ -96,7 +96,7 @@ pub(crate) struct Persist {
     pub(crate) libraries: OnceLock<Box<dyn Libraries>>,
     /// Why the append-only file could not be written last, if it could not.
     aof_error: Mutex<Option<String>>,
-    aof_failing: AtomicBool,
+    refuses: AtomicBool,
     /// What is written is of no use any more: the server ends without it.
     pub(crate) stop: AtomicBool,
     /// All is saved: nothing is begun any more.
@@ -169,7 +169,7 @@ impl Persist {
             figures: Figures::default(),
             libraries: OnceLock::new(),
             aof_error: Mutex::default(),
-            aof_failing: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             locks: Mutex::default(),
@@ -225,7 +225,7 @@ impl Persist {
     /// disk.
     #[inline]
     pub(crate) fn refusal(&self) -> Option<Refusal> {
-        if !self.aof_failing.load(Relaxed) {
+        if !self.refuses.load(Relaxed) {
             return None;
         }
         self.why_refused()
@@ -255,7 +255,7 @@ impl Persist {
     /// Notes whether anything is wrong, so that commands need only look at a flag.
     fn judge(&self) {
         let failing = self.aof_error.lock().is_some() || self.jobs.lock().save.failed;
-        self.aof_failing.store(failing, Relaxed);
+        self.refuses.store(failing, Relaxed);
     }
 
     /// Locks a file that no other server may use.

@@ -3,7 +3,6 @@
 //! command of every script goes.
 
 use super::host::Run;
-use super::run::may_write;
 use crate::auth::{Denied, Place};
 use crate::engine::accounts;
 use crate::engine::command::{Command, flags};
@@ -45,7 +44,7 @@ pub(super) fn admit(
     }
     // What has begun to write goes on.
     if !run.wrote && command.has(flags::WRITE) {
-        may_write(run.cx.server).map_err(|error| error.text().to_vec())?;
+        run.cx.server.may_write().map_err(|error| error.text().to_vec())?;
     }
     if !run.wrote && run.short_of_memory && !run.flags.allow_oom && command.has(flags::DENYOOM) {
         return Err(crate::request::error::Error::OOM.text().to_vec());

@@ -26,7 +26,6 @@ use crate::engine::eviction::Room;
 use crate::engine::libraries::Library;
 use crate::engine::out::Out;
 use crate::engine::scripts::{Habits, Needs, Script, ScriptFlags};
-use crate::engine::server::Server;
 use crate::peers::{self, limits};
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -107,7 +106,7 @@ const NO_ROOM: Error = Error::new(
 fn may_run(cx: &Context<'_>, program: &Program<'_>) -> Result<(), Error> {
     let flags = program.flags;
     if !flags.compat && !flags.no_writes && !program.read_only {
-        may_write(cx.server)?;
+        cx.server.may_write()?;
     }
     let limits = cx.server.peers.limits();
     if limits & limits::STALE != 0 && !flags.allow_stale {
@@ -123,19 +122,6 @@ fn may_run(cx: &Context<'_>, program: &Program<'_>) -> Result<(), Error> {
         return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
     }
     Ok(())
-}
-
-/// Whether scripts may write: the role of this node allows it, the disk is well, and
-/// there are enough replicas.
-pub(super) fn may_write(server: &Server) -> Result<(), Error> {
-    if let Some(refusal) = server.persist.refusal() {
-        return Err(refusal.error());
-    }
-    let limits = server.peers.limits();
-    if limits & limits::FEW_REPLICAS != 0 {
-        return Err(peers::FEW_REPLICAS);
-    }
-    if limits & limits::READ_ONLY != 0 { Err(peers::READ_ONLY) } else { Ok(()) }
 }
 
 /// Why a script has no reply.
