@@ -21,7 +21,7 @@ def test_every_parameter_is_documented_as_it_is(target):
     rows = re.findall(r"^\| `(\S+)` \| (.*) \| .* \| (?:yes|no|protected) \| (.*) \|$", page, re.MULTILINE)
     documented = [(name, default.strip("`").replace("empty", '""'), line) for name, default, line in rows]
     assert sorted(documented) == sorted(parameters)
-    assert re.findall(r"^`([a-z_-]+)`", listed.replace(", ", "\n"), re.MULTILINE) == sorted(idle)
+    assert re.findall(r"^- `([a-z_-]+)`$", listed, re.MULTILINE) == sorted(idle)
 
 
 @pytest.mark.snug_only
