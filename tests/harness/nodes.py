@@ -60,6 +60,11 @@ def wait_until_up(*replicas):
         eventually(f"the link of {replica.kind} {replica.port}", lambda r=replica: is_up(r))
 
 
+def wait_until_online(primary, replica):
+    """The primary learns a moment later than the replica that everything has come."""
+    eventually("it to be online", lambda: f"port={replica.port},state=online".encode() in call(primary, "INFO", "replication"))
+
+
 def digest(node):
     return call(node, "DEBUG", "DIGEST")
 
@@ -121,6 +126,7 @@ class Nodes:
         for primary, replica in zip(nodes, nodes[1:]):
             follow(replica, primary)
             wait_until_up(replica)
+            wait_until_online(primary, replica)
         return nodes
 
     def kill(self, node):

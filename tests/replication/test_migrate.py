@@ -13,8 +13,8 @@ from replication.workload import write
 pytestmark = pytest.mark.snug_only
 
 
-def migrate(target, old, new, *flags):
-    command = [target.path, "migrate", f"redis://127.0.0.1:{old.port}", "--to", f"redis://127.0.0.1:{new.port}", *flags]
+def migrate(target, old, new, *flags, url=None):
+    command = [target.path, "migrate", url or f"redis://127.0.0.1:{old.port}", "--to", f"redis://127.0.0.1:{new.port}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
 

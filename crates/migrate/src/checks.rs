@@ -141,6 +141,19 @@ fn new_server(
     if follows && !same {
         found.obstacles.push("it is a replica of another server".into());
     }
+    if old.address.tls {
+        let files = [new.config("tls-ca-cert-file")?, new.config("tls-ca-cert-dir")?];
+        if files.iter().flatten().all(String::is_empty) {
+            let what = "it cannot follow the old one inside TLS: it needs tls-ca-cert-file or \
+                        tls-ca-cert-dir, with the authority of the old one's certificate";
+            found.obstacles.push(what.into());
+        }
+        if args.switch && new.config("tls-port")?.is_none_or(|port| port == "0") {
+            let what = "the old one is to follow it inside TLS after the switch, which takes a \
+                        tls-port";
+            found.obstacles.push(what.into());
+        }
+    }
     if held > 0 && !follows && !args.replace {
         found.obstacles.push(format!("it holds {held} keys; --replace gives them up"));
     }

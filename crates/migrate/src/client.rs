@@ -1,6 +1,8 @@
 //! A connection to one of the two servers: a command, and its reply.
 
 use crate::Failure;
+use snug_bench::tls::{Tls, TlsOptions};
+use snug_bench::transport::Transport;
 use snug_resp::{Value, ValueParser, append_command};
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -17,18 +19,20 @@ pub(crate) struct Address {
     pub(crate) port: u16,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
+    /// Inside TLS.
+    pub(crate) tls: bool,
 }
 
 impl Address {
-    /// Reads `redis://[[user]:password@]host[:port]`.
+    /// Reads `redis://[[user]:password@]host[:port]`, or `rediss://` for TLS.
     pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
         let wrong = |why: &str| Failure::Other(format!("'{}': {why}", hidden(url)));
-        if url.starts_with("rediss://") {
-            return Err(wrong("TLS is not supported here yet"));
-        }
-        let rest = url.strip_prefix("redis://").unwrap_or(url);
+        let (tls, rest) = match url.strip_prefix("rediss://") {
+            Some(rest) => (true, rest),
+            None => (false, url.strip_prefix("redis://").unwrap_or(url)),
+        };
         if rest.contains("://") {
-            return Err(wrong("it is to begin with redis://"));
+            return Err(wrong("it is to begin with redis:// or rediss://"));
         }
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
@@ -57,7 +61,7 @@ impl Address {
         if host.is_empty() {
             return Err(wrong("the host is missing"));
         }
-        Ok(Self { host: host.into(), port, user, password })
+        Ok(Self { host: host.into(), port, user, password, tls })
     }
 
     /// As it may be shown.
@@ -97,13 +101,15 @@ fn decoded(text: &str) -> String {
 /// A connection.
 pub(crate) struct Client {
     pub(crate) address: Address,
-    socket: TcpStream,
+    socket: Transport<TcpStream>,
     parser: ValueParser,
     received: Vec<u8>,
 }
 
 impl Client {
-    pub(crate) fn connect(address: &Address) -> Result<Self, Failure> {
+    pub(crate) fn connect(address: &Address, tls: &TlsOptions) -> Result<Self, Failure> {
+        let tls = address.tls.then(|| Tls::new(tls)).transpose();
+        let tls = tls.map_err(|error| Failure::Other(error.to_string()))?;
         let unreachable = |why: &dyn ToString| Failure::Unreachable {
             server: address.name(),
             why: why.to_string(),
@@ -116,6 +122,11 @@ impl Client {
                     let set = socket.set_nodelay(true);
                     let set = set.and_then(|()| socket.set_read_timeout(Some(TIMEOUT)));
                     set.map_err(|error| unreachable(&error))?;
+                    let socket = match &tls {
+                        Some(tls) => tls.connect(&address.host, socket),
+                        None => Ok(Transport::Plain(socket)),
+                    };
+                    let socket = socket.map_err(|error| unreachable(&error))?;
                     let (parser, received) = (ValueParser::new(), Vec::new());
                     let mut client = Self { address: address.clone(), socket, parser, received };
                     client.log_in()?;
@@ -142,7 +153,8 @@ impl Client {
         let lost = |why: String| Failure::Unreachable { server: server.clone(), why };
         let mut bytes = Vec::new();
         append_command(&mut bytes, words);
-        self.socket.write_all(&bytes).map_err(|error| lost(error.to_string()))?;
+        let sent = self.socket.write_all(&bytes).and_then(|()| self.socket.flush());
+        sent.map_err(|error| lost(error.to_string()))?;
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let next = self.parser.next(&self.received);
@@ -229,7 +241,11 @@ mod tests {
     fn addresses_are_read() {
         let parse = |url: &str| Address::parse(url).map_err(|error| error.to_string());
         let plain = parse("redis://old").unwrap();
-        assert_eq!((&*plain.host, plain.port, plain.password), ("old", 6379, None));
+        assert_eq!(
+            (&*plain.host, plain.port, plain.password, plain.tls),
+            ("old", 6379, None, false)
+        );
+        assert!(parse("rediss://old").unwrap().tls);
         let full = parse("redis://me:p%40ss:w@10.0.0.1:7000/").unwrap();
         assert_eq!(full.name(), "10.0.0.1:7000");
         assert_eq!(full.user.as_deref(), Some("me"));
@@ -237,9 +253,7 @@ mod tests {
         let password = parse("redis://:secret@[::1]:7000").unwrap();
         assert_eq!((&*password.host, password.port), ("::1", 7000));
         assert_eq!((password.user, password.password.as_deref()), (None, Some("secret")));
-        for url in
-            ["rediss://old", "http://old", "redis://old/3", "redis://:7", "redis://a:b:c@d:x"]
-        {
+        for url in ["ftp://old", "http://old", "redis://old/3", "redis://:7", "redis://a:b:c@d:x"] {
             let why = parse(url).unwrap_err();
             assert!(!why.contains("a:b"), "a password is not shown: {why}");
         }

@@ -20,12 +20,14 @@ mod sample;
 mod steps;
 
 use clap::Args;
+use snug_bench::tls::TlsOptions;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `snug migrate`.
 #[derive(Debug, Args)]
 pub struct MigrateArgs {
-    /// The server to move from: redis://[[user]:password@]host[:port]
+    /// The server to move from: redis://[[user]:password@]host[:port], rediss:// inside TLS
     pub from: String,
     /// The Snug server to move to, which is to be empty
     #[arg(long, default_value = "redis://127.0.0.1:6379")]
@@ -49,6 +51,34 @@ pub struct MigrateArgs {
     /// Seconds that the switch may hold up writes before it is given up
     #[arg(long, default_value_t = 10)]
     pub switch_timeout: u64,
+    /// Authorities to trust with rediss://, PEM; the system's if none
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// Certificate to show with rediss://, PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
+    /// Take any certificate with rediss://
+    #[arg(long)]
+    pub insecure: bool,
+    /// Name that certificates are to be made out to, instead of the host's
+    #[arg(long, value_name = "NAME")]
+    pub sni: Option<String>,
+}
+
+impl MigrateArgs {
+    /// What connections inside TLS shake hands with.
+    pub(crate) fn tls(&self) -> TlsOptions {
+        TlsOptions {
+            cacert: self.cacert.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            insecure: self.insecure,
+            sni: self.sni.clone(),
+        }
+    }
 }
 
 /// What went wrong, in one line.

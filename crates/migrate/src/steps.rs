@@ -15,7 +15,8 @@ const LINK_PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &MigrateArgs) -> Result<(), Failure> {
     let (from, to) = (Address::parse(&args.from)?, Address::parse(&args.to)?);
-    let (mut old, mut new) = (Client::connect(&from)?, Client::connect(&to)?);
+    let tls = args.tls();
+    let (mut old, mut new) = (Client::connect(&from, &tls)?, Client::connect(&to, &tls)?);
     let found = look(args, &mut old, &mut new)?;
     for warning in &found.warnings {
         println!("note  {warning}");
@@ -55,6 +56,10 @@ fn follow(from: &Address, new: &mut Client) -> Result<(), Failure> {
     if let Some(password) = &from.password {
         new.ask(&["CONFIG", "SET", "masterauth", password])?;
         new.ask(&["CONFIG", "SET", "masteruser", from.user.as_deref().unwrap_or("")])?;
+    }
+    let tls = if from.tls { "yes" } else { "no" };
+    if new.config("tls-replication")?.is_some_and(|now| now != tls) {
+        new.ask(&["CONFIG", "SET", "tls-replication", tls])?;
     }
     new.ask(&["REPLICAOF", &from.host, &from.port.to_string()])?;
     Ok(())
@@ -169,7 +174,11 @@ fn switch(args: &MigrateArgs, old: &mut Client, new: &mut Client) -> Result<(), 
 
 /// What the old server knows of the new one as its replica.
 fn replica(old: &mut Client, new: &mut Client) -> Result<Info, Failure> {
-    let port = new.config("replica-announce-port")?.filter(|port| port != "0");
+    let set = |new: &mut Client, name: &str| Ok(new.config(name)?.filter(|port| port != "0"));
+    let mut port = set(new, "replica-announce-port")?;
+    if port.is_none() && old.address.tls {
+        port = set(new, "tls-port")?;
+    }
     let port = match port {
         Some(port) => port,
         None => new.config("port")?.unwrap_or_default(),

@@ -11,7 +11,7 @@ use crate::measure::log;
 use crate::net::worker;
 use crate::outside::clock::unix_ms;
 use crate::persist::ending::Ending;
-use crate::sockets::{listening, tls};
+use crate::sockets::listening;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use socket2::Socket;
@@ -117,9 +117,7 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     let fit = server.fit_clients()?.to_string();
     server.config.set(Param::MaxClients, fit.as_bytes())?;
     let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
-    if tls::is_wanted(&server.config) {
-        server.tls.apply(&server.config)?;
-    }
+    server.tls.apply(&server.config)?;
     let mut addresses = server.listening.apply(&server.config)?;
     addresses.extend(server.listening.open_unix(&server.config)?);
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;

@@ -10,7 +10,6 @@ use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::request::args::Args;
 use crate::request::error::Error;
-use crate::sockets::tls;
 use crate::text::glob;
 use std::io;
 
@@ -197,18 +196,18 @@ fn apply(cx: &Context<'_>, param: Param) -> Result<(), String> {
         | Param::TlsPreferServerCiphers
         | Param::TlsSessionCaching
         | Param::TlsSessionCacheSize
-        | Param::TlsSessionCacheTimeout => set_up_tls(server)?,
+        | Param::TlsSessionCacheTimeout
+        | Param::TlsReplication
+        | Param::TlsClientCertFile
+        | Param::TlsClientKeyFile
+        | Param::TlsClientKeyFilePass => set_up_tls(server)?,
         _ => {}
     }
     Ok(())
 }
 
-/// Has new connections shake hands as the configuration says now, if anybody may come
-/// in through TLS at all.
+/// Has new connections shake hands as the configuration says now.
 fn set_up_tls(server: &Server) -> Result<(), String> {
-    if !tls::is_wanted(&server.config) {
-        return Ok(());
-    }
     server.tls.apply(&server.config).map_err(|error| {
         tracing::warn!(%error, "CONFIG SET: TLS stays as it was");
         "Unable to update TLS configuration. Check server logs.".to_owned()

@@ -187,6 +187,10 @@ parameters! {
         TlsSessionCaching "tls-session-caching" Kind::Bool, "yes", MUTABLE, "Let clients resume their sessions, which spares most of a handshake.";
         TlsSessionCacheSize "tls-session-cache-size" NATURAL, "20480", MUTABLE, "Most sessions remembered to be resumed; 0 for 1048576.";
         TlsSessionCacheTimeout "tls-session-cache-timeout" NATURAL, "300", MUTABLE, "Seconds for which a session can be resumed; 0 for as long as it is remembered.";
+        TlsReplication "tls-replication" Kind::Bool, "no", MUTABLE, "Speak TLS with the primary. Its certificate must be of one of the authorities; its name is not compared.";
+        TlsClientCertFile "tls-client-cert-file" Kind::Text, "", MUTABLE, "Certificate to show to the primary, in PEM; empty for the server's.";
+        TlsClientKeyFile "tls-client-key-file" Kind::Text, "", MUTABLE, "Private key of that certificate, in PEM.";
+        TlsClientKeyFilePass "tls-client-key-file-pass" Kind::Text, "", MUTABLE, "Pass phrase of that key, if it is encrypted (PKCS#8).";
         AdminTls "admin-tls" Kind::Bool, "no", FIXED, "Have the admin port speak TLS, with the certificates of the tls- parameters.";
         Pack "pack" Kind::Bool, "yes", MUTABLE, "Keep data packed.";
         PackMinSize "pack-min-size" BYTES, "12", MUTABLE, "Smallest value worth packing, in bytes.";
@@ -238,11 +242,7 @@ parameters! {
         RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE;
         OomScoreAdjValues "oom-score-adj-values" Kind::OomScores, "0 200 800", MUTABLE;
         EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED;
-        TlsReplication "tls-replication" Kind::Bool, "no", MUTABLE;
         TlsCluster "tls-cluster" Kind::Bool, "no", MUTABLE;
-        TlsClientCertFile "tls-client-cert-file" Kind::Text, "", MUTABLE;
-        TlsClientKeyFile "tls-client-key-file" Kind::Text, "", MUTABLE;
-        TlsClientKeyFilePass "tls-client-key-file-pass" Kind::Text, "", MUTABLE;
         TlsDhParamsFile "tls-dh-params-file" Kind::Text, "", MUTABLE;
         SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED;
         SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED;

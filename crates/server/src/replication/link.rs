@@ -27,10 +27,11 @@ use crate::peers::{Link, Transfer};
 use crate::replication::transfer;
 use crate::replication::{Execute, Executor};
 use crate::request::stream::CommandStream;
+use crate::sockets::outgoing::Outgoing;
 use bytes::BytesMut;
 use snug_resp::append_command;
 use snug_store::{Expired, Session};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,7 +103,7 @@ struct LinkThread {
 pub(super) struct Wire<'s> {
     server: &'s Server,
     epoch: u64,
-    socket: TcpStream,
+    socket: Outgoing,
     /// The link, as `CLIENT LIST` shows it and `CLIENT KILL` ends it.
     client: Arc<Shared>,
     /// What was read and is not used yet.
@@ -284,6 +285,7 @@ impl LinkThread {
         let timeout = Duration::from_secs(config.number(Param::ReplTimeout) as u64);
         let socket = connect(&primary.host, primary.port, timeout)?;
         let client = known(&server, &socket)?;
+        let socket = Outgoing::new(socket, server.tls.of_link())?;
         let mut wire = Wire {
             server: &server,
             epoch: self.epoch,
@@ -510,7 +512,10 @@ fn introduce(wire: &mut Wire<'_>) -> Result<(), Broken> {
         };
         refused(reply)?;
     }
+    // Who speaks TLS with its primary is to be spoken to so, too.
+    let inside_tls = config.is_on(Param::TlsReplication) && config.number(Param::TlsPort) != 0;
     let announced = match config.number(Param::ReplicaAnnouncePort) {
+        0 if inside_tls => config.number(Param::TlsPort),
         0 => config.number(Param::Port),
         port => port,
     };

@@ -4,5 +4,6 @@
 pub(crate) mod certificate;
 pub(crate) mod descriptors;
 pub(crate) mod listening;
+pub(crate) mod outgoing;
 pub(crate) mod stream;
 pub(crate) mod tls;

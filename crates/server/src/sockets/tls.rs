@@ -1,5 +1,6 @@
 //! TLS as the configuration asks for it: certificates, authorities, protocols, ciphers
-//! and the cache of sessions, made into what new connections shake hands with.
+//! and the cache of sessions, made into what new connections shake hands with: those that
+//! come in, and with `tls-replication` the one to the primary.
 //!
 //! All of it is read and checked before any of it is in force, so a change that is wrong
 //! somewhere changes nothing. A connection keeps what it has shaken hands with: new
@@ -14,19 +15,32 @@
 use super::certificate;
 use crate::config::{Config, Param};
 use parking_lot::{Mutex, RwLock};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig, StoresServerSessions};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion};
+use rustls::{
+    CipherSuite, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    SupportedCipherSuite, SupportedProtocolVersion,
+};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What new connections shake hands with, once there is something.
 #[derive(Debug, Default)]
-pub(crate) struct Tls(RwLock<Option<Arc<ServerConfig>>>);
+pub(crate) struct Tls(RwLock<Settings>);
+
+#[derive(Clone, Debug, Default)]
+struct Settings {
+    /// Of those that come in.
+    server: Option<Arc<ServerConfig>>,
+    /// Of the one to the primary.
+    client: Option<Arc<ClientConfig>>,
+}
 
 /// Values of `tls-auth-clients`.
 const AUTH_NO: i64 = 0;
@@ -36,59 +50,172 @@ impl Tls {
     /// Reads what the configuration names and puts it in force, or changes nothing. The
     /// error is one line.
     pub(crate) fn apply(&self, config: &Config) -> Result<(), String> {
-        let new = server_config(config)?;
-        *self.0.write() = Some(Arc::new(new));
+        let server = is_served(config).then(|| server_config(config)).transpose()?;
+        let client = is_on_link(config).then(|| client_config(config)).transpose()?;
+        *self.0.write() = Settings { server: server.map(Arc::new), client: client.map(Arc::new) };
         Ok(())
     }
 
     /// What a new connection is to shake hands with.
     pub(crate) fn current(&self) -> Option<Arc<ServerConfig>> {
-        self.0.read().clone()
+        self.0.read().server.clone()
+    }
+
+    /// What the link to the primary is to shake hands with, if that is to be inside TLS.
+    pub(crate) fn of_link(&self) -> Option<Arc<ClientConfig>> {
+        self.0.read().client.clone()
     }
 }
 
-/// Whether somebody may come in through TLS, so that it has to be set up.
-pub(crate) fn is_wanted(config: &Config) -> bool {
+/// Whether somebody may come in through TLS.
+fn is_served(config: &Config) -> bool {
     config.number(Param::TlsPort) != 0
         || (config.is_on(Param::AdminTls) && config.number(Param::AdminPort) != 0)
 }
 
-fn server_config(config: &Config) -> Result<ServerConfig, String> {
-    let file = |param: Param, name: &str| match config.is_empty(param) {
-        true => Err(format!("No {name} configured!")),
+/// Whether the link to the primary is inside TLS.
+fn is_on_link(config: &Config) -> bool {
+    config.is_on(Param::TlsReplication)
+}
+
+const NO_AUTHORITIES: &str = "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or tls-auth-clients are enabled!";
+
+fn has_authorities(config: &Config) -> bool {
+    !config.is_empty(Param::TlsCaCertFile) || !config.is_empty(Param::TlsCaCertDir)
+}
+
+/// The ciphers that the configuration leaves.
+fn provider(config: &Config) -> Result<Arc<CryptoProvider>, String> {
+    let (ciphers, suites) = (config.text(Param::TlsCiphers), config.text(Param::TlsCiphersuites));
+    let cipher_suites = cipher_suites(&ciphers, &suites)?;
+    Ok(Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() }))
+}
+
+fn authorities(config: &Config) -> Result<RootCertStore, String> {
+    certificate::authorities(&config.path(Param::TlsCaCertFile), &config.path(Param::TlsCaCertDir))
+        .map_err(|e| format!("Failed to configure CA certificate(s) file/directory: {e}"))
+}
+
+const UNFIT: &str = "tls-protocols and the ciphers do not fit together";
+
+/// A certificate, its key, and the pass phrase of that.
+type Pair = (Param, Param, Param);
+const OF_SERVER: Pair = (Param::TlsCertFile, Param::TlsKeyFile, Param::TlsKeyFilePass);
+const OF_CLIENT: Pair =
+    (Param::TlsClientCertFile, Param::TlsClientKeyFile, Param::TlsClientKeyFilePass);
+
+fn pair(
+    config: &Config,
+    (certificate, key, pass): Pair,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, String> {
+    let file = |param: Param| match config.is_empty(param) {
+        true => Err(format!("No {} configured!", param.declaration().name)),
         false => Ok(config.path(param)),
     };
-    let certificate_file = file(Param::TlsCertFile, "tls-cert-file")?;
-    let key_file = file(Param::TlsKeyFile, "tls-key-file")?;
-    let auth = config.number(Param::TlsAuthClients);
-    let (ca_file, ca_dir) = (config.path(Param::TlsCaCertFile), config.path(Param::TlsCaCertDir));
-    if auth != AUTH_NO
-        && config.is_empty(Param::TlsCaCertFile)
-        && config.is_empty(Param::TlsCaCertDir)
-    {
-        return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or tls-auth-clients are enabled!".into());
-    }
-    let provider = Arc::new(CryptoProvider {
-        cipher_suites: cipher_suites(
-            &config.text(Param::TlsCiphers),
-            &config.text(Param::TlsCiphersuites),
-        )?,
-        ..ring::default_provider()
-    });
+    let (certificate_file, key_file) = (file(certificate)?, file(key)?);
     let chain = certificate::chain(&certificate_file)
         .map_err(|e| format!("Failed to load certificate: {e}"))?;
-    let key = certificate::key(&key_file, &config.bytes(Param::TlsKeyFilePass))
+    let key = certificate::key(&key_file, &config.bytes(pass))
         .and_then(|key| provider.key_provider.load_private_key(key).map_err(|e| e.to_string()))
         .map_err(|e| format!("Failed to load private key: {e}"))?;
     let pair = CertifiedKey::new(chain, key);
     certificate::check_pair(&pair)
         .map_err(|e| format!("Failed to load private key: {}: {e}", key_file.display()))?;
-    let authorities = certificate::authorities(&ca_file, &ca_dir)
-        .map_err(|e| format!("Failed to configure CA certificate(s) file/directory: {e}"))?;
+    Ok(pair)
+}
+
+/// This node as a client of its primary. It shows a certificate if there is one for it:
+/// `tls-client-cert-file`, else the server's.
+fn client_config(config: &Config) -> Result<ClientConfig, String> {
+    if !has_authorities(config) {
+        return Err(NO_AUTHORITIES.into());
+    }
+    let provider = provider(config)?;
+    let authorities = authorities(config)?;
+    let own = [OF_CLIENT, OF_SERVER].into_iter().find(|own| !config.is_empty(own.0));
+    let own = own.map(|own| pair(config, own, &provider)).transpose()?;
+    let versions = protocols(&config.text(Param::TlsProtocols))?;
+    let algorithms = provider.signature_verification_algorithms;
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)
+        .map_err(|e| format!("{UNFIT}: {e}"))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(OfAuthorities { authorities, algorithms }));
+    Ok(match own {
+        Some(pair) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair))),
+        None => builder.with_no_client_auth(),
+    })
+}
+
+/// Takes a server for the one that is meant if an authority vouches for its certificate,
+/// whatever name is in that: what OpenSSL does for Redis.
+#[derive(Debug)]
+struct OfAuthorities {
+    authorities: RootCertStore,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for OfAuthorities {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &rustls::server::ParsedCertificate::try_from(certificate)?,
+            &self.authorities,
+            intermediates,
+            now,
+            self.algorithms.all,
+        )?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn server_config(config: &Config) -> Result<ServerConfig, String> {
+    let auth = config.number(Param::TlsAuthClients);
+    // What is missing is told in Redis's order.
+    for param in [Param::TlsCertFile, Param::TlsKeyFile] {
+        if config.is_empty(param) {
+            return Err(format!("No {} configured!", param.declaration().name));
+        }
+    }
+    if auth != AUTH_NO && !has_authorities(config) {
+        return Err(NO_AUTHORITIES.into());
+    }
+    let provider = provider(config)?;
+    let pair = pair(config, OF_SERVER, &provider)?;
+    let authorities = authorities(config)?;
     let versions = protocols(&config.text(Param::TlsProtocols))?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&versions)
-        .map_err(|e| format!("tls-protocols and the ciphers do not fit together: {e}"))?;
+        .map_err(|e| format!("{UNFIT}: {e}"))?;
     let builder = if auth == AUTH_NO {
         builder.with_no_client_auth()
     } else {
