@@ -1,5 +1,5 @@
 """The pages that list what the server has, compared with the server itself:
-docs/configuration.md with `snug serve --help`, docs/compatibility.md with
+docs/configuration.md with `snug serve --help-all`, docs/compatibility.md with
 `COMMAND LIST`. A parameter or command added without its line fails here."""
 
 import pathlib
@@ -13,15 +13,16 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 
 @pytest.mark.snug_only
 def test_every_parameter_is_documented_as_it_is(target):
-    text = subprocess.run([*target.command(), "--help"], capture_output=True, text=True, check=True).stdout
-    text, _, without_effect = text.partition("without effect:\n")
-    parameters = re.findall(r"^  --(\S+) \[(.*)\]\n +(.*)$", text, re.MULTILINE)
-    idle = re.findall(r"^  --(\S+) \[.*\]$", without_effect, re.MULTILINE)
-    page, _, listed = (DOCS / "configuration.md").read_text().partition("## Accepted, without effect")
+    text = subprocess.run([*target.command(), "--help-all"], capture_output=True, text=True, check=True).stdout
+    listed = [(name, default, " ".join(line.split())) for name, default, line in re.findall(r"^  --(\S+) \[(.*)\]\n((?: {8}.*\n)+)", text, re.MULTILINE)]
+    idle = {name: line.removeprefix("Without effect: ").rstrip(".") for name, _, line in listed if line.startswith("Without effect: ")}
+    # In brackets stand the values that there are, which the page has in a column.
+    parameters = [(name, default, re.sub(r" \([^()]*\)$", "", line)) for name, default, line in listed if name not in idle]
+    page, _, without_effect = (DOCS / "configuration.md").read_text().partition("## Accepted, without effect")
     rows = re.findall(r"^\| `(\S+)` \| (.*) \| .* \| (?:yes|no|protected) \| (.*) \|$", page, re.MULTILINE)
     documented = [(name, default.strip("`").replace("empty", '""'), line) for name, default, line in rows]
     assert sorted(documented) == sorted(parameters)
-    assert re.findall(r"^- `([a-z_-]+)`$", listed, re.MULTILINE) == sorted(idle)
+    assert re.findall(r"^- `([a-z_-]+)`: (.*)$", without_effect, re.MULTILINE) == sorted(idle.items())
 
 
 @pytest.mark.snug_only

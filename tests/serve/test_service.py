@@ -123,13 +123,13 @@ def test_a_log_that_is_rotated(target):
 
 
 def test_help_into_a_closed_pipe(target):
-    for flags in (["--help"], ["--version"]):
+    for flags in (["--help"], ["--help-all"], ["--version"]):
         with subprocess.Popen([*target.command(), *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
             program.stdout.close()
             assert program.stderr.read() == b""
             assert program.wait(WAIT_SECONDS) == 0
     snug = target.command()[0]
-    for words in (["--help"], ["bench", "--help"], ["compare", "--help"], ["--version"]):
+    for words in (["--help"], ["bench", "--help"], ["compare", "--help"], ["config"], ["completions", "bash"], ["--version"]):
         with subprocess.Popen([snug, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
             program.stdout.close()
             assert b"panicked" not in program.stderr.read()
@@ -168,3 +168,61 @@ def test_the_unit_is_sound(target, tmp_path):
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "snug.service"], capture_output=True, text=True, timeout=WAIT_SECONDS)
     about_it = [line for line in done.stderr.splitlines() if "snug.service" in line and "ser \"snug\"" not in line]
     assert not about_it, about_it
+
+
+def test_help_by_topic_and_by_parameter(target):
+    screen = run(target, "--help")
+    assert screen.returncode == 0 and screen.stdout.count("\n") <= 40
+    topics = re.findall(r"^  ([a-z]+) +[a-z-]+", screen.stdout.partition("by topic")[2], re.MULTILINE)
+    assert {"network", "memory", "packing", "disk"} <= set(topics)
+    everything = run(target, "--help-all").stdout
+    for topic in topics:
+        page = run(target, "--help", topic)
+        assert page.returncode == 0 and page.stdout.strip() in everything
+    assert "noeviction" in run(target, "--help", "maxmemory-policy").stdout
+    wrong = run(target, "--help", "maxmemmory")
+    assert wrong.returncode == 1 and "'maxmemory'" in wrong.stderr
+
+
+def test_the_configuration_that_snug_prints_is_taken(target, tmp_path):
+    """As it is, and with every line of it in force."""
+    text = subprocess.run([target.command()[0], "config"], capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^  --(\S+) ", run(target, "--help-all").stdout.partition("WITHOUT EFFECT")[0], re.MULTILINE)
+    lines = [line for line in text.splitlines() if line[2:].split(" ")[0] in names and (line == "# dir ." or not line.endswith("."))]
+    in_force = [line.removeprefix("# ") for line in lines]
+    assert sorted(line.split(" ")[0] for line in in_force) == sorted(names)
+    for config in (text.splitlines(), [line for line in in_force if not line.startswith(("port ", "dir "))]):
+        server = target.server(config_lines=config)
+        server.start()
+        server.stop()
+
+
+def test_man_pages_and_completions(target, tmp_path):
+    snug = target.command()[0]
+    subprocess.run([snug, "man", tmp_path / "man"], check=True, timeout=WAIT_SECONDS)
+    page = (tmp_path / "man" / "snug-serve.1").read_text()
+    assert ".TH snug-serve 1" in page and "maxmemory\\-policy" in page and "allkeys\\-lru" in page
+    assert {"snug.1", "snug-bench.1", "snug-check.1"} <= {file.name for file in (tmp_path / "man").iterdir()}
+    for shell, check in (("bash", ["bash", "-n"]), ("zsh", ["zsh", "-n"]), ("fish", ["fish", "-n"])):
+        script = subprocess.run([snug, "completions", shell], capture_output=True, text=True, check=True, timeout=WAIT_SECONDS).stdout
+        assert "maxmemory-policy" in script
+        if shutil.which(shell):
+            (tmp_path / shell).write_text(script)
+            subprocess.run([*check, tmp_path / shell], check=True, timeout=WAIT_SECONDS)
+    ask = f"source {tmp_path}/bash; COMP_WORDS=(snug serve --maxmemory-p); COMP_CWORD=2; _snug snug --maxmemory-p serve; echo ${{COMPREPLY[@]}}"
+    offered = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=WAIT_SECONDS).stdout
+    assert offered.split() == ["--maxmemory-policy"], offered
+
+
+def test_a_file_of_a_later_server_is_taken(target):
+    """What Redis 7.2 or Valkey 8 have more is passed over, and the log says so."""
+    server = target.server(config_lines=["locale-collate \"\"", "max-new-connections-per-cycle 10", "io-threads 4"])
+    server.start()
+    try:
+        log = server.log(100)
+        assert "locale-collate" in log and "max-new-connections-per-cycle" in log
+        assert "io-threads" in log and "see workers" in log
+    finally:
+        server.stop()
+    wrong = run(target, "--loadmodule", "/usr/lib/redis/modules/x.so")
+    assert wrong.returncode == 1 and "modules cannot be loaded" in wrong.stderr

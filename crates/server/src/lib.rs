@@ -31,4 +31,4 @@ mod sockets;
 mod text;
 mod work;
 
-pub use serve::serve;
+pub use serve::{Parameter, parameters, sample_configuration, serve};

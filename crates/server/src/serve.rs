@@ -5,7 +5,8 @@ mod supervisor;
 
 use crate::cluster::Cluster;
 use crate::commands::replay::{Replayed, Replayer};
-use crate::config::{Config, PARAMETERS, Param};
+pub use crate::config::Parameter;
+use crate::config::{self, Config, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
 use crate::net::worker;
@@ -29,38 +30,36 @@ use tokio::signal::unix::{SignalKind, signal};
 /// anything wrong with the flags is said in one line, before anything starts.
 pub fn serve(flags: &[OsString]) -> ExitCode {
     // Behind the first, it may be the value of another flag.
-    let text = match flags.first().and_then(|flag| flag.to_str()) {
-        Some("--help" | "-h") => help(),
-        Some("--version" | "-v") => format!("snug {}\n", env!("CARGO_PKG_VERSION")),
-        _ => {
-            return start(flags).unwrap_or_else(|error| {
-                // Nobody may be there to be told.
-                let _ = writeln!(io::stderr(), "snug: {error}");
-                ExitCode::FAILURE
-            });
-        }
+    let words: Vec<&str> = flags.iter().map(|flag| flag.to_str().unwrap_or_default()).collect();
+    let text = match words[..] {
+        ["--help" | "-h", name, ..] => match config::topic_or_parameter(name) {
+            Ok(text) => text,
+            Err(error) => return fail(&error),
+        },
+        ["--help" | "-h"] => config::one_screen(),
+        ["--help-all", ..] => config::all(),
+        ["--version" | "-v", ..] => format!("snug {}\n", env!("CARGO_PKG_VERSION")),
+        _ => return start(flags).unwrap_or_else(|error| fail(&error)),
     };
     // Who has read enough closes the pipe.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
-fn help() -> String {
-    let mut help = String::from(
-        "Usage: snug serve [FILE] [-] [--NAME VALUE]...\n\n\
-         FILE is a configuration file in Redis's format; - reads one from standard input. \
-         Parameters:\n\n",
-    );
-    let mut idle = String::from("\nAccepted for compatibility, without effect:\n\n");
-    for declaration in PARAMETERS {
-        let default = if declaration.default.is_empty() { "\"\"" } else { declaration.default };
-        let usage = format!("  --{} [{default}]\n", declaration.name);
-        match declaration.help {
-            Some(text) => help += &format!("{usage}        {text}\n"),
-            None => idle += &usage,
-        }
-    }
-    help + &idle
+fn fail(error: &str) -> ExitCode {
+    // Nobody may be there to be told.
+    let _ = writeln!(io::stderr(), "snug: {error}");
+    ExitCode::FAILURE
+}
+
+/// A commented configuration file with every parameter, as `snug config` prints it.
+pub fn sample_configuration() -> String {
+    config::sample()
+}
+
+/// Every parameter of [`serve`] that has an effect, for man pages and completions.
+pub fn parameters() -> impl Iterator<Item = Parameter> {
+    config::parameters()
 }
 
 /// Lets the system give huge pages if the configuration does: the allocator has

@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod files;
+mod terminal;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,6 +35,13 @@ enum Command {
     Check(files::check::CheckArgs),
     /// Convert a file of data between RDB and Snug's format
     Convert(files::convert::ConvertArgs),
+    /// Print a configuration file with every parameter, commented
+    Config,
+    /// Print completions for a shell
+    Completions(terminal::CompletionsArgs),
+    /// Write man pages
+    #[command(hide = true)]
+    Man(terminal::ManArgs),
 }
 
 /// The server reads its own flags, as redis-server does: they are its
@@ -54,5 +62,8 @@ fn main() -> ExitCode {
         Command::Migrate(args) => snug_migrate::migrate(&args),
         Command::Check(args) => files::check::check(&args),
         Command::Convert(args) => files::convert::convert(&args),
+        Command::Config => terminal::config(),
+        Command::Completions(args) => terminal::completions(&args),
+        Command::Man(args) => terminal::man(&args),
     }
 }

@@ -8,6 +8,7 @@
 //! include conf.d/*.conf
 //! ```
 
+use super::idle::{of_later_servers, refusal};
 use super::values::save_points;
 use super::{Config, Kind, PARAMETERS, Param, Rename, UserLine, find};
 use crate::text::glob;
@@ -41,7 +42,11 @@ impl Config {
     /// Sets a parameter to the words that a line has behind its name.
     fn set_named(&self, name: &[u8], words: &[Vec<u8>]) -> Result<(), String> {
         let shown = String::from_utf8_lossy(name);
-        let id = find(name).ok_or_else(|| unknown(&shown))?;
+        let Some(id) = find(name) else {
+            let later = of_later_servers(name).ok_or_else(|| unknown(&shown))?;
+            self.passed_over.lock().push(later);
+            return Ok(());
+        };
         // A flag says otherwise, and flags win. `save` adds up, so it is read all the same.
         if id != Param::Save && self.given.contains(&id) {
             return Ok(());
@@ -134,35 +139,44 @@ impl Config {
     }
 }
 
-/// What to say of a name that no parameter has: whether one is much like it.
+/// What to say of a name that no parameter has.
 fn unknown(name: &str) -> String {
     let bare = name.trim_start_matches('-').to_ascii_lowercase();
-    let short = match bare.as_str() {
+    if let Some(why) = refusal(&bare) {
+        return format!("'{name}': {why}");
+    }
+    match meant(&bare) {
+        Some(known) => format!(
+            "unknown parameter '{name}': is '{known}' meant? (snug serve --help-all lists all)"
+        ),
+        None => format!("unknown parameter '{name}' (snug serve --help-all lists all)"),
+    }
+}
+
+/// The parameter that somebody may have meant who wrote this, in lower case.
+pub(super) fn meant(name: &str) -> Option<&'static str> {
+    let other = match name {
         "p" => Some("port"),
-        "h" => Some("bind"),
-        "a" => Some("requirepass"),
+        "h" | "host" => Some("bind"),
+        "a" | "password" => Some("requirepass"),
         "d" => Some("daemonize"),
+        "primaryauth" => Some("masterauth"),
+        "primaryuser" => Some("masteruser"),
         _ => None,
     };
     // A slip of the finger, the beginning of it, or much the same letters.
     let likeness = |known: &str| {
-        if strsim::damerau_levenshtein(known, &bare) == 1 {
+        if strsim::damerau_levenshtein(known, name) == 1 {
             return 1.0;
         }
-        match known.strip_prefix(bare.as_str()) {
-            Some(_) if bare.len() >= 2 => 0.9 - known.len() as f64 / 1000.0,
-            _ => strsim::jaro_winkler(known, &bare) - 0.1,
+        match known.strip_prefix(name) {
+            Some(_) if name.len() >= 2 => 0.9 - known.len() as f64 / 1000.0,
+            _ => strsim::jaro_winkler(known, name) - 0.1,
         }
     };
     let names = PARAMETERS.iter().map(|declaration| declaration.name);
     let like = names.map(|known| (likeness(known), known)).max_by(|a, b| a.0.total_cmp(&b.0));
-    let like = like.filter(|(likeness, _)| *likeness > 0.75).map(|(_, known)| known);
-    match short.or(like) {
-        Some(known) => {
-            format!("unknown parameter '{name}': is '{known}' meant? (snug serve --help lists all)")
-        }
-        None => format!("unknown parameter '{name}' (snug serve --help lists all)"),
-    }
+    other.or(like.filter(|(likeness, _)| *likeness > 0.75).map(|(_, known)| known))
 }
 
 /// A word as a line of the file has it, in quotes and readable.
@@ -235,5 +249,18 @@ mod tests {
             assert!(unknown(typed).contains(&format!("is '{meant}' meant?")), "{typed}");
         }
         assert!(!unknown("xyzzy").contains("meant"));
+    }
+
+    #[test]
+    fn a_line_that_asks_for_what_is_not_there_is_told_why() {
+        assert!(unknown("loadmodule").contains("modules cannot be loaded"));
+    }
+
+    #[test]
+    fn what_later_servers_have_is_passed_over() {
+        let config = Config::default();
+        config.set_named(b"locale-collate", &[b"".to_vec()]).unwrap();
+        config.set_named(b"Availability-Zone", &[b"a".to_vec()]).unwrap();
+        assert_eq!(*config.passed_over.lock(), ["locale-collate", "availability-zone"]);
     }
 }

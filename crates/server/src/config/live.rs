@@ -1,5 +1,6 @@
 //! The values in force.
 
+use super::idle::reason;
 use super::table::Declaration;
 use super::{Kind, OutputLimits, PARAMETERS, Param};
 use parking_lot::{Mutex, RwLock};
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(super) rewriting: Mutex<()>,
     /// The policy as `pack-policy-file` has it, in the form of `pack-policy`.
     pub(super) policy_of_file: RwLock<Option<Vec<u8>>>,
+    /// Parameters of later servers that were given, and that nothing is known of.
+    pub(super) passed_over: Mutex<Vec<&'static str>>,
     /// Parameters without effect that were told of.
     told: Mutex<Vec<&'static str>>,
 }
@@ -81,6 +84,7 @@ impl Default for Config {
             users: Vec::new(),
             rewriting: Mutex::default(),
             policy_of_file: RwLock::default(),
+            passed_over: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -149,8 +153,8 @@ impl Config {
     }
 
     /// Parameters that have no effect and were given another value than their default,
-    /// each once.
-    pub(crate) fn given_in_vain(&self) -> Vec<&'static str> {
+    /// each once, with the reason.
+    pub(crate) fn given_in_vain(&self) -> Vec<(&'static str, &'static str)> {
         let mut told = self.told.lock();
         let names = Param::all().filter(|id| {
             let Declaration { name, default, help, .. } = id.declaration();
@@ -162,7 +166,9 @@ impl Config {
         });
         let names: Vec<&'static str> = names.map(|id| id.declaration().name).collect();
         told.extend(&names);
-        names
+        let passed_over = std::mem::take(&mut *self.passed_over.lock());
+        let later = passed_over.into_iter().map(|name| (name, "Redis 7.0 does not have it"));
+        names.into_iter().map(|name| (name, reason(name))).chain(later).collect()
     }
 
     /// The output-buffer limits.

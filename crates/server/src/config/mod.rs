@@ -8,6 +8,8 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `table.rs` | the declarations |
+//! | `topics.rs`, `help.rs` | what they are about; help, and a configuration to begin with |
+//! | `idle.rs` | those that do nothing here, and why |
 //! | `values.rs`, `output_limits.rs`, `policy.rs` | types of values: what they take, how they are shown |
 //! | `live.rs`, `packing.rs` | the values in force; those that go together |
 //! | `flags.rs`, `file.rs` | where they come from: command line, configuration file |
@@ -18,14 +20,19 @@
 
 mod file;
 mod flags;
+mod help;
+mod idle;
 mod live;
 mod output_limits;
 mod packing;
 mod policy;
 mod rewrite;
 mod table;
+mod topics;
 mod values;
 
+pub use help::Parameter;
+pub(crate) use help::{all, one_screen, parameters, sample, topic_or_parameter};
 pub(crate) use live::{Config, Rename, UserLine};
 pub(crate) use output_limits::OutputLimits;
 pub(crate) use policy::{POLICY_BYTES_MAX, parse_policy};

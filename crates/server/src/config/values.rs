@@ -48,6 +48,36 @@ pub(crate) enum Kind {
     Policy,
 }
 
+impl Kind {
+    /// The values that there are, for a person; nothing where any text is one.
+    pub(super) fn values(self) -> String {
+        let range = |min: i64, max: i64| match (min, max) {
+            (0, i64::MAX) => "0 or more".into(),
+            (min, i64::MAX) => format!("{min} or more"),
+            (0, max) if max == i64::from(i32::MAX) => "0 or more".into(),
+            (min, max) => format!("{min} to {max}"),
+        };
+        match self {
+            Self::Bool => "yes or no".into(),
+            Self::Int { min, max } | Self::Clamped { min, max } => range(min, max),
+            Self::Octal { max } => format!("octal, to {max:o}"),
+            Self::Memory { min: 0, max: i64::MAX } => "bytes".into(),
+            Self::Memory { min, max } => format!("bytes, {}", range(min, max)),
+            Self::MemoryOrPercent => "bytes, or a percentage of maxmemory".into(),
+            Self::Enum(words) => format!("one of {}", words.join(", ")),
+            Self::Words(words) => format!("some of {}", words.join(", ")),
+            Self::Primary => "host port".into(),
+            Self::FileName(_) => "a name without a path".into(),
+            Self::Save => "seconds changes ...".into(),
+            Self::OutputLimits => "class hard soft seconds ...".into(),
+            Self::Percentiles => "0 to 100, any number of them".into(),
+            Self::Events => "letters of Ag$lshzxeKEtmdn".into(),
+            Self::OomScores => "three numbers".into(),
+            Self::Text | Self::Token | Self::Policy => String::new(),
+        }
+    }
+}
+
 impl Param {
     /// Checks a value: how it is shown, and its number.
     pub(crate) fn check(self, value: &[u8]) -> Result<(Vec<u8>, i64), String> {
@@ -168,9 +198,6 @@ fn integer(text: &str) -> Result<i64, &'static str> {
 }
 
 fn one_of(words: &[&str]) -> String {
-    if words == [""] {
-        return "not supported yet, so it must be empty".into();
-    }
     format!("argument(s) must be one of the following: {}", words.join(", "))
 }
 

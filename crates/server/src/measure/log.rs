@@ -147,12 +147,10 @@ pub(crate) fn set_level(config: &Config) {
     }
 }
 
-/// Says which parameters were given a value and have no effect, each once.
+/// Says of each parameter that was given a value and has no effect why it has none, once.
 pub(crate) fn tell_what_is_in_vain(config: &Config) {
-    let names = config.given_in_vain();
-    if !names.is_empty() {
-        let parameters = names.join(", ");
-        tracing::warn!(parameters, "accepted for compatibility, without effect");
+    for (parameter, why) in config.given_in_vain() {
+        tracing::warn!(parameter, why, "accepted for compatibility, without effect");
     }
 }
 
