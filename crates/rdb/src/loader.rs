@@ -7,7 +7,7 @@
 
 use crate::reader::{self, Event, ReadOptions, Reader};
 use snug_store::types::stream::Shape;
-use snug_store::{DATABASES, Detached, Limits, Store};
+use snug_store::{DATABASES_MAX, Detached, Limits, Store};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Loading {
     pub read: ReadOptions,
     /// Up to what size collections count as compact.
     pub limits: Limits,
-    /// How many databases there may be.
+    /// How many databases there may be. Those of the store are the limit in any case.
     pub databases: usize,
     /// The time. Keys that have expired by then are left out, unless it is 0.
     pub now: u64,
@@ -33,7 +33,7 @@ impl Default for Loading {
         Self {
             read: ReadOptions::DEFAULT,
             limits: Limits { shape: Shape::DEFAULT, ..Limits::DEFAULT },
-            databases: DATABASES,
+            databases: DATABASES_MAX,
             now: 0,
         }
     }
@@ -146,12 +146,10 @@ pub fn load<R: Read>(
                 }
             }
             Event::Database(number) => {
-                let known = usize::try_from(number).ok().filter(|&db| db < loading.databases);
-                db = known.filter(|&db| db < DATABASES).ok_or(Refused::Database {
-                    at: loaded.bytes,
-                    db: number,
-                    databases: loading.databases,
-                })?;
+                let databases = loading.databases.min(store.databases());
+                let known = usize::try_from(number).ok().filter(|&db| db < databases);
+                let at = loaded.bytes;
+                db = known.ok_or(Refused::Database { at, db: number, databases })?;
             }
             Event::Aux(name, value) => remember(&mut loaded.aux, (name, value)),
             Event::Function(code) => loaded.functions.push(code),

@@ -37,7 +37,7 @@ use crate::pack::piece::PieceParams;
 use crate::packing::PackedStr;
 use crate::policy::{Change, Edition};
 use crate::slot::{SlotGuard, put_raw};
-use crate::store::{Batch, DATABASES, Session, Store};
+use crate::store::{Batch, Session, Store};
 use crate::types::Type;
 use crate::types::forms::{Met, Wish};
 use snug_codec::policy::Policy;
@@ -122,7 +122,7 @@ impl Cooling {
     pub fn begin(&mut self, session: &Session, params: &PieceParams) {
         let store = session.store();
         session.unpacker().forget();
-        self.databases = (0..DATABASES).filter(|&db| store.keys(db) > 0).collect();
+        self.databases = store.databases_used().filter(|&db| store.keys(db) > 0).collect();
         (self.at, self.slot, self.mark) = (0, self.first * PAGE_SLOTS, Mark::default());
         let before = self.generation;
         self.generation = store.families().generation();

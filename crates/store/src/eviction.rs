@@ -38,7 +38,7 @@ use crate::cell::entry::Cell;
 use crate::effect::Event;
 use crate::keyspace::share_of;
 use crate::slot::{Detached, Slot};
-use crate::store::{Batch, DATABASES, Session};
+use crate::store::{Batch, Session};
 
 /// What tells the first to go among the keys that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +136,9 @@ impl Batch<'_> {
     /// Within a scope, and with a slot guard in use.
     pub fn evict(&self, how: &Eviction) -> Option<(usize, Detached)> {
         let store = self.store();
-        let count = |db| if how.volatile { store.expiring(db) } else { store.keys(db) };
-        let mut counts: [u64; DATABASES] = std::array::from_fn(count);
+        let count = |db| (db, if how.volatile { store.expiring(db) } else { store.keys(db) });
+        let count_all = || store.databases_used().map(count).collect::<Vec<_>>();
+        let mut counts = count_all();
         let mut best: Option<(usize, Vec<u8>, u64)> = None;
         let mut left = how.samples.max(1);
         let mut looked = 0;
@@ -152,7 +153,7 @@ impl Batch<'_> {
                 match guard.find_untouched(&key) {
                     Some(found) => return Some((db, guard.delete(found, Event::EVICTED))),
                     // It had expired, or somebody else was faster.
-                    None => (left, counts) = (1, std::array::from_fn(count)),
+                    None => (left, counts) = (1, count_all()),
                 }
                 continue;
             };
@@ -171,10 +172,10 @@ impl Batch<'_> {
     }
 
     /// A random slot with keys that may go, and its database.
-    fn draw(&self, how: &Eviction, counts: &[u64; DATABASES]) -> Option<(usize, usize)> {
+    fn draw(&self, how: &Eviction, counts: &[(usize, u64)]) -> Option<(usize, usize)> {
         let session = self.session();
-        let at = session.below(counts.iter().sum());
-        let db = share_of(counts.iter().copied().enumerate(), at)?;
+        let at = session.below(counts.iter().map(|(_, keys)| keys).sum());
+        let db = share_of(counts.iter().copied(), at)?;
         let keyspace = self.store().keyspace(db);
         let slot = keyspace.draw(&|n| session.below(n), |slot| how.weight(slot))?;
         Some((db, slot))

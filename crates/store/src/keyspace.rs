@@ -3,7 +3,7 @@
 //! *folded*: one lock and one table stand for all of them.
 //!
 //! ```text
-//!  Keyspace, 2 KiB and the weight of the heaviest slot drawn
+//!  Keyspace, 2 KiB, counters of 4 KiB, and the weight of the heaviest slot drawn
 //!  | page 0 | page 1 | ... | page 255 |      null until one of its slots is used
 //!      |        |
 //!      |        v
@@ -17,6 +17,9 @@
 //! one that nobody observes is freed. So 500 keys cost 16 KiB of slots, where
 //! true slots of a cache line each would cost 1 MiB.
 //!
+//! A keyspace is itself made when one of its slots is first locked: until then a
+//! database takes 18 bytes, and whoever only reads sees a keyspace without pages.
+//!
 //! Nothing but a page that is made appears while others work: to fold, unfold and
 //! free pages, the gates are closed (`Batch::exclusive`). Within a batch the number
 //! of the slot that stands for another is therefore fixed ([`home`](Keyspace::home)),
@@ -28,9 +31,11 @@
 #![allow(unsafe_code)]
 
 use crate::hash::{KeyHasher, SLOTS};
+use crate::sharded::Sharded;
 use crate::slot::Slot;
-use std::ops::Range;
+use std::ops::{Index, Range};
 use std::ptr::{null_mut, slice_from_raw_parts_mut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 pub(crate) const PAGE_SLOTS: usize = 64;
@@ -50,9 +55,71 @@ const DRAWS_MAX: usize = 256;
 /// The slots of a page: one if they are folded.
 pub(crate) type Page = Box<[Slot]>;
 
+/// The keyspaces of a store.
+#[derive(Debug)]
+pub(crate) struct Keyspaces(Box<[OnceLock<Box<Keyspace>>]>);
+
+/// What stands for a keyspace that has not been made. Never has pages.
+static UNUSED: Keyspace = Keyspace::new();
+
+impl Keyspaces {
+    pub(crate) fn new(count: usize) -> Self {
+        Self((0..count).map(|_| OnceLock::new()).collect())
+    }
+
+    /// How many there are, made or not.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether a slot of this one has ever been used.
+    pub(crate) fn is_used(&self, number: usize) -> bool {
+        self.0[number].get().is_some()
+    }
+
+    /// The slot of that number of a keyspace or the one that stands for it, both made
+    /// if need be.
+    #[inline]
+    pub(crate) fn slot(&self, keyspace: usize, slot: usize) -> &Slot {
+        match self[keyspace].get(slot) {
+            Some(slot) => slot,
+            None => self.make(keyspace).make(slot / PAGE_SLOTS),
+        }
+    }
+
+    #[cold]
+    fn make(&self, keyspace: usize) -> &Keyspace {
+        self.0[keyspace].get_or_init(|| Box::new(Keyspace::new()))
+    }
+
+    /// Adds to a counter of a keyspace, in which there is or was a key.
+    #[inline]
+    pub(crate) fn count(&self, keyspace: usize, counter: Keys, delta: i64) {
+        let Some(keyspace) = self.0[keyspace].get() else { return };
+        keyspace.counters.add(counter as usize, delta);
+    }
+}
+
+impl Index<usize> for Keyspaces {
+    type Output = Keyspace;
+
+    #[inline]
+    fn index(&self, number: usize) -> &Keyspace {
+        self.0[number].get().map_or(&UNUSED, |keyspace| keyspace)
+    }
+}
+
+/// What is counted of the keys of a keyspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    All,
+    Expiring,
+}
+
 #[derive(Debug)]
 pub(crate) struct Keyspace {
     pages: [AtomicPtr<Slot>; PAGES],
+    counters: Sharded<2>,
     /// What the heaviest slot weighed that was drawn: see [`draw`](Self::draw).
     heaviest: AtomicUsize,
 }
@@ -89,8 +156,17 @@ impl Tagged {
 }
 
 impl Keyspace {
-    pub(crate) fn new() -> Self {
-        Self { pages: [const { AtomicPtr::new(null_mut()) }; PAGES], heaviest: AtomicUsize::new(1) }
+    const fn new() -> Self {
+        Self {
+            pages: [const { AtomicPtr::new(null_mut()) }; PAGES],
+            counters: Sharded::new(),
+            heaviest: AtomicUsize::new(1),
+        }
+    }
+
+    /// How many keys there are, or of them those that expire. O(1).
+    pub(crate) fn count(&self, counter: Keys) -> u64 {
+        self.counters.sum(counter as usize).max(0) as u64
     }
 
     #[inline]
@@ -118,15 +194,6 @@ impl Keyspace {
         }
         // SAFETY: as in `page`; the place is at most the mask, and below the length.
         Some(unsafe { &*page.first().add(slot & page.mask()) })
-    }
-
-    /// The same, made if need be.
-    #[inline]
-    pub(crate) fn slot(&self, slot: usize) -> &Slot {
-        match self.get(slot) {
-            Some(slot) => slot,
-            None => self.make(slot / PAGE_SLOTS),
-        }
     }
 
     /// The number of the slot that stands for this one: its own, or the first of its
@@ -321,7 +388,10 @@ mod tests {
 
     /// Miri is too slow to look for keys of one page where there are no hash tags.
     fn store(cluster: bool) -> Arc<Store> {
-        Store::new(StoreConfig { cluster: cluster || cfg!(miri) }, Box::new(Unobserved))
+        Store::new(
+            StoreConfig { cluster: cluster || cfg!(miri), ..StoreConfig::default() },
+            Box::new(Unobserved),
+        )
     }
 
     /// Keys of the first page.
@@ -360,6 +430,7 @@ mod tests {
     fn a_page_unfolds_and_folds_and_goes() {
         let store = store(false);
         let mut session = store.session();
+        drop(session.enter(1).lock_slot(0, 0));
         let keyspace = store.keyspace(0);
         let names: Vec<_> = names(&store).take(CROWDED).collect();
         let (last, rest) = names.split_last().unwrap();
@@ -411,6 +482,7 @@ mod tests {
     fn what_is_held_stays_as_it_is_until_it_is_released() {
         let store = store(true);
         let mut session = store.session();
+        drop(session.enter(1).lock_slot(0, 0));
         let keyspace = store.keyspace(0);
         let names: Vec<_> = names(&store).take(2 * CROWDED).collect();
         let batch = session.enter(1);

@@ -1,4 +1,4 @@
-//! A packed in-memory keyspace: sixteen databases of 16,384 slots, with Redis's
+//! A packed in-memory keyspace: databases of 16,384 slots, with Redis's
 //! data types, usable without a server.
 //!
 //! ```
@@ -84,7 +84,9 @@ pub use pack::saving::MinSaving;
 pub use packing::PackedStr;
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use snapshot::{Snapshot, Step, Taken};
-pub use store::{Batch, DATABASES, Exclusive, Expired, Flushed, Hold, Observer, Session, Store};
+pub use store::{
+    Batch, DATABASES, DATABASES_MAX, Exclusive, Expired, Flushed, Hold, Observer, Session, Store,
+};
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use training::{Trained, Training};
 pub use types::elements;

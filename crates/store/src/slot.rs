@@ -22,7 +22,7 @@ use crate::cell::table::{Cells, Mark, Place};
 use crate::effect::Event;
 use crate::eviction::{self, Eviction, Sampled};
 use crate::hash::Key;
-use crate::keyspace::CROWDED;
+use crate::keyspace::{CROWDED, Keys};
 use crate::large::PackedChain;
 use crate::pack::dictionaries::Pin;
 use crate::pack::form::{self, Damaged};
@@ -686,9 +686,9 @@ impl<'a> SlotGuard<'a> {
         let cell = self.cells_mut().remove(found.0);
         self.slot.keys.store(self.cells().len() as u32, Relaxed);
         if cell.expires() {
-            self.count(Counter::Expiring(self.keyspace), -1);
+            self.count_keys(Keys::Expiring, -1);
         }
-        self.count(Counter::Keys(self.keyspace), -1);
+        self.count_keys(Keys::All, -1);
         let pin = pin(&cell, self.session.store());
         Weight::of(&cell).count_gone(self.session.store());
         Detached { cell, _pin: pin }
@@ -924,9 +924,9 @@ impl<'a> SlotGuard<'a> {
         let weight = Weight::of(&cell);
         weight.count(self.session.store());
         self.note_pending(weight);
-        self.count(Counter::Keys(self.keyspace), 1);
+        self.count_keys(Keys::All, 1);
         if cell.expires() {
-            self.count(Counter::Expiring(self.keyspace), 1);
+            self.count_keys(Keys::Expiring, 1);
         }
         self.expires_at(cell.due());
         let store = self.session.store();
@@ -951,7 +951,7 @@ impl<'a> SlotGuard<'a> {
         self.note_pending(after);
         if expired != expiry.is_some() {
             let delta = if expired { -1 } else { 1 };
-            self.count(Counter::Expiring(self.keyspace), delta);
+            self.count_keys(Keys::Expiring, delta);
         }
         if let Some(expiry) = expiry {
             self.expires_at(expiry);
@@ -977,6 +977,11 @@ impl<'a> SlotGuard<'a> {
     /// Notes for the sweeper that something here awaits packing.
     pub(crate) fn note_unpacked(&self) {
         self.note(UNPACKED, true);
+    }
+
+    #[inline]
+    fn count_keys(&self, counter: Keys, delta: i64) {
+        self.session.store().keyspaces.count(self.keyspace, counter, delta);
     }
 
     #[inline]

@@ -24,12 +24,12 @@
 
 use crate::hash::{Key, SLOTS};
 use crate::slot::{Detached, SlotGuard};
-use crate::store::{Batch, DATABASES, Flushed, Store};
+use crate::store::{Batch, Flushed, Store};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Locks among which the names of kept keys are divided.
 const SHARDS: usize = 64;
@@ -44,9 +44,6 @@ const KEPT_MAX: usize = 8 * 1024 * 1024;
 /// The most that one copy counts for: what is larger is shared, not copied.
 const KEPT_EACH: usize = 128 * 1024;
 
-/// Where there is nothing more to walk.
-const END: usize = DATABASES * SLOTS;
-
 /// A value that a snapshot has: its database at the moment, and a copy.
 pub type Taken = (usize, Detached);
 
@@ -57,7 +54,7 @@ type Names = HashSet<Box<[u8]>>;
 #[derive(Debug)]
 pub(crate) struct Moment {
     /// The database that each keyspace was.
-    databases: [usize; DATABASES],
+    databases: Box<[usize]>,
     /// The walk has passed every place below. Changed under the slot's lock.
     passed: AtomicUsize,
     /// By place: names of keys that were changed before the walk came to them.
@@ -65,8 +62,8 @@ pub(crate) struct Moment {
     /// What they held.
     kept: Mutex<Vec<Taken>>,
     kept_bytes: AtomicUsize,
-    /// By keyspace, a bit: it was emptied, and what it holds now is of no interest.
-    emptied: AtomicUsize,
+    /// By keyspace: it was emptied, and what it holds now is of no interest.
+    emptied: Box<[AtomicBool]>,
     /// What was in them, with the keyspace and how far the walk was then.
     flushed: Mutex<Vec<(usize, usize, Flushed)>>,
 }
@@ -87,7 +84,7 @@ impl Moment {
     }
 
     fn is_emptied(&self, keyspace: usize) -> bool {
-        self.emptied.load(Relaxed) & 1 << keyspace != 0
+        self.emptied[keyspace].load(Relaxed)
     }
 
     /// Whether more waits for the reader's next step than should.
@@ -116,7 +113,7 @@ impl Moment {
         if place(keyspace + 1, 0) <= passed || self.is_emptied(keyspace) {
             return flushed;
         }
-        self.emptied.fetch_or(1 << keyspace, Relaxed);
+        self.emptied[keyspace].store(true, Relaxed);
         let nothing = Flushed::nothing(flushed.store());
         self.flushed.lock().push((keyspace, passed, flushed));
         nothing
@@ -166,7 +163,7 @@ pub struct Snapshot {
     store: Arc<Store>,
     moment: Arc<Moment>,
     /// Keys, and of them those that expire, by database at the moment.
-    keys: [(u64, u64); DATABASES],
+    keys: Box<[(u64, u64)]>,
     commit: u64,
 }
 
@@ -192,21 +189,22 @@ impl Batch<'_> {
     pub fn begin_snapshot(&self) -> Option<Snapshot> {
         let _alone = self.exclusive();
         let store = self.session().store();
-        let mut databases = [0; DATABASES];
-        for db in 0..DATABASES {
+        let mut databases = vec![0; store.databases()].into_boxed_slice();
+        for db in 0..store.databases() {
             databases[store.keyspace_of(db)] = db;
         }
+        let emptied = (0..store.databases()).map(|_| AtomicBool::new(false)).collect();
         let moment = Arc::new(Moment {
             databases,
             passed: AtomicUsize::new(0),
             names: std::array::from_fn(|_| Mutex::default()),
             kept: Mutex::default(),
             kept_bytes: AtomicUsize::new(0),
-            emptied: AtomicUsize::new(0),
+            emptied,
             flushed: Mutex::default(),
         });
         store.set_snapshot(&moment).then(|| Snapshot {
-            keys: std::array::from_fn(|db| (store.keys(db), store.expiring(db))),
+            keys: (0..store.databases()).map(|db| (store.keys(db), store.expiring(db))).collect(),
             commit: store.commits(),
             store: Arc::clone(store),
             moment,
@@ -225,9 +223,20 @@ impl Snapshot {
         self.commit
     }
 
+    /// The databases of which there are keys, with their numbers ([`keys`](Self::keys)).
+    pub fn databases(&self) -> impl Iterator<Item = (usize, u64, u64)> {
+        let all = self.keys.iter().enumerate().map(|(db, &(keys, expiring))| (db, keys, expiring));
+        all.filter(|&(_, keys, _)| keys > 0)
+    }
+
+    /// Where there is nothing more to walk.
+    fn end(&self) -> usize {
+        place(self.keys.len(), 0)
+    }
+
     /// How far the reading is, from 0 to 1: by places, not by keys.
     pub fn progress(&self) -> f64 {
-        self.moment.passed.load(Relaxed) as f64 / END as f64
+        self.moment.passed.load(Relaxed) as f64 / self.end() as f64
     }
 
     /// Takes the next slot that has keys, and what was kept since the last step, in no
@@ -238,7 +247,7 @@ impl Snapshot {
             return Step::More;
         }
         let mut next = self.moment.passed.load(Relaxed);
-        while next < END {
+        while next < self.end() {
             let (keyspace, first) = (next / SLOTS, next % SLOTS);
             let slots = &self.store.keyspaces[keyspace];
             let found = slots.made(first).find(|(_, slot)| slot.keys() > 0);
@@ -251,7 +260,7 @@ impl Snapshot {
                 None => next = place(keyspace + 1, 0),
             }
         }
-        self.moment.passed.store(END, Relaxed);
+        self.moment.passed.store(self.end(), Relaxed);
         // Nobody keeps anything from here on; but somebody may have just now.
         self.moment.take_kept(taken);
         Step::Done
@@ -320,7 +329,7 @@ mod tests {
 
     fn content(batch: &Batch<'_>) -> Content {
         let mut content = Content::new();
-        for db in 0..DATABASES {
+        for db in 0..batch.store().databases() {
             let mut names = Vec::new();
             batch.scan(db, 0, usize::MAX, |name, _| names.push(name.to_vec()));
             for name in names {

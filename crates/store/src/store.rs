@@ -1,4 +1,4 @@
-//! The store: sixteen databases of slots, what they count, and how a thread
+//! The store: databases of slots, sixteen unless it is told otherwise, what they count, and how a thread
 //! gets to work on them.
 //!
 //! ```text
@@ -31,7 +31,7 @@ use crate::books::weight::Weight;
 use crate::cell::table::Mark;
 use crate::effect::{Class, Commit, Event, Form, Recorder, Replaced, Told};
 use crate::hash::{Key, KeyHasher, SLOTS};
-use crate::keyspace::{Keyspace, PAGE_SLOTS, Page};
+use crate::keyspace::{Keys, Keyspace, Keyspaces, PAGE_SLOTS, Page};
 use crate::memory::prefetch;
 use crate::pack::families::Families;
 use crate::pack::form::Damaged;
@@ -46,7 +46,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
@@ -60,8 +60,11 @@ const TIDIED_AT_ONCE: usize = 16;
 /// In the place of a factor: access bits tell how lately a key was used.
 const RECENCY: u64 = u64::MAX;
 
-/// Logical databases.
+/// Logical databases, unless a store is told otherwise.
 pub const DATABASES: usize = 16;
+/// The most that a store may have. One in use costs 6 KiB before it has a key; what looks
+/// at all of them, as eviction does, costs a nanosecond for each that is not.
+pub const DATABASES_MAX: usize = 10_000;
 
 /// Who is told of what becomes of a store, as it happens: watches, waiting clients,
 /// keyspace events, and those who follow commits.
@@ -126,17 +129,23 @@ pub enum Expired {
 }
 
 /// How a store is set up.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct StoreConfig {
     /// Whether slots are Redis Cluster's (CRC16 of the hash tag).
     pub cluster: bool,
+    /// How many databases there are: 1 to [`DATABASES_MAX`].
+    pub databases: usize,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self { cluster: false, databases: DATABASES }
+    }
 }
 
 /// What the store counts. Exact at any moment nobody is writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter {
-    Keys(usize),
-    Expiring(usize),
     Bytes(Type),
     Raw(Type),
     PackedFrom(Type),
@@ -150,21 +159,17 @@ pub(crate) enum Counter {
 }
 
 const TYPES: usize = Type::ALL.len();
-const COUNTERS: usize = 2 * DATABASES + 6 * TYPES + 3;
+const COUNTERS: usize = 6 * TYPES + 3;
 
 impl Counter {
     #[inline]
     fn index(self) -> usize {
         match self {
-            Self::Keys(keyspace) => keyspace,
-            Self::Expiring(keyspace) => DATABASES + keyspace,
-            Self::Bytes(kind) => 2 * DATABASES + kind as usize,
-            Self::Raw(kind) => 2 * DATABASES + TYPES + kind as usize,
-            Self::PackedFrom(kind) => 2 * DATABASES + 2 * TYPES + kind as usize,
-            Self::Packed(kind) => 2 * DATABASES + 3 * TYPES + kind as usize,
-            Self::Values(kind, is_packed) => {
-                2 * DATABASES + (4 + is_packed as usize) * TYPES + kind as usize
-            }
+            Self::Bytes(kind) => kind as usize,
+            Self::Raw(kind) => TYPES + kind as usize,
+            Self::PackedFrom(kind) => 2 * TYPES + kind as usize,
+            Self::Packed(kind) => 3 * TYPES + kind as usize,
+            Self::Values(kind, is_packed) => (4 + is_packed as usize) * TYPES + kind as usize,
             Self::Changes => COUNTERS - 3,
             Self::Expired => COUNTERS - 2,
             Self::Pending => COUNTERS - 1,
@@ -189,13 +194,13 @@ pub struct TypeMemory {
     pub packed_values: u64,
 }
 
-/// An in-memory keyspace of [`DATABASES`] databases.
+/// An in-memory keyspace of some databases.
 pub struct Store {
     hasher: KeyHasher,
     config: StoreConfig,
     /// Which keyspace each database is.
-    databases: [AtomicU8; DATABASES],
-    pub(crate) keyspaces: [Keyspace; DATABASES],
+    databases: Box<[AtomicU16]>,
+    pub(crate) keyspaces: Keyspaces,
     counters: Sharded<COUNTERS>,
     gates: Mutex<Vec<Arc<Gate>>>,
     /// How reads are counted: see [`count_reads`](Self::count_reads).
@@ -228,12 +233,16 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// An empty store that tells `observer` what it does by itself.
+    ///
+    /// # Panics
+    /// With no database, or more than [`DATABASES_MAX`].
     pub fn new(config: StoreConfig, observer: Box<dyn Observer>) -> Arc<Self> {
+        assert!((1..=DATABASES_MAX).contains(&config.databases), "{} databases", config.databases);
         Arc::new(Self {
             hasher: KeyHasher::new(config.cluster),
             config,
-            databases: std::array::from_fn(|n| AtomicU8::new(n as u8)),
-            keyspaces: std::array::from_fn(|_| Keyspace::new()),
+            databases: (0..config.databases).map(|n| AtomicU16::new(n as u16)).collect(),
+            keyspaces: Keyspaces::new(config.databases),
             counters: Sharded::new(),
             gates: Mutex::default(),
             log_factor: AtomicU64::new(RECENCY),
@@ -419,14 +428,29 @@ impl Store {
         self.databases[db].load(Ordering::Relaxed) as usize
     }
 
+    /// How many databases there are.
+    pub fn databases(&self) -> usize {
+        self.databases.len()
+    }
+
     /// Keys in a database, expired but not yet removed ones included. O(1).
     pub fn keys(&self, db: usize) -> u64 {
-        self.sum(Counter::Keys(self.keyspace_of(db)))
+        self.keyspace(db).count(Keys::All)
     }
 
     /// Keys in a database that expire. O(1).
     pub fn expiring(&self, db: usize) -> u64 {
-        self.sum(Counter::Expiring(self.keyspace_of(db)))
+        self.keyspace(db).count(Keys::Expiring)
+    }
+
+    /// Keys in all databases. O(databases).
+    pub fn keys_of_all(&self) -> u64 {
+        self.databases_used().map(|db| self.keys(db)).sum()
+    }
+
+    /// Those of which a key has ever been looked for or set. O(databases).
+    pub fn databases_used(&self) -> impl Iterator<Item = usize> {
+        (0..self.databases()).filter(|&db| self.keyspaces.is_used(self.keyspace_of(db)))
     }
 
     /// What the values of a type take, over all databases. O(1).
@@ -715,13 +739,13 @@ impl<'s> Batch<'s> {
     /// The locked slot of that number of a keyspace, which goes by the number `db`.
     #[inline]
     pub(crate) fn lock_in(&self, keyspace: usize, db: usize, slot: usize) -> SlotGuard<'_> {
-        let slots = &self.store().keyspaces[keyspace];
-        let cells = slots.slot(slot);
+        let keyspaces = &self.store().keyspaces;
+        let cells = keyspaces.slot(keyspace, slot);
         match self.session.mode.get() {
             Mode::Single => SlotGuard::lock(self.session, cells, db, keyspace),
             Mode::Exclusive => SlotGuard::borrow(self.session, cells, db, keyspace),
             Mode::Held => {
-                let place = (keyspace, slots.home(slot));
+                let place = (keyspace, keyspaces[keyspace].home(slot));
                 let mut held = self.session.held.borrow_mut();
                 if let Err(at) = held.binary_search(&place) {
                     assert!(self.session.on_demand.get(), "slot {slot} is not among those held");
@@ -840,10 +864,18 @@ impl<'s> Batch<'s> {
         let pages = SLOTS / PAGE_SLOTS;
         let keyspaces = &self.session.store.keyspaces;
         let mut looks = TIDIED_AT_ONCE;
-        for _ in 0..DATABASES * pages {
-            let at = (self.session.reshaped.get() + 1) % (DATABASES * pages);
-            self.session.reshaped.set(at);
+        let all = keyspaces.len() * pages;
+        let mut looked = 0;
+        while looked < all {
+            let at = (self.session.reshaped.get() + 1) % all;
             let (keyspace, page) = (at / pages, at % pages);
+            if !keyspaces.is_used(keyspace) {
+                self.session.reshaped.set(at - page + pages - 1);
+                looked += pages;
+                continue;
+            }
+            self.session.reshaped.set(at);
+            looked += 1;
             if keyspaces[keyspace].get(page * PAGE_SLOTS).is_none() {
                 continue;
             }
@@ -928,8 +960,9 @@ impl<'s> Batch<'s> {
         assert_eq!(self.session.guards.get(), 0, "flushing with a guard in use");
         let store = &self.session.store;
         let keyspace = store.keyspace_of(db);
-        for counter in [Counter::Keys(keyspace), Counter::Expiring(keyspace)] {
-            store.count(counter, -(store.sum(counter) as i64));
+        for counter in [Keys::All, Keys::Expiring] {
+            let keys = store.keyspaces[keyspace].count(counter) as i64;
+            store.keyspaces.count(keyspace, counter, -keys);
         }
         // SAFETY: every gate is closed and this session has no guard in use.
         #[allow(unsafe_code)]
@@ -1054,7 +1087,7 @@ impl<'s> Batch<'s> {
     /// with page `first`, in all databases, until `enough`; whether some may be left. A
     /// slot in which nothing is due costs one load.
     pub fn expire_due(&self, first: usize, of: usize, enough: &mut dyn FnMut() -> bool) -> bool {
-        for db in 0..DATABASES {
+        for db in self.store().databases_used() {
             let due = |hint: &Slot| hint.next_expiry() <= self.now();
             for slot in self.store().keyspace(db).share(first, of, due) {
                 self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
@@ -1076,7 +1109,7 @@ impl<'s> Batch<'s> {
         if let Some(found) = again.then(|| self.unpacked_in(db, slot)).flatten() {
             return Some(found);
         }
-        (0..DATABASES).find_map(|db| {
+        self.store().databases_used().find_map(|db| {
             let mut slots = self.store().keyspace(db).share(first, of, Slot::unpacked);
             slots.find_map(|slot| self.unpacked_in(db, slot))
         })
@@ -1129,7 +1162,7 @@ impl<'s> Batch<'s> {
 /// Locks all these slots. Whoever waits for one has none: else a session that takes
 /// slots when it needs them could wait for it, and it for that session.
 fn lock_all(store: &Store, places: &[(usize, usize)]) {
-    let slot = |n: usize| store.keyspaces[places[n].0].slot(places[n].1);
+    let slot = |n: usize| store.keyspaces.slot(places[n].0, places[n].1);
     let mut first = 0;
     'again: while first < places.len() {
         slot(first).lock();
@@ -1169,7 +1202,7 @@ impl Drop for Hold<'_> {
             // SAFETY: locked by `hold`, in this very scope.
             #[allow(unsafe_code)]
             unsafe {
-                session.store.keyspaces[keyspace].slot(slot).unlock();
+                session.store.keyspaces.slot(keyspace, slot).unlock();
             }
         }
     }

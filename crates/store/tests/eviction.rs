@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 const NOW: u64 = 1_700_000_000_000;
 
 fn store(cluster: bool) -> Arc<Store> {
-    Store::new(StoreConfig { cluster }, Box::new(Unobserved))
+    Store::new(StoreConfig { cluster, ..StoreConfig::default() }, Box::new(Unobserved))
 }
 
 fn set(batch: &Batch<'_>, db: usize, name: &str, expiry: Option<u64>) {

@@ -389,7 +389,7 @@ proptest! {
         ops in prop::collection::vec(op(), 1..120),
         cluster in any::<bool>(),
     ) {
-        let store = Store::new(StoreConfig { cluster }, Box::new(Unobserved));
+        let store = Store::new(StoreConfig { cluster, ..StoreConfig::default() }, Box::new(Unobserved));
         let mut session = store.session();
         let beside = store.session();
         let mut sweeper = Sweeper::new();

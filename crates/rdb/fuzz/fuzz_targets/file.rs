@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use snug_rdb::{Loading, Meta, Options, ReadOptions, Reader, Writer, load};
 use snug_store::types::stream::StreamScratch;
-use snug_store::{DATABASES, Store, StoreConfig, Unobserved};
+use snug_store::{Store, StoreConfig, Unobserved};
 
 fuzz_target!(|bytes: &[u8]| {
     let store = Store::new(StoreConfig::default(), Box::new(Unobserved));
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut scratch = StreamScratch::new();
     writer.header(&[]).expect("memory takes all");
     let mut keys = 0;
-    for db in 0..DATABASES {
+    for db in 0..store.databases() {
         let batch = session.enter(0);
         let mut names = Vec::new();
         batch.scan(db, 0, usize::MAX, |name, _| names.push(name.to_vec()));

@@ -3,7 +3,6 @@
 
 use crate::auth::DEFAULT;
 use crate::commands::transactions;
-use crate::config::Param;
 use crate::engine::accounts;
 use crate::engine::client::{Caller, ReplyMode};
 use crate::engine::command::flags::*;
@@ -103,12 +102,8 @@ fn select(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 
 /// A database's number, checked.
 pub(crate) fn database(cx: &Context<'_>, number: i64) -> Result<usize, Error> {
-    let databases = cx.server.config.number(Param::Databases);
-    if (0..databases).contains(&number) {
-        Ok(number as usize)
-    } else {
-        Err(Error::new("ERR DB index is out of range"))
-    }
+    let db = usize::try_from(number).ok().filter(|&db| db < cx.store.store().databases());
+    db.ok_or(Error::new("ERR DB index is out of range"))
 }
 
 fn quit(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {

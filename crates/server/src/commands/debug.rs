@@ -16,7 +16,7 @@ use crate::request::error::Error;
 use crate::text::glob;
 use snug_resp::{Protocol, parse_integer};
 use snug_store::Event;
-use snug_store::{DATABASES, NewStr, Set, SetExpiry};
+use snug_store::{NewStr, Set, SetExpiry};
 use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -225,7 +225,7 @@ fn string_match(args: Args<'_>, out: &mut Out) -> Result<(), Error> {
 
 /// What Redis says of its hash tables, said of slots.
 fn table_stats(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let db = usize::try_from(args.int(2)?).ok().filter(|&db| db < DATABASES);
+    let db = usize::try_from(args.int(2)?).ok().filter(|&db| db < cx.store.store().databases());
     let Some(db) = db else { return Err(Error::new("ERR Out of range database").into()) };
     let store = cx.store.store();
     let mut text = Vec::new();

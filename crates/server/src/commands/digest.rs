@@ -34,7 +34,7 @@ use super::streams::with_scratch;
 use crate::engine::context::Context;
 use crate::request::error::Error;
 use sha1_smol::Sha1;
-use snug_store::{DATABASES, Sink};
+use snug_store::Sink;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Keys read before whole-database operations of others are let in.
@@ -141,7 +141,7 @@ pub(super) fn of_value(cx: &Context<'_>, key: &[u8]) -> Result<Digest, Error> {
 /// The digest of all databases.
 pub(super) fn of_all(cx: &Context<'_>) -> Result<Digest, Error> {
     let mut all = Digest::default();
-    for db in 0..DATABASES {
+    for db in cx.store.store().databases_used() {
         let (mut cursor, mut is_empty) = (0, true);
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(KEYS_AT_ONCE);
         loop {

@@ -17,7 +17,7 @@ use crate::peers::{Link, Transfer};
 use crate::persist::Running;
 use crate::persist::saving::Kind;
 use crate::request::args::Args;
-use snug_store::{Batch, DATABASES, Type};
+use snug_store::{Batch, Type};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -563,7 +563,7 @@ fn cluster(cx: &View<'_>, text: &mut String) {
 
 fn keyspace(cx: &View<'_>, text: &mut String) {
     let store = cx.store.store();
-    for db in (0..DATABASES).filter(|&db| store.keys(db) > 0) {
+    for db in store.databases_used().filter(|&db| store.keys(db) > 0) {
         line(
             text,
             format_args!(

@@ -265,7 +265,7 @@ fn database(cx: &Context<'_>, args: Args<'_>, index: usize) -> Result<usize, Err
         let (min, max) = (i32::MIN, i32::MAX);
         Error::from(format!("ERR value is out of range, value must between {min} and {max}"))
     })?;
-    let databases = cx.server.config.number(Param::Databases) as usize;
+    let databases = cx.store.store().databases();
     usize::try_from(number).ok().filter(|&db| db < databases).ok_or(DB_RANGE)
 }
 

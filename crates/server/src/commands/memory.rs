@@ -14,8 +14,8 @@ use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_codec::Codec;
 use snug_codec::family::Verdict;
+use snug_store::Type;
 use snug_store::families::FamilyInfo;
-use snug_store::{DATABASES, Type};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl Usage {
         let (server, store) = (view.server, view.store.store());
         let used = snug_store::memory::used();
         let startup = server.startup_memory.load(Relaxed);
-        let tables: usize = (0..DATABASES).map(|db| view.store.table_bytes(db)).sum();
+        let tables: usize = store.databases_used().map(|db| view.store.table_bytes(db)).sum();
         let clients = server.client_memory.sum();
         let overhead = startup + tables + clients;
         Self {
@@ -125,7 +125,7 @@ impl Usage {
             startup,
             overhead,
             dataset: used.saturating_sub(overhead),
-            keys: (0..DATABASES).map(|db| store.keys(db)).sum(),
+            keys: store.keys_of_all(),
             clients,
         }
     }
@@ -151,7 +151,10 @@ fn ratio(a: usize, b: usize) -> f64 {
 
 fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let usage = measure(cx);
-    let databases: Vec<(usize, usize)> = (0..DATABASES)
+    let databases: Vec<(usize, usize)> = cx
+        .store
+        .store()
+        .databases_used()
         .filter(|&db| cx.store.store().keys(db) > 0)
         .map(|db| (db, cx.store.table_bytes(db)))
         .collect();

@@ -21,16 +21,16 @@ use crate::journal::Piece;
 use crate::request::error::Error;
 use crate::request::stream::CommandStream;
 use snug_store::types::stream::{Group, Stream, StreamId};
-use snug_store::{Batch, DATABASES, Expired, Store, StoreConfig, Unobserved};
+use snug_store::{Batch, Expired, Store, Unobserved};
 
 /// Begins to mirror a store that has no keys yet.
 pub(crate) fn start(cx: &Context<'_>) -> Result<(), Error> {
     let _alone = cx.store.exclusive();
     let store = cx.store.store();
-    if (0..DATABASES).any(|db| store.keys(db) > 0) {
+    if store.keys_of_all() > 0 {
         return Err(Error::new("ERR a mirror begins with no keys"));
     }
-    let config = StoreConfig { cluster: cx.server.cluster.enabled };
+    let config = store.config();
     let follower = cx.server.journal.join(cx.store, true, Box::new(|| ()));
     let store = Store::new(config, Box::new(Unobserved));
     *cx.server.mirror.lock() = Some(Mirror { store, follower });
@@ -80,7 +80,8 @@ pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
     batch.expired_keys(Expired::Seen);
     let usual = cx.store.session_expired();
     cx.store.expired_keys(Expired::Seen);
-    let differs = (0..DATABASES).find_map(|db| difference(cx, &mut caller, &batch, db));
+    let differs =
+        (0..batch.store().databases()).find_map(|db| difference(cx, &mut caller, &batch, db));
     cx.store.expired_keys(usual);
     match differs {
         Some(what) => failed(what),

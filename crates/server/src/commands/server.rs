@@ -73,24 +73,20 @@ fn dbsize(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
 
 fn flushdb(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let db = cx.db();
-    flush(cx, args, db..=db)?;
+    flush(cx, args, Some(db))?;
     out.w().ok();
     Ok(())
 }
 
 fn flushall(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    flush(cx, args, 0..=snug_store::DATABASES - 1)?;
+    flush(cx, args, None)?;
     out.w().ok();
     Ok(())
 }
 
-/// Empties databases in one step, and frees what they held now or, if asked
+/// Empties all databases or one in one step, and frees what they held now or, if asked
 /// to, on another thread.
-fn flush(
-    cx: &mut Context<'_>,
-    args: Args<'_>,
-    dbs: std::ops::RangeInclusive<usize>,
-) -> Result<(), Error> {
+fn flush(cx: &mut Context<'_>, args: Args<'_>, only: Option<usize>) -> Result<(), Error> {
     let background = match args.len() {
         1 => cx.server.config.is_on(Param::LazyfreeLazyUserFlush),
         2 if args.is(1, "async") => true,
@@ -100,12 +96,15 @@ fn flush(
     let alone = cx.store.exclusive();
     let mut flushed = Vec::new();
     let mut keys = 0;
+    let own = cx.db();
+    let all = || cx.store.store().databases_used().filter(|&db| db != own).chain([own]).collect();
+    let dbs: Vec<usize> = only.map_or_else(all, |db| vec![db]);
     for db in dbs {
         keys += cx.store.store().keys(db);
         flushed.push(cx.store.flush(db));
     }
     let store = cx.store.store();
-    if (0..snug_store::DATABASES).all(|db| store.keys(db) == 0) {
+    if store.keys_of_all() == 0 {
         store.families().emptied();
     }
     drop(alone);

@@ -8,7 +8,6 @@
 //! change in place are unpacked in slices ([`make_raw`]).
 
 use crate::auth::Place;
-use crate::config::Param;
 use crate::engine::accounts;
 use crate::engine::call::{call, fail};
 use crate::engine::client::{Client, Multi, ReplyMode, Watching};
@@ -247,7 +246,7 @@ fn keys<'m>(
     multi: &'m Multi,
     wanted: impl Fn(&Command) -> bool,
 ) -> Vec<(usize, Key<'m>)> {
-    let databases = cx.server.config.number(Param::Databases) as usize;
+    let databases = cx.store.store().databases();
     let mut db = cx.db();
     let mut keys = Vec::new();
     for (command, args) in &multi.queue {

@@ -78,7 +78,7 @@ parameters! {
         AdminToken "admin-token" Kind::Token, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
         AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
         MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
-        Databases "databases" Kind::Int { min: 1, max: 16 }, "16", FIXED, "Logical databases.";
+        Databases "databases" Kind::Int { min: 1, max: snug_store::DATABASES_MAX as i64 }, "16", FIXED, "Logical databases.";
         RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";
         ProtoMaxBulkLen "proto-max-bulk-len" Kind::Memory { min: 1_048_576, max: i64::MAX }, "536870912", MUTABLE, "Longest string, in bytes.";
         ClientQueryBufferLimit "client-query-buffer-limit" Kind::Memory { min: 1_048_576, max: i64::MAX }, "1073741824", MUTABLE, "Most bytes of requests buffered for one client.";

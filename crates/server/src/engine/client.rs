@@ -185,7 +185,7 @@ impl Client {
     /// Brings the figures that others see up to date. A few plain stores.
     pub(crate) fn publish_figures(&self, caller: &Caller) {
         let figures = &self.shared.figures;
-        figures.db.store(caller.db as u8, Relaxed);
+        figures.db.store(caller.db as u16, Relaxed);
         figures.resp.store(if caller.protocol == Protocol::Resp3 { 3 } else { 2 }, Relaxed);
         figures.multi.store(self.multi.as_ref().map_or(-1, |m| m.queue.len() as i64), Relaxed);
         figures.multi_bytes.store(self.multi.as_ref().map_or(0, |m| m.bytes), Relaxed);

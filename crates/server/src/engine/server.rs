@@ -210,10 +210,12 @@ impl Server {
     ) -> Arc<Self> {
         let by_cluster = cluster.enabled;
         let journal = Arc::<Journal>::default();
+        let databases = config.number(Param::Databases) as usize;
         let config = Arc::new(config);
         Arc::new_cyclic(|me| {
             let events = StoreEvents(Weak::clone(me), Arc::clone(&journal));
-            let store = Store::new(StoreConfig { cluster: by_cluster }, Box::new(events));
+            let store =
+                Store::new(StoreConfig { cluster: by_cluster, databases }, Box::new(events));
             let persist = Persist::new(
                 Arc::clone(&config),
                 Arc::clone(&store),

@@ -6,7 +6,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -61,7 +63,7 @@ impl Default for Names {
 /// What `CLIENT LIST` shows, kept up to date by the client's worker.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
-    pub db: AtomicU8,
+    pub db: AtomicU16,
     pub resp: AtomicU8,
     pub multi: AtomicI64,
     pub watching: AtomicUsize,

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use snug_codec::Segments;
 use snug_store::effect::{Argument, Commit, CommitOp};
-use std::io::Write as _;
 
 /// Below this, a chain's bytes are copied as any others are.
 const SHARED_FROM: usize = 64 * 1024;
@@ -93,7 +92,10 @@ fn head(sign: u8, number: usize, into: &mut Vec<u8>) {
 
 /// Writes `SELECT db`.
 pub(super) fn select(db: usize, into: &mut Vec<u8>) {
-    let digits = if db < 10 { 1 } else { 2 };
-    // Writing to memory does not fail.
-    let _ = write!(into, "*2\r\n$6\r\nSELECT\r\n${digits}\r\n{db}\r\n");
+    into.extend_from_slice(b"*2\r\n$6\r\nSELECT\r\n");
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(db);
+    head(b'$', digits.len(), into);
+    into.extend_from_slice(digits.as_bytes());
+    into.extend_from_slice(b"\r\n");
 }

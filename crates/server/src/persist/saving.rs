@@ -12,7 +12,7 @@ use crate::outside::clock::unix_ms;
 use crate::outside::files::Output;
 use snug_rdb::{FieldTimes, Meta, Options, Writer};
 use snug_store::types::stream::StreamScratch;
-use snug_store::{Batch, DATABASES, Snapshot, Step};
+use snug_store::{Batch, Snapshot, Step};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -117,11 +117,8 @@ impl Persist {
         for code in self.libraries.get().map(|all| all.all()).unwrap_or_default() {
             writer.function(&code).map_err(told)?;
         }
-        for db in 0..DATABASES {
-            let (keys, expiring) = snapshot.keys(db);
-            if keys > 0 {
-                writer.database(db, keys, expiring).map_err(told)?;
-            }
+        for (db, keys, expiring) in snapshot.databases() {
+            writer.database(db, keys, expiring).map_err(told)?;
         }
         let (mut reader, session) = (self.store.session(), self.store.session());
         let (mut taken, mut scratch) = (Vec::new(), StreamScratch::default());
@@ -183,7 +180,7 @@ impl Persist {
             Kind::Save => jobs.tried_at = now,
             Kind::Rewrite => jobs.rewrite_tried_at = now,
         }
-        let keys_total = (0..DATABASES).map(|db| self.store.keys(db)).sum();
+        let keys_total = self.store.keys_of_all();
         jobs.running = Some(Running { kind, began: Instant::now(), keys_total });
         self.figures.keys_saved.store(0, Relaxed);
         drop(jobs);

@@ -294,7 +294,7 @@ impl Persist {
         let began = std::time::Instant::now();
         let append_only = self.config.is_on(Param::AppendOnly);
         let was_loaded = self.load_files(append_only, replay)?;
-        let keys: u64 = (0..snug_store::DATABASES).map(|db| self.store.keys(db)).sum();
+        let keys = self.store.keys_of_all();
         if was_loaded {
             let seconds = began.elapsed().as_secs_f64();
             tracing::info!(keys, seconds, append_only, "DB loaded from disk");
@@ -377,7 +377,7 @@ impl Persist {
             let mut session = self.store.session();
             let batch = session.enter(unix_ms());
             let _alone = batch.exclusive();
-            (0..snug_store::DATABASES).for_each(|db| drop(batch.unload(db)));
+            self.store.databases_used().for_each(|db| drop(batch.unload(db)));
         }
         let mut no_commands = |_: &Batch<'_>, _: Args<'_>| Err("no commands here".to_owned());
         let library = |code: &[u8]| self.take_library(code);
@@ -403,7 +403,7 @@ impl Persist {
             progress: &self.loading,
             replay,
             checksum: self.config.is_on(Param::Rdbchecksum),
-            databases: self.config.number(Param::Databases) as usize,
+            databases: self.store.databases(),
             library,
             stopped: &self.stop,
         }

@@ -17,7 +17,7 @@ use crate::peers::replica::Replica;
 use bytes::Bytes;
 use snug_rdb::{Meta, Options, Writer};
 use snug_store::types::stream::StreamScratch;
-use snug_store::{DATABASES, Session, Snapshot, Step};
+use snug_store::{Session, Snapshot, Step};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::sync::Arc;
@@ -191,11 +191,8 @@ fn rdb(
     for code in server.persist.libraries.get().map(|all| all.all()).unwrap_or_default() {
         writer.function(&code)?;
     }
-    for db in 0..DATABASES {
-        let (keys, expiring) = snapshot.keys(db);
-        if keys > 0 {
-            writer.database(db, keys, expiring)?;
-        }
+    for (db, keys, expiring) in snapshot.databases() {
+        writer.database(db, keys, expiring)?;
     }
     let mut scratch = StreamScratch::default();
     let mut taken = Vec::new();

@@ -18,7 +18,7 @@ use crate::outside::clock::unix_ms;
 use crate::replication::dataset::nameless;
 use crate::replication::link::{Broken, Wire};
 use snug_rdb::{Event, Loading, ReadOptions, Reader, Refused};
-use snug_store::{DATABASES, Detached, Limits, Session};
+use snug_store::{Detached, Limits, Session};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::time::{Duration, Instant};
 
@@ -101,7 +101,7 @@ pub(super) fn take_in(
     };
     wire.begins(total);
     let mode = server.config.number(Param::ReplDisklessLoad);
-    let is_empty = (0..DATABASES).all(|db| server.store.keys(db) == 0);
+    let is_empty = server.store.keys_of_all() == 0;
     // What comes is in no commit: the append-only file begins anew behind it.
     let append_only = server.config.is_on(Param::AppendOnly);
     let incoming =
@@ -111,7 +111,7 @@ pub(super) fn take_in(
         let _loading = replace(wire, session)?;
         put(server, session, gathered.values);
         take_libraries(server, &gathered.functions);
-        selected(&gathered.aux)
+        selected(&gathered.aux, server.store.databases())
     } else if mode == ON_EMPTY && is_empty {
         let _loading = replace(wire, session)?;
         stream(incoming(wire), &end, server)?
@@ -155,7 +155,7 @@ fn replace<'s>(wire: &Wire<'s>, session: &mut Session) -> Result<Replacing<'s>, 
         return Err(Broken::Unwanted);
     }
     server.peers.leave_stream();
-    let flushed: Vec<_> = (0..DATABASES).map(|db| batch.flush(db)).collect();
+    let flushed: Vec<_> = server.store.databases_used().map(|db| batch.flush(db)).collect();
     batch.store().families().emptied();
     drop(alone);
     drop(batch);
@@ -177,10 +177,10 @@ fn loading(server: &Server) -> Loading {
 }
 
 /// The database that the data set says is selected in the stream.
-fn selected(aux: &[(Vec<u8>, Vec<u8>)]) -> usize {
+fn selected(aux: &[(Vec<u8>, Vec<u8>)], databases: usize) -> usize {
     let told = aux.iter().find(|(name, _)| name == b"repl-stream-db");
     let number = told.and_then(|(_, db)| snug_resp::parse_integer(db));
-    number.and_then(|db| usize::try_from(db).ok()).filter(|&db| db < DATABASES).unwrap_or(0)
+    number.and_then(|db| usize::try_from(db).ok()).filter(|&db| db < databases).unwrap_or(0)
 }
 
 /// Loads the data set as it streams.
@@ -195,7 +195,7 @@ fn stream(incoming: Incoming<'_, '_>, end: &End, server: &Server) -> Result<usiz
     };
     finish(&mut incoming, unread, end)?;
     take_libraries(server, &loaded.functions);
-    Ok(selected(&loaded.aux))
+    Ok(selected(&loaded.aux, server.store.databases()))
 }
 
 /// Loads the data set from a file.
@@ -205,7 +205,7 @@ fn load(server: &Server, file: std::fs::File) -> Result<usize, Broken> {
     let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
     let loaded = loaded.map_err(refused)?;
     take_libraries(server, &loaded.functions);
-    Ok(selected(&loaded.aux))
+    Ok(selected(&loaded.aux, server.store.databases()))
 }
 
 /// A data set that is in no slot yet.
@@ -241,12 +241,12 @@ fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Ga
     let limits = Limits::DEFAULT;
     let gathered = (|| {
         let mut making = session.making(&limits);
-        let mut db = 0;
+        let (mut db, databases) = (0, session.store().databases());
         loop {
             match reader.next()? {
-                Event::Database(number) if number < DATABASES as u64 => db = number as usize,
+                Event::Database(number) if number < databases as u64 => db = number as usize,
                 Event::Database(number) => {
-                    let (at, databases) = (reader.offset(), DATABASES);
+                    let at = reader.offset();
                     return Err(Refused::Database { at, db: number, databases });
                 }
                 Event::Aux(name, value) if name.starts_with(b"repl-") => aux.push((name, value)),
@@ -281,7 +281,7 @@ fn put(server: &Server, session: &mut Session, values: Vec<(usize, Detached)>) {
             }
         }
     }
-    let keys: u64 = (0..DATABASES).map(|db| server.store.keys(db)).sum();
+    let keys = server.store.keys_of_all();
     tracing::info!(keys, "the data set of the primary is in place");
 }
 

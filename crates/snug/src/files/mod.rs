@@ -8,7 +8,7 @@ pub(crate) mod check;
 pub(crate) mod convert;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use snug_store::{Store, StoreConfig, Unobserved};
+use snug_store::{DATABASES_MAX, Store, StoreConfig, Unobserved};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::path::Path;
@@ -64,7 +64,10 @@ pub(crate) fn open(path: &Path) -> io::Result<(BufReader<File>, u64)> {
 
 /// A store for values on their way; it holds none.
 pub(crate) fn store() -> Arc<Store> {
-    Store::new(StoreConfig::default(), Box::new(Unobserved))
+    Store::new(
+        StoreConfig { databases: DATABASES_MAX, ..StoreConfig::default() },
+        Box::new(Unobserved),
+    )
 }
 
 /// A bar over the bytes of a file, on a terminal.

@@ -84,7 +84,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn run(tools: &mut Tools, mut input: Input<'_>) {
     let Some(mode) = input.byte() else { return };
-    let store = Store::new(StoreConfig { cluster: mode & 1 == 1 }, Box::new(Unobserved));
+    let store = Store::new(StoreConfig { cluster: mode & 1 == 1, ..StoreConfig::default() }, Box::new(Unobserved));
     store.count_reads((mode & 2 == 2).then_some(10));
     let (mut session, beside) = (store.session(), store.session());
     let mut cooling = Cooling::new(0, 1);

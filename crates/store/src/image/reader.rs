@@ -9,7 +9,7 @@ use crate::pack::dictionaries::{Dictionaries, HeldDictionary};
 use crate::pack::families::Known;
 use crate::pack::form::{self, PACK_MAX};
 use crate::slot::Detached;
-use crate::store::{DATABASES, Session, Store};
+use crate::store::{Session, Store};
 use crate::types::elements::{
     ConsumerOutline, Elements, EntryFields, GroupOutline, Outline, StreamFacts, StreamOutline,
 };
@@ -290,7 +290,7 @@ impl<'s, R: Read> ImageReader<'s, R> {
                     let db = self.blocks.number()?;
                     self.db = usize::try_from(db)
                         .ok()
-                        .filter(|&db| db < DATABASES)
+                        .filter(|&db| db < self.store().databases())
                         .ok_or_else(|| wrong("there is no such database"))?;
                     return self.entry();
                 }

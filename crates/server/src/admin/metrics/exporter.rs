@@ -12,7 +12,7 @@ use crate::engine::monitor::CommandFigures;
 use crate::engine::server::Server;
 use crate::outside::clock::unix_ms;
 use snug_store::DATABASES;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a field of `INFO` becomes a number.
 #[derive(Clone, Copy, Debug)]
@@ -420,7 +420,9 @@ fn of_databases(scrape: &mut Scrape, fields: &BTreeMap<&str, &str>) {
             };
             Some((label("db", name), value?))
         };
-        (0..DATABASES).filter_map(one).collect()
+        let used = fields.keys().filter_map(|name| name.strip_prefix("db")?.parse().ok());
+        let more: BTreeSet<usize> = used.filter(|&db| db >= DATABASES).collect();
+        (0..DATABASES).chain(more).filter_map(one).collect()
     };
     let none = Some(0.0);
     scrape.gauges("redis_db_keys", "Keys by database.", all("keys", 1.0, none));
