@@ -93,7 +93,8 @@ impl Sweeper {
         let packing = Instant::now();
         let slice =
             Duration::from_nanos(slices::slice_ns(&server.config)).min(self.allowance.grant());
-        if !server.config.is_on(Param::Pack) || !server.has_room_to_pack() {
+        let rests = server.persist.loading.is_packed.load(Relaxed);
+        if rests || !server.config.is_on(Param::Pack) || !server.has_room_to_pack() {
             self.packer.abandon();
             self.cooler.abandon(server);
             self.is_left = false;

@@ -11,6 +11,7 @@ use crate::outside::clock::unix_ms;
 use snug_store::{Trained, Training, memory};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use thread_priority::ThreadPriority;
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy,
@@ -27,8 +28,16 @@ pub(crate) fn start(server: &Arc<Server>) -> io::Result<()> {
         if let Err(error) = yield_to_workers() {
             tracing::warn!(?error, "the trainer runs at the workers' priority");
         }
-        let mut way = WayToRoom::new(server);
+        let mut way = WayToRoom::new(server.clone());
         for training in waiting {
+            if let Some(server) = server.upgrade()
+                && server.persist.loading.is_packed.load(Relaxed)
+            {
+                // What it is trained on goes, or its id may be one of those that come.
+                training.give_up(&server.store);
+                server.trainer.is_over(&training);
+                continue;
+            }
             match way.wait(training.may_fail(), || training.bytes_max()) {
                 Ok(running) => {
                     run(&running.0, training);

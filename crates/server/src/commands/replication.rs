@@ -12,7 +12,7 @@ use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::waits::Behind;
 use crate::outside::clock::unix_ms;
-use crate::peers::replica::Psync;
+use crate::peers::replica::{CAPA_IMAGE, Psync};
 use crate::peers::{Failover, Link, ROLE_CHANGED};
 use crate::replication::failover::is_at;
 use crate::request::args::Args;
@@ -259,6 +259,7 @@ fn replconf(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             // Those that are not known are passed over.
             introduction.eof |= value.eq_ignore_ascii_case(b"eof");
             introduction.psync2 |= value.eq_ignore_ascii_case(b"psync2");
+            introduction.image |= value.eq_ignore_ascii_case(CAPA_IMAGE.as_bytes());
         } else if args.is(at, "ack") || args.is(at, "getack") {
             // Of replicas and primaries alone, which have links of their own.
             return Ok(());

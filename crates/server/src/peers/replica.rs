@@ -29,7 +29,12 @@ pub(crate) struct Introduction {
     pub(crate) eof: bool,
     /// It understands an id behind `+CONTINUE` (`capa psync2`).
     pub(crate) psync2: bool,
+    /// It understands a data set in Snug's own format ([`CAPA_IMAGE`]).
+    pub(crate) image: bool,
 }
+
+/// The name of that capability; a number of the format is part of it.
+pub(crate) const CAPA_IMAGE: &str = "snug-image-1";
 
 /// What a client that is to become a replica asked for: `PSYNC`, `SYNC`.
 #[derive(Clone, Debug)]

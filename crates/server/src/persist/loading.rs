@@ -18,6 +18,8 @@ const TOLD_EVERY: Duration = Duration::from_secs(5);
 pub(crate) struct Progress {
     /// Commands are answered with `-LOADING`.
     pub(crate) active: AtomicBool,
+    /// What is loaded is packed already: nothing else is packed meanwhile.
+    pub(crate) is_packed: AtomicBool,
     pub(crate) began_unix: AtomicU64,
     pub(crate) total: AtomicU64,
     /// Bytes of files that are loaded, and of the one that is being loaded.

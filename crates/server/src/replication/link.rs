@@ -23,6 +23,7 @@ use crate::engine::server::Server;
 use crate::follow::clients::{Address, Shared};
 use crate::measure::stats::Stat;
 use crate::outside::clock::unix_ms;
+use crate::peers::replica::CAPA_IMAGE;
 use crate::peers::{Link, Transfer};
 use crate::replication::transfer;
 use crate::replication::{Execute, Executor};
@@ -84,6 +85,7 @@ pub(super) fn start(server: &Arc<Server>, epoch: u64, executor: Executor) {
         epoch,
         session: server.store.session(),
         execute: executor(),
+        takes_images: true,
     };
     let thread = std::thread::Builder::new().name("link".into());
     if let Err(error) = thread.spawn(move || link.run()) {
@@ -97,6 +99,8 @@ struct LinkThread {
     epoch: u64,
     session: Session,
     execute: Box<dyn Execute>,
+    /// A data set may come in Snug's own format: none has failed to be taken in.
+    takes_images: bool,
 }
 
 /// A connection to the primary.
@@ -296,7 +300,10 @@ impl LinkThread {
             heard: Instant::now(),
         };
         set_link(Link::Handshake)?;
-        introduce(&mut wire)?;
+        // Beside what is here values keep the dictionaries' ids that they were packed under.
+        let beside = config.number(Param::ReplDisklessLoad) == transfer::SWAP;
+        let clashes = beside && !server.store.families().dictionaries().is_empty();
+        introduce(&mut wire, self.takes_images && !clashes)?;
         let known = {
             let stream = server.peers.stream();
             let is_known = stream.backlog.is_active();
@@ -321,7 +328,10 @@ impl LinkThread {
                 let offset: u64 = offset.ok_or_else(nonsense)?;
                 set_link(Link::Transfer)?;
                 tracing::info!(id, offset, "full synchronisation with the primary");
-                let selected = transfer::take_in(&mut wire, &mut self.session, (&id, offset))?;
+                let taken = transfer::take_in(&mut wire, &mut self.session, (&id, offset));
+                // If it was one of Snug's own format, the next is not.
+                self.takes_images = !matches!(taken, Err(Broken::Load(_)));
+                let selected = taken?;
                 *self.execute.database() = selected;
             }
             other => {
@@ -405,7 +415,7 @@ impl LinkThread {
 
     /// A batch of them; whether there may be more.
     fn execute_some(&mut self, inflow: &mut Inflow, asked: &mut bool) -> Result<bool, Broken> {
-        let Self { server, epoch, session, execute } = self;
+        let Self { server, epoch, session, execute, .. } = self;
         let began = Instant::now();
         let batch = session.enter(unix_ms());
         if server.peers.epoch() != *epoch {
@@ -497,7 +507,7 @@ fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Broken
 }
 
 /// Tells the primary who this node is.
-fn introduce(wire: &mut Wire<'_>) -> Result<(), Broken> {
+fn introduce(wire: &mut Wire<'_>, takes_images: bool) -> Result<(), Broken> {
     let config = &wire.server.config;
     let reply = wire.ask(&[b"PING"])?;
     let is_answer = ["+", "-NOAUTH", "-NOPERM", "-ERR operation not permitted"];
@@ -525,7 +535,11 @@ fn introduce(wire: &mut Wire<'_>) -> Result<(), Broken> {
     if !address.is_empty() {
         wire.ask(&[b"REPLCONF", b"ip-address", &address])?;
     }
-    wire.ask(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"])?;
+    let mut able: Vec<&[u8]> = vec![b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"];
+    if takes_images {
+        able.extend([&b"capa"[..], CAPA_IMAGE.as_bytes()]);
+    }
+    wire.ask(&able)?;
     Ok(())
 }
 

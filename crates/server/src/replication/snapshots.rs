@@ -5,13 +5,14 @@
 //!      |
 //!      v    one moment, with the store to itself: a snapshot begins, and each of them
 //!      |    is where the stream is just then
-//!  thread "snapshot": slots -> RDB -> pieces ──channel of a few──> each replica's socket
+//!  thread "snapshot": slots -> bytes -> pieces ──channel of a few──> each replica's socket
 //!      |
 //!      v
 //!  each goes on with the stream from that moment on
 //! ```
 //!
-//! All of a group get the same bytes, at the pace of the slowest; one that takes nothing
+//! Snug nodes get values as they lie in memory, and others RDB: each kind is a group. All of
+//! a group get the same bytes, at the pace of the slowest; one that takes nothing
 //! for `repl-timeout` seconds is left behind. No fork, and no file but where a replica
 //! must know the length beforehand (`repl-diskless-sync no`, or no `capa eof`). What
 //! meanwhile is written waits in the stream, within the limit of a replica's output.
@@ -69,7 +70,10 @@ pub(super) async fn gather(server: Arc<Server>, mut arriving: UnboundedReceiver<
         if waiting.is_empty() || is_running || !is_due(&server, &waiting, since) {
             continue;
         }
-        let group = std::mem::take(&mut waiting);
+        // Those who take Snug's own format, or those who do not: whoever came first.
+        let (image, all) = (waiting[0].replica.introduction.image, waiting.drain(..));
+        let (group, others) = all.partition(|peer| peer.replica.introduction.image == image);
+        waiting = others;
         running = Some(tokio::spawn(synchronise(Arc::clone(&server), group)));
     }
 }

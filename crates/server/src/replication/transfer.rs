@@ -6,6 +6,9 @@
 //! | `on-empty-db` | is loaded as it streams if there are no keys, else as with `disabled` | `LOADING` | was nothing |
 //! | `swapdb` | is made in memory beside the old one as it streams | is served until all has come; `LOADING` while it is replaced | is still there |
 //!
+//! It is RDB, or between Snug nodes Snug's own format, in which nothing is unpacked or
+//! packed: its first bytes tell. If one of these cannot be taken in, RDB is asked for.
+//!
 //! With `swapdb` both data sets are in memory when the last byte comes; to replace one by
 //! the other takes as long as the keys take to be put in their slots.
 //!
@@ -18,17 +21,21 @@ use crate::outside::clock::unix_ms;
 use crate::replication::dataset::nameless;
 use crate::replication::link::{Broken, Wire};
 use snug_rdb::{Event, Loading, ReadOptions, Reader, Refused};
+use snug_store::image::{ImageReader, Part, Trust};
 use snug_store::{Detached, Limits, Session};
-use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::io::{self, Cursor, ErrorKind, Read, Seek, Write};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Places among the values of `repl-diskless-load`.
 const ON_EMPTY: i64 = 1;
-const SWAP: i64 = 2;
+pub(super) const SWAP: i64 = 2;
 /// Digits of the mark behind a data set whose length is not told.
 const MARK_LEN: usize = 40;
 /// The primary is told once in so long that this node is alive.
 const SIGN_OF_LIFE_EVERY: Duration = Duration::from_secs(1);
+/// For how long dictionaries may stay in use of which the values are gone.
+const DICTIONARIES_PATIENCE: Duration = Duration::from_secs(10);
 /// Keys that are put in their slots while others wait.
 const KEYS_AT_ONCE: usize = 256;
 
@@ -108,16 +115,17 @@ pub(super) fn take_in(
         |wire| Incoming { wire, left: total, read: 0, signed: Instant::now(), broken: None };
     let selected = if mode == SWAP {
         let gathered = gather(incoming(wire), &end, session)?;
-        let _loading = replace(wire, session)?;
+        let _loading = replace(wire, session, false)?;
         put(server, session, gathered.values);
         take_libraries(server, &gathered.functions);
         selected(&gathered.aux, server.store.databases())
     } else if mode == ON_EMPTY && is_empty {
-        let _loading = replace(wire, session)?;
-        stream(incoming(wire), &end, server)?
+        let incoming = begun(incoming(wire))?;
+        let _loading = replace(&*incoming.rest.wire, session, incoming.is_image)?;
+        stream(incoming, &end, server)?
     } else {
-        let file = spool(incoming(wire), &end)?;
-        let _loading = replace(wire, session)?;
+        let file = begun(spool(incoming(wire), &end)?)?;
+        let _loading = replace(wire, session, file.is_image)?;
         load(server, file)?
     };
     // The role does not change within a batch.
@@ -132,20 +140,53 @@ pub(super) fn take_in(
     Ok(selected)
 }
 
+/// A data set of which the first bytes were read: they tell its format.
+struct Begun<R> {
+    first: Cursor<Vec<u8>>,
+    rest: R,
+    is_image: bool,
+}
+
+/// By so many bytes formats are told apart.
+const MAGIC: &[u8; 8] = b"SNUGIMG\n";
+
+fn begun<R: Read>(mut rest: R) -> Result<Begun<R>, Broken> {
+    let mut first = Vec::new();
+    rest.by_ref().take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    let is_image = first == MAGIC;
+    Ok(Begun { first: Cursor::new(first), rest, is_image })
+}
+
+impl<R: Read> Read for Begun<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.first.read(into)? {
+            0 => self.rest.read(into),
+            read => Ok(read),
+        }
+    }
+}
+
 /// The data set is being replaced, until this is dropped.
 struct Replacing<'s>(&'s Server);
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
+        self.0.persist.loading.is_packed.store(false, Relaxed);
         self.0.peers.set_loading(&self.0.config, false);
     }
 }
 
-/// Takes away what is here.
-fn replace<'s>(wire: &Wire<'s>, session: &mut Session) -> Result<Replacing<'s>, Broken> {
+/// Takes away what is here. What comes in Snug's own format brings the ids of its
+/// dictionaries: those that are here have to be gone.
+fn replace<'s>(
+    wire: &Wire<'s>,
+    session: &mut Session,
+    is_image: bool,
+) -> Result<Replacing<'s>, Broken> {
     let server = wire.server();
     server.peers.set_loading(&server.config, true);
     let replacing = Replacing(server);
+    server.persist.loading.is_packed.store(is_image, Relaxed);
     if server.persist.is_aof_on() {
         server.persist.turn_off().map_err(Broken::Load)?;
     }
@@ -159,12 +200,30 @@ fn replace<'s>(wire: &Wire<'s>, session: &mut Session) -> Result<Replacing<'s>, 
     batch.store().families().emptied();
     drop(alone);
     drop(batch);
-    if server.config.is_on(Param::ReplicaLazyFlush) {
+    if is_image {
+        drop(flushed);
+        forget_dictionaries(server)?;
+    } else if server.config.is_on(Param::ReplicaLazyFlush) {
         let thread = std::thread::Builder::new().name("flush".into());
         // If there can be no thread it is freed here.
         drop(thread.spawn(move || drop(flushed)));
     }
     Ok(replacing)
+}
+
+/// Waits until no dictionary is left of what was here: what is still being packed holds
+/// one for a moment.
+fn forget_dictionaries(server: &Server) -> Result<(), Broken> {
+    let families = server.store.families();
+    let until = Instant::now() + DICTIONARIES_PATIENCE;
+    while !families.dictionaries().is_empty() {
+        if Instant::now() > until {
+            return Err(refused("dictionaries of what was here are still in use"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        families.emptied();
+    }
+    Ok(())
 }
 
 fn refused(refused: impl std::fmt::Display) -> Broken {
@@ -184,28 +243,76 @@ fn selected(aux: &[(Vec<u8>, Vec<u8>)], databases: usize) -> usize {
 }
 
 /// Loads the data set as it streams.
-fn stream(incoming: Incoming<'_, '_>, end: &End, server: &Server) -> Result<usize, Broken> {
+fn stream(mut begun: Begun<Incoming<'_, '_>>, end: &End, server: &Server) -> Result<usize, Broken> {
+    if begun.is_image {
+        let image = load_image(server, &mut begun);
+        let image = image.map_err(|why| begun.rest.broken.take().unwrap_or(why))?;
+        finish(&mut begun.rest, Vec::new(), end)?;
+        take_libraries(server, &image.functions);
+        return Ok(selected(&image.aux, server.store.databases()));
+    }
     let loading = loading(server);
-    let mut reader = Reader::new(incoming, loading.read).map_err(refused)?;
+    let mut reader = Reader::new(begun, loading.read).map_err(refused)?;
     let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
-    let (mut incoming, unread) = reader.into_parts();
+    let (mut begun, unread) = reader.into_parts();
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(why) => return Err(incoming.broken.take().unwrap_or_else(|| refused(why))),
+        Err(why) => return Err(begun.rest.broken.take().unwrap_or_else(|| refused(why))),
     };
-    finish(&mut incoming, unread, end)?;
+    finish(&mut begun.rest, unread, end)?;
     take_libraries(server, &loaded.functions);
     Ok(selected(&loaded.aux, server.store.databases()))
 }
 
 /// Loads the data set from a file.
-fn load(server: &Server, file: std::fs::File) -> Result<usize, Broken> {
+fn load(server: &Server, file: Begun<std::fs::File>) -> Result<usize, Broken> {
+    if file.is_image {
+        let image = load_image(server, file)?;
+        take_libraries(server, &image.functions);
+        return Ok(selected(&image.aux, server.store.databases()));
+    }
     let loading = loading(server);
     let mut reader = Reader::new(file, loading.read).map_err(refused)?;
     let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
     let loaded = loaded.map_err(refused)?;
     take_libraries(server, &loaded.functions);
     Ok(selected(&loaded.aux, server.store.databases()))
+}
+
+/// Loads a data set in Snug's own format: nothing is unpacked or packed.
+fn load_image(server: &Server, from: impl Read) -> Result<Gathered, Broken> {
+    let making = server.store.session();
+    let mut session = server.store.session();
+    let mut values = Vec::new();
+    let image = read_image(from, &making, |db, value| {
+        values.push((db, value));
+        if values.len() >= KEYS_AT_ONCE {
+            give(&mut session, values.drain(..));
+        }
+    });
+    give(&mut session, values.into_iter());
+    image
+}
+
+/// Reads a data set in Snug's own format, and gives each key with its value.
+fn read_image(
+    from: impl Read,
+    session: &Session,
+    mut each: impl FnMut(usize, Detached),
+) -> Result<Gathered, Broken> {
+    let mut image = Gathered::default();
+    // A primary is trusted: it can have anything executed here.
+    let reader = ImageReader::new(from, session, &Limits::DEFAULT, Trust::Own);
+    let mut reader = reader.map_err(refused)?;
+    loop {
+        match reader.next().map_err(refused)? {
+            Part::Aux(name, value) if name.starts_with(b"repl-") => image.aux.push((name, value)),
+            Part::Aux(..) => {}
+            Part::Function(code) => image.functions.push(code),
+            Part::Entry(db, value) => each(db, value),
+            Part::End => return Ok(image),
+        }
+    }
 }
 
 /// A data set that is in no slot yet.
@@ -236,6 +343,14 @@ fn take_libraries(server: &Server, functions: &[Vec<u8>]) {
 
 /// Makes the values of the data set as it streams, and puts them nowhere yet.
 fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Gathered, Broken> {
+    let mut incoming = begun(incoming)?;
+    if incoming.is_image {
+        let mut values = Vec::new();
+        let image = read_image(&mut incoming, session, |db, value| values.push((db, value)));
+        let image = image.map_err(|why| incoming.rest.broken.take().unwrap_or(why))?;
+        finish(&mut incoming.rest, Vec::new(), end)?;
+        return Ok(Gathered { values, ..image });
+    }
     let mut reader = Reader::new(incoming, ReadOptions::DEFAULT).map_err(refused)?;
     let Gathered { mut values, mut functions, mut aux } = Gathered::default();
     let limits = Limits::DEFAULT;
@@ -263,9 +378,9 @@ fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Ga
     })();
     let (mut incoming, unread) = reader.into_parts();
     if let Err(why) = gathered {
-        return Err(incoming.broken.take().unwrap_or_else(|| refused(why)));
+        return Err(incoming.rest.broken.take().unwrap_or_else(|| refused(why)));
     }
-    finish(&mut incoming, unread, end)?;
+    finish(&mut incoming.rest, unread, end)?;
     Ok(Gathered { values, functions, aux })
 }
 
@@ -273,16 +388,21 @@ fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Ga
 fn put(server: &Server, session: &mut Session, values: Vec<(usize, Detached)>) {
     let mut values = values.into_iter().peekable();
     while values.peek().is_some() {
-        let batch = session.enter(unix_ms());
-        for (db, value) in values.by_ref().take(KEYS_AT_ONCE) {
-            if let Err(value) = batch.load(db, value) {
-                let key = value.key().escape_ascii().to_string();
-                tracing::warn!(key, db, "the data set has a key twice: the first one stays");
-            }
-        }
+        give(session, values.by_ref().take(KEYS_AT_ONCE));
     }
     let keys = server.store.keys_of_all();
     tracing::info!(keys, "the data set of the primary is in place");
+}
+
+/// Puts some values in their slots at once.
+fn give(session: &mut Session, values: impl Iterator<Item = (usize, Detached)>) {
+    let batch = session.enter(unix_ms());
+    for (db, value) in values {
+        if let Err(value) = batch.load(db, value) {
+            let key = value.key().escape_ascii().to_string();
+            tracing::warn!(key, db, "the data set has a key twice: the first one stays");
+        }
+    }
 }
 
 /// Sees to it that a data set which was read ends as it is to, and gives back what came
