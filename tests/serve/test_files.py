@@ -103,3 +103,42 @@ def test_append_only_files_are_checked_and_cut(target, tmp_path):
     assert run(target, "check", manifest)[0] == 0
     (tmp_path / "else").write_text("something else")
     assert run(target, "check", tmp_path / "else")[0] == 1
+
+
+def test_append_only_files_go_back_to_a_time(target, tmp_path):
+    def command(n):
+        return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n
+
+    def time(second):
+        return b"#TS:%d\r\n" % second
+
+    base, one, two = (tmp_path / name for name in ("a.1.base.aof", "a.1.incr.aof", "a.2.incr.aof"))
+    manifest = tmp_path / "a.manifest"
+    manifest.write_text("file a.1.base.aof seq 1 type b\nfile a.1.incr.aof seq 1 type i\nfile a.2.incr.aof seq 2 type i\n")
+    transaction = b"*1\r\n$5\r\nMULTI\r\n" + command(2) + time(1030) + command(3) + b"*1\r\n$4\r\nEXEC\r\n"
+    begin = time(1010) + command(0) + time(1020) + command(1)
+    base.write_bytes(time(1005) + command(9))
+    one.write_bytes(begin + transaction)
+    two.write_bytes(time(1040) + command(4))
+    # Earlier than the base, or later than everything: nothing happens.
+    code, text = run(target, "check", "--to-timestamp", 1004, manifest)
+    assert code == 1 and "is of 1005, which is later: nothing was cut" in text, text
+    code, text = run(target, "check", "--to-timestamp", 1040, manifest)
+    assert code == 0 and "nothing in it is later" in text, text
+    assert two.stat().st_size > 0
+    # What has no times is not cut.
+    bare = tmp_path / "bare.aof"
+    bare.write_bytes(command(1))
+    code, text = run(target, "check", "--to-timestamp", 1, bare)
+    assert code == 1 and "no times are noted" in text, text
+    # A transaction is of the time that is noted within it.
+    code, text = run(target, "check", "--to-timestamp", 1029, manifest)
+    assert code == 0 and f"cut at byte {len(begin)}" in text, text
+    assert (one.read_bytes(), two.read_bytes()) == (begin, b"")
+    assert (tmp_path / "a.1.incr.aof.later").read_bytes() == begin + transaction
+    assert (tmp_path / "a.2.incr.aof.later").read_bytes() == time(1040) + command(4)
+    assert run(target, "check", "--to-timestamp", 1010, manifest)[0] == 0
+    assert one.read_bytes() == time(1010) + command(0)
+    manifest.write_text("file a.1.base.aof seq 1 type b\nfile a.1.incr.aof seq 0 type i\n")
+    code, text = run(target, "check", manifest)
+    assert code == 1 and "line 2 of the manifest: it has no number" in text, text

@@ -6,6 +6,7 @@ import random
 import resource
 import shutil
 import signal
+import subprocess
 import threading
 import time
 
@@ -91,7 +92,7 @@ def start(target):
     def start(*flags, redis=False, files_of=None):
         server = servers.Server([servers.REDIS_SERVER], "reference", flags) if redis else target.server(*flags)
         if files_of is not None:
-            for name in ("dump.rdb", "appendonlydir", "appendonly.aof"):
+            for name in ("dump.rdb", "dump.snug", "appendonlydir", "appendonly.aof"):
                 path = files_of.directory / name
                 if path.is_dir():
                     shutil.copytree(path, server.directory / name)
@@ -120,8 +121,116 @@ def test_a_snapshot_comes_back_and_goes_to_redis_and_back(start):
     assert digest(start(*DEBUG, files_of=theirs)) == expected
 
 
+def dumps(server):
+    return sorted(name for name in os.listdir(server.directory) if name.startswith("dump.") and not name.endswith(".lock"))
+
+
+def dictionaries(server):
+    """By family: its dictionary, for those that have one."""
+    with server.connect() as connection:
+        rows = connection.call("SNUG", "DICTIONARIES")[1]
+    return len(rows)
+
+
+def fill_packed(server, count=4000):
+    """Values that are packed with dictionaries, all of them."""
+    with server.connect() as connection:
+        for n in range(count):
+            connection.send("SET", f"user:{n}", f'{{"id":{n},"name":"user {n * 7919 % 1000}","mail":"u{n}@example.org","active":true}}')
+        for n in range(count):
+            connection.reply()
+        for n in range(count):
+            connection.send("HSET", f"profile:{n}", "name", f"user {n * 7919 % 1000}", "city", f"city {n % 40}", "mail", f"u{n}@example.org")
+        for n in range(count):
+            connection.reply()
+
+def test_a_snapshot_in_snugs_format_comes_back_as_it_was(start, target):
+    first = start(*DEBUG, "--save-format", "snug", "--pack-cold-after", "0")
+    fill(first, 11)
+    fill_packed(first)
+    until(lambda: dictionaries(first) > 0)
+    expected, known = digest(first), dictionaries(first)
+    call(first, "CONFIG", "SET", "pack", "no")
+    assert call(first, "SAVE") == ("+", b"OK")
+    assert dumps(first) == ["dump.snug"]
+    used = int(first.info()["used_memory_dataset"])
+    kill(first)
+    again(first)
+    assert digest(first) == expected
+    assert dictionaries(first) >= known
+    assert int(first.info()["used_memory_dataset"]) < used * 1.2
+    # It can be looked at, and made into RDB, which redis-server loads.
+    snug = target.command()[0]
+    checked = subprocess.run([snug, "check", first.directory / "dump.snug"], capture_output=True, text=True)
+    assert checked.returncode == 0 and "whole" in checked.stdout, checked
+    rdb = first.directory / "dump.rdb"
+    converted = subprocess.run([snug, "convert", first.directory / "dump.snug", rdb], capture_output=True, text=True)
+    assert converted.returncode == 0, converted
+    assert digest(start(*DEBUG, redis=True, files_of=first)) == expected
+    rdb.unlink()
+    # All of it again, in a server that has it already.
+    assert call(first, "DEBUG", "RELOAD") == ("+", b"OK")
+    assert digest(first) == expected
+    # A snapshot in one format takes the place of one in the other.
+    call(first, "CONFIG", "SET", "save-format", "rdb")
+    call(first, "SET", "one", "more")
+    expected = digest(first)
+    assert call(first, "SAVE") == ("+", b"OK")
+    assert dumps(first) == ["dump.rdb"]
+    kill(first)
+    assert digest(again(first)) == expected
+
+
+def test_of_two_snapshots_the_newer_one_counts(start):
+    server = start(*DEBUG, "--save-format", "snug")
+    call(server, "SET", "k", "snug")
+    call(server, "SAVE")
+    snug = (server.directory / "dump.snug").read_bytes()
+    call(server, "CONFIG", "SET", "save-format", "rdb")
+    call(server, "SET", "k", "rdb")
+    call(server, "SAVE")
+    kill(server)
+    (server.directory / "dump.snug").write_bytes(snug)
+    for newer, older in (("snug", "rdb"), ("rdb", "snug")):
+        os.utime(server.directory / f"dump.{older}", (1, 1))
+        os.utime(server.directory / f"dump.{newer}", (2, 2))
+        again(server)
+        assert call(server, "GET", "k") == ("$", newer.encode())
+        assert "there are two snapshots" in server.log()
+        kill(server)
+    # What a file is, is told by how it begins.
+    os.remove(server.directory / "dump.snug")
+    (server.directory / "dump.rdb").write_bytes(snug)
+    assert call(again(server), "GET", "k") == ("$", b"snug")
+
+
+@pytest.mark.parametrize("base", ["snug", "yes", "no"])
+def test_the_base_of_an_append_only_file_is_written_as_is_asked(start, base):
+    first = start(*AOF, "--aof-use-rdb-preamble", base, "--appendfsync", "always")
+    fill(first, 12)
+    call(first, "FUNCTION", "LOAD", LIBRARY.format("kept"))
+    call(first, "HSET", "expiring", "a", "1", "b", "2")
+    call(first, "ZADD", "scores", "inf", "a", "-inf", "b", "0.1", "c", "3e300", "d")
+    call(first, "XADD", "emptied", "5-1", "a", "b")
+    call(first, "XDEL", "emptied", "5-1")
+    assert call(first, "BGREWRITEAOF")[0] == "+"
+    until(lambda: first.info()["aof_rewrite_in_progress"] == "0")
+    call(first, "APPEND", "after", "x")
+    expected = digest(first)
+    kill(first)
+    ending = {"snug": "snug", "yes": "rdb", "no": "aof"}[base]
+    assert f"appendonly.aof.2.base.{ending}" in os.listdir(first.directory / "appendonlydir")
+    again(first)
+    assert digest(first) == expected
+    assert libraries(first) == [b"kept"]
+    if base != "snug":
+        theirs = start(*AOF, redis=True, files_of=first)
+        assert digest(theirs) == expected
+        assert libraries(theirs) == [b"kept"]
+
+
 def test_an_append_only_file_comes_back_and_goes_to_redis_and_back(start):
-    first = start(*AOF, "--appendfsync", "always")
+    first = start(*AOF, "--appendfsync", "always", "--aof-use-rdb-preamble", "yes")
     fill(first, 2)
     assert call(first, "BGREWRITEAOF")[0] == "+"
     fill(first, 3, count=500)
@@ -155,7 +264,7 @@ def test_an_append_only_file_of_one_file_is_taken_over(start):
     names = os.listdir(server.directory / "appendonlydir")
     assert "appendonly.aof" in names and "appendonly.aof" not in os.listdir(server.directory)
     call(server, "BGREWRITEAOF")
-    until(lambda: "appendonly.aof.2.base.rdb" in os.listdir(server.directory / "appendonlydir"))
+    until(lambda: "appendonly.aof.2.base.snug" in os.listdir(server.directory / "appendonlydir"))
 
 
 def test_a_snapshot_is_of_one_moment(start):
@@ -305,6 +414,18 @@ def test_what_is_damaged_is_refused_with_where_and_why(start, target):
         assert "dump.rdb: " in server.log(4)
     path.write_bytes(whole)
     again(server)
+    call(server, "CONFIG", "SET", "save-format", "snug")
+    call(server, "SAVE")
+    kill(server)
+    path = server.directory / "dump.snug"
+    whole = path.read_bytes()
+    for damaged in (whole[:1000], whole[:2000] + b"\xfb" + whole[2001:], whole[:9] + b"\x09" + whole[10:], whole + b"\0"):
+        path.write_bytes(damaged)
+        server.launch()
+        assert server.process.wait(WAIT_SECONDS) == 1
+        assert "dump.snug: byte " in server.log(4)
+    path.write_bytes(whole)
+    again(server)
 
 
 def test_an_append_only_file_that_was_cut_off_is_loaded_up_to_there(start):
@@ -387,7 +508,7 @@ def test_it_is_rewritten_when_it_has_grown(start):
     assert call(server, "WAITAOF", "1", "0", "0")[1] == [(":", 1), (":", 0)]
     until(lambda: int(server.info()["aof_current_size"]) < 300_000)
     manifest = (server.directory / "appendonlydir" / "appendonly.aof.manifest").read_text()
-    assert ".1.base.rdb" not in manifest
+    assert ".1.base." not in manifest
     kill(server)
     assert call(again(server), "DBSIZE") == (":", 10)
 

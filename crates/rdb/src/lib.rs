@@ -43,10 +43,15 @@
 //! # Dumps
 //!
 //! [`dump`] and [`restore`] are the same for one value.
+//!
+//! # Append-only files
+//!
+//! [`manifest`] is the file that tells which others they are made of.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod loader;
 mod lzf;
+pub mod manifest;
 mod numbers;
 mod packs;
 mod reader;

@@ -4,7 +4,7 @@ mod told;
 
 use proptest::prelude::*;
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
-use snug_store::image::{ImageReader, ImageWriter, Part, Trust};
+use snug_store::image::{ImageReader, ImageWriter, Loading, Part, Trust, load};
 use snug_store::{Batch, Detached, Limits, MinSaving, PieceParams, Session, Store, StoreConfig};
 use snug_store::{Type, Unobserved};
 use std::sync::Arc;
@@ -86,8 +86,29 @@ fn write(store: &Store, values: &[Detached]) -> Vec<u8> {
     writer.end().unwrap()
 }
 
-/// Reads all of it into a store; how many keys there were.
+/// Reads all of it into a store; how many keys there were. Several threads at once, with
+/// another store, come to the same.
 fn read(store: &Arc<Store>, file: &[u8], trust: Trust) -> Result<usize, String> {
+    let read = read_one_by_one(store, file, trust);
+    let loading = Loading { trust, limits: Limits::DEFAULT, databases: 16, now: 0, threads: 3 };
+    let second = self::store();
+    let loaded = load(file, &second, &loading, |_| true);
+    assert_eq!(
+        loaded.as_ref().map(|loaded| loaded.keys as usize).ok(),
+        read.as_ref().copied().ok(),
+        "{loaded:?} {read:?}"
+    );
+    if let Ok(loaded) = loaded {
+        assert_eq!((loaded.bytes, loaded.expired), (file.len() as u64, 0));
+        assert_eq!((0..16).map(|db| second.keys(db)).sum::<u64>(), loaded.keys);
+        for kind in Type::ALL {
+            assert_eq!(second.type_memory(*kind).packed, store.type_memory(*kind).packed);
+        }
+    }
+    read
+}
+
+fn read_one_by_one(store: &Arc<Store>, file: &[u8], trust: Trust) -> Result<usize, String> {
     let (workshop, limits) = (store.session(), Limits::DEFAULT);
     let mut session = store.session();
     let told = |error: snug_store::image::ImageError| error.to_string();
@@ -248,4 +269,41 @@ fn pages_in_another_order_are_made_anew() {
     for (before, after) in written.iter().zip(&there) {
         assert_eq!(Told::of(after, &second.session()), Told::of(before, &session));
     }
+}
+
+/// A library of functions may be longer than a block, and a file ends where it says.
+#[test]
+fn libraries_of_any_length_are_kept() {
+    let code = |len: usize| (0..len).map(|n| n as u8).collect::<Vec<_>>();
+    let lens = [0, 1, 256 * 1024, 3_000_000];
+    let first = store();
+    let mut writer = ImageWriter::new(Vec::new(), &first).unwrap();
+    lens.iter().for_each(|&len| writer.function(&code(len)).unwrap());
+    let mut file = writer.end().unwrap();
+    let loading =
+        Loading { trust: Trust::Own, limits: Limits::DEFAULT, databases: 16, now: 0, threads: 2 };
+    let loaded = load(&file[..], &store(), &loading, |_| true).unwrap();
+    assert!(loaded.functions.iter().zip(lens).all(|(there, len)| *there == code(len)));
+    assert_eq!(loaded.functions.len(), lens.len());
+    assert_eq!(read_one_by_one(&store(), &file, Trust::Nobody), Ok(0));
+    file.push(0);
+    let told = load(&file[..], &store(), &loading, |_| true).unwrap_err().to_string();
+    assert!(told.contains("there is something behind the end"), "{told}");
+}
+
+/// What has expired is left out, what has been stopped says so, and a database that the
+/// server does not have is refused.
+#[test]
+fn what_is_left_out_is_counted() {
+    let values: Vec<_> = (0..500).map(|n: usize| (Made::String(name(n)), (n % 3) as u8)).collect();
+    let first = filled(&values);
+    let file = write(&first, &copies(&mut first.session(), values.len()));
+    let now = 1_900_000_000_001;
+    let loading =
+        Loading { trust: Trust::Own, limits: Limits::DEFAULT, databases: 16, now, threads: 2 };
+    let loaded = load(&file[..], &store(), &loading, |_| true).unwrap();
+    assert_eq!((loaded.keys, loaded.expired), (333, 167));
+    assert!(load(&file[..], &store(), &loading, |_| false).is_err());
+    let none = Loading { databases: 0, ..loading };
+    assert!(load(&file[..], &store(), &none, |_| true).is_err());
 }

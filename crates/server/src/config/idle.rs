@@ -11,7 +11,6 @@ const REASONS: &[(&str, &str)] = &[
     ("active-expire-effort", "the sweeper's time is set by sweep-budget-us"),
     ("activerehashing", "no table is ever rehashed as a whole"),
     ("always-show-logo", "there is no logo"),
-    ("aof-use-rdb-preamble", "the append-only file's base is always an RDB file"),
     (
         "bind-source-addr",
         "connections to other servers leave from the address that the system picks",
@@ -33,7 +32,6 @@ const REASONS: &[(&str, &str)] = &[
     ("rdb-del-sync-files", "data sets on their way leave no files"),
     ("repl-disable-tcp-nodelay", "links never wait to fill a packet"),
     ("replica-ignore-disk-write-errors", "a replica whose disk fails says so in INFO and goes on"),
-    ("sanitize-dump-payload", "every value that comes in is checked"),
     (
         "set-max-listpack-",
         "Redis 7.0 has no such encoding, and OBJECT ENCODING tells what 7.0 would",

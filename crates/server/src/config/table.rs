@@ -110,8 +110,10 @@ parameters! {
         StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
         Save "save" Kind::Save, "3600 1 300 100 60 10000", MUTABLE, "When to save a snapshot: seconds and changes, any number of pairs; empty for never.";
         Dbfilename "dbfilename" Kind::FileName("filename"), "dump.rdb", PROTECTED, "File of the snapshot, in dir.";
+        SaveFormat "save-format" Kind::Enum(&["rdb", "snug"]), "rdb", MUTABLE, "What snapshots are written as: rdb, which Redis loads, or snug, packed as in memory, in a file whose name ends in .snug.";
         StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE, "Refuse writes while the last snapshot could not be saved, if there are moments to save at.";
         Rdbcompression "rdbcompression" Kind::Bool, "yes", MUTABLE, "Compress strings in snapshots.";
+        SanitizeDumpPayload "sanitize-dump-payload" Kind::Enum(&["no", "yes", "clients"]), "no", MUTABLE, "yes to look through every value of files in Snug's format as they are loaded; values of RDB and RESTORE always are.";
         Rdbchecksum "rdbchecksum" Kind::Bool, "yes", FIXED, "Write a checksum at the end of snapshots, and check it.";
         RdbSaveIncrementalFsync "rdb-save-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Sync a snapshot as it grows, every 32 MiB.";
         AppendOnly "appendonly" Kind::Bool, "no", MUTABLE, "Keep an append-only file of all changes.";
@@ -123,6 +125,7 @@ parameters! {
         AutoAofRewriteMinSize "auto-aof-rewrite-min-size" BYTES, "67108864", MUTABLE, "Size of the append-only file below which it is not rewritten by itself, in bytes.";
         AofLoadTruncated "aof-load-truncated" Kind::Bool, "yes", MUTABLE, "Load an append-only file that was cut off within its last commit, up to there.";
         AofTimestampEnabled "aof-timestamp-enabled" Kind::Bool, "no", MUTABLE, "Note the time in the append-only file.";
+        AofUseRdbPreamble "aof-use-rdb-preamble" Kind::Enum(&["snug", "yes", "no"]), "snug", MUTABLE, "What the append-only file's base is written as: snug, packed as in memory; yes for RDB, no for commands, which Redis loads.";
         AofRewriteIncrementalFsync "aof-rewrite-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Sync the append-only file's base as it grows, every 32 MiB.";
         AofDisableAutoGc "aof-disable-auto-gc" Kind::Bool, "no", MUTABLE, "Keep the append-only file's files that a rewrite made superfluous.";
         ShutdownOnSigterm "shutdown-on-sigterm" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "What SIGTERM does: end as SHUTDOWN with these options does.";
@@ -205,7 +208,6 @@ parameters! {
         PackWorkspaces "pack-workspaces" Kind::Int { min: 1, max: 64 }, "2", FIXED, "Values above 64 KiB that each worker packs or unpacks at once, each in a workspace of its own.";
     }
     without effect {
-        AofUseRdbPreamble "aof-use-rdb-preamble" Kind::Bool, "yes", MUTABLE;
         ClusterNodeTimeout "cluster-node-timeout" ANY, "15000", MUTABLE;
         ActiveExpire "active-expire-effort" Kind::Int { min: 1, max: 10 }, "1", MUTABLE;
         AlwaysShowLogo "always-show-logo" Kind::Bool, "no", FIXED;
@@ -258,7 +260,6 @@ parameters! {
         ClusterReplicaNoFailover "cluster-replica-no-failover" Kind::Bool, "no", MUTABLE;
         ClusterLinkSendbufLimit "cluster-link-sendbuf-limit" BYTES, "0", MUTABLE;
         ClusterAnnounceTlsPort "cluster-announce-tls-port" PORT, "0", MUTABLE;
-        SanitizeDumpPayload "sanitize-dump-payload" Kind::Enum(&["no", "yes", "clients"]), "no", MUTABLE;
         ActiveDefragMaxScanFields "active-defrag-max-scan-fields" Kind::Int { min: 1, max: i64::MAX }, "1000", MUTABLE;
         CrashMemcheckEnabled "crash-memcheck-enabled" Kind::Bool, "yes", MUTABLE;
         IgnoreWarnings "ignore-warnings" Kind::Text, "", MUTABLE;

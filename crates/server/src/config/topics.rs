@@ -77,7 +77,7 @@ pub(crate) static TOPICS: &[Topic] = &[
         about: "Snapshots and the append-only file.",
         patterns: &[
             "dir",
-            "save",
+            "save*",
             "dbfilename",
             "rdb*",
             "append*",

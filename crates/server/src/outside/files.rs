@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A file that is written at its end.
 pub(crate) trait Output: Write + Send {
@@ -43,6 +44,8 @@ pub(crate) trait Files: Debug + Send + Sync {
     fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>>;
     /// Its length; `None` if there is none.
     fn len(&self, path: &Path) -> io::Result<Option<u64>>;
+    /// When it was written last; `None` if there is none.
+    fn changed(&self, path: &Path) -> io::Result<Option<SystemTime>>;
     /// Cuts a file to a length, on disk too.
     fn cut(&self, path: &Path, len: u64) -> io::Result<()>;
     /// Gives a file another name, in place of what had it.
@@ -99,6 +102,15 @@ fn folder(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
+/// What is known of a file, if there is one.
+fn metadata(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl Files for OnDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
         // Written at its end whatever is cut off meanwhile.
@@ -116,11 +128,11 @@ impl Files for OnDisk {
     }
 
     fn len(&self, path: &Path) -> io::Result<Option<u64>> {
-        match fs::metadata(path) {
-            Ok(metadata) => Ok(Some(metadata.len())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(metadata(path)?.map(|metadata| metadata.len()))
+    }
+
+    fn changed(&self, path: &Path) -> io::Result<Option<SystemTime>> {
+        metadata(path)?.map(|metadata| metadata.modified()).transpose()
     }
 
     fn cut(&self, path: &Path, len: u64) -> io::Result<()> {

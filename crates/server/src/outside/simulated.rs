@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 #[derive(Clone, Debug, Default)]
 struct File {
@@ -240,6 +241,10 @@ impl Files for Machine {
     fn len(&self, path: &Path) -> io::Result<Option<u64>> {
         let state = self.0.lock();
         Ok(state.names.get(path).map(|&number| state.files[number].data.len() as u64))
+    }
+
+    fn changed(&self, path: &Path) -> io::Result<Option<SystemTime>> {
+        Ok(self.len(path)?.map(|_| SystemTime::UNIX_EPOCH))
     }
 
     fn cut(&self, path: &Path, len: u64) -> io::Result<()> {

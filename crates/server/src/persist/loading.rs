@@ -4,6 +4,7 @@ use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use parking_lot::Mutex;
 use snug_rdb::{Loading as RdbLoading, ReadOptions, Reader};
+use snug_store::image::{self, Loading as ImageLoading, Trust};
 use snug_store::{Batch, Session, Store};
 use std::io::Read;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct Progress {
     files: AtomicU64,
     file: AtomicU64,
     told: Mutex<Option<Instant>>,
-    /// Keys that were loaded and that were left out, of an RDB file.
+    /// Keys that were loaded and that were left out, of a snapshot.
     pub(crate) keys: AtomicU64,
     pub(crate) expired: AtomicU64,
 }
@@ -68,6 +69,14 @@ impl Progress {
     }
 }
 
+/// A file that is loaded.
+pub(crate) type Input = Box<dyn Read + Send>;
+/// What of a file follows a snapshot: the file, what was read of it, and where that begins.
+pub(crate) type Rest = (Input, Vec<u8>, u64);
+
+/// By so many bytes formats are told apart.
+const MAGIC_BYTES: u64 = 8;
+
 /// Executes a command of an append-only file; what is wrong with it, if something is.
 pub(crate) type Replay<'r> = dyn FnMut(&Batch<'_>, Args<'_>) -> Result<(), String> + 'r;
 
@@ -78,6 +87,10 @@ pub(crate) struct Source<'s> {
     pub(crate) progress: &'s Progress,
     pub(crate) replay: &'s mut Replay<'s>,
     pub(crate) checksum: bool,
+    /// Values are looked through as they are loaded: `sanitize-dump-payload`.
+    pub(crate) sanitizes: bool,
+    /// How many threads load.
+    pub(crate) threads: usize,
     pub(crate) databases: usize,
     /// Whoever has libraries of functions takes one.
     pub(crate) library: &'s dyn Fn(&[u8]) -> Result<(), String>,
@@ -95,15 +108,48 @@ impl Source<'_> {
         work(&batch, &mut *self.replay)
     }
 
-    /// Loads an RDB file, or what of a file is one; what follows it in the file, and where
-    /// that begins. Of an append-only file's base, `is_base`, nothing is left out: what has
+    /// Loads a snapshot, by how it begins, or what of a file is one; what follows it in the
+    /// file, and where that begins. Nothing was loaded, and all of it follows, if it begins
+    /// like neither. Of an append-only file's base, `is_base`, nothing is left out: what has
     /// expired is told by what follows.
-    #[allow(clippy::type_complexity)]
-    pub(crate) fn rdb(
-        &mut self,
-        file: Box<dyn Read + Send>,
-        is_base: bool,
-    ) -> Result<(Box<dyn Read + Send>, Vec<u8>, u64), String> {
+    pub(crate) fn snapshot(&mut self, mut file: Input, is_base: bool) -> Result<Rest, String> {
+        let mut first = Vec::new();
+        file.by_ref().take(MAGIC_BYTES).read_to_end(&mut first).map_err(|e| e.to_string())?;
+        if first.starts_with(b"SNUGIMG\n") {
+            self.image(std::io::Cursor::new(first).chain(file), is_base)?;
+            return Ok((Box::new(std::io::empty()), Vec::new(), 0));
+        }
+        if first.starts_with(b"REDIS") || !is_base {
+            return self.rdb(Box::new(std::io::Cursor::new(first).chain(file)), is_base);
+        }
+        Ok((file, first, 0))
+    }
+
+    /// Loads a file of Snug's format. Nothing is packed meanwhile: all is, and what is new
+    /// would take the place of dictionaries that are still to come.
+    fn image(&mut self, file: impl Read, is_base: bool) -> Result<(), String> {
+        let loading = ImageLoading {
+            trust: if self.sanitizes { Trust::Nobody } else { Trust::Own },
+            limits: RdbLoading::default().limits,
+            databases: self.databases,
+            now: if is_base { 0 } else { unix_ms() },
+            threads: self.threads,
+        };
+        let (progress, stopped) = (self.progress, self.stopped);
+        progress.is_packed.store(true, Relaxed);
+        let loaded = image::load(file, self.store, &loading, |loaded| {
+            progress.at(loaded.bytes);
+            progress.tell();
+            !stopped.load(Relaxed)
+        });
+        progress.is_packed.store(false, Relaxed);
+        let loaded = loaded.map_err(|e| e.to_string())?;
+        progress.keys.store(loaded.keys, Relaxed);
+        progress.expired.store(loaded.expired, Relaxed);
+        loaded.functions.iter().try_for_each(|code| (self.library)(code))
+    }
+
+    fn rdb(&mut self, file: Input, is_base: bool) -> Result<Rest, String> {
         let read = ReadOptions { checksum: self.checksum };
         let mut reader = Reader::new(file, read).map_err(|e| e.to_string())?;
         let now = if is_base { 0 } else { unix_ms() };

@@ -1,11 +1,11 @@
 //! Durability: what of the store is on disk, how it gets there and back.
 //!
 //! ```text
-//!  store ──snapshot──> saving ──> dump.rdb                  SAVE, BGSAVE, save points
+//!  store ──snapshot──> saving ──> dump.rdb, dump.snug       SAVE, BGSAVE, save points
 //!    │        └──────> saving ──> the append-only file's base       a rewrite
 //!    └─commits─> journal ──> aof/writer ──> its increments
 //!
-//!  at the start: loading <── the append-only file, or dump.rdb
+//!  at the start: loading <── the append-only file, or dump.rdb, or dump.snug
 //! ```
 //!
 //! [`Persist`] knows the store, the journal, the configuration and files, and nothing of
@@ -18,11 +18,13 @@
 //! the other saved; so the second does not start. Redis lets them.
 
 pub(crate) mod aof;
+mod as_commands;
 pub(crate) mod durable;
 pub(crate) mod ending;
 pub(crate) mod loading;
 pub(crate) mod saving;
 mod switch;
+pub(crate) mod writing;
 
 use crate::config::{Config, Param};
 use crate::journal::Journal;
@@ -41,6 +43,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use writing::Format;
 
 /// Who has libraries of functions: they are saved with everything else.
 pub(crate) trait Libraries: Send + Sync {
@@ -176,9 +179,50 @@ impl Persist {
         })
     }
 
-    /// The snapshot's file.
-    pub(crate) fn dump_path(&self) -> PathBuf {
-        self.config.path(Param::Dbfilename)
+    /// The snapshot's file in a format: `dump.rdb`, or `dump.snug` beside it.
+    pub(crate) fn dump_path(&self, format: Format) -> PathBuf {
+        let path = self.config.path(Param::Dbfilename);
+        match format {
+            Format::Snug if path.extension().is_some_and(|ending| ending == "rdb") => {
+                path.with_extension(format.ending())
+            }
+            Format::Snug => {
+                let mut name = path.into_os_string();
+                name.push(".snug");
+                name.into()
+            }
+            Format::Rdb | Format::Commands => path,
+        }
+    }
+
+    /// The names that a snapshot may have.
+    pub(crate) fn dumps(&self) -> [PathBuf; 2] {
+        [Format::Rdb, Format::Snug].map(|format| self.dump_path(format))
+    }
+
+    /// What snapshots are written as.
+    pub(crate) fn save_format(&self) -> Format {
+        match self.config.number(Param::SaveFormat) {
+            0 => Format::Rdb,
+            _ => Format::Snug,
+        }
+    }
+
+    /// What the append-only file's base is written as.
+    pub(crate) fn base_format(&self) -> Format {
+        match self.config.number(Param::AofUseRdbPreamble) {
+            0 => Format::Snug,
+            1 => Format::Rdb,
+            _ => Format::Commands,
+        }
+    }
+
+    /// How many threads load a file.
+    pub(crate) fn loading_threads(&self) -> usize {
+        match self.config.number(Param::Workers) as usize {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            workers => workers,
+        }
     }
 
     /// Where the append-only file is.
@@ -404,11 +448,14 @@ mod tests {
     }
 
     /// What a server was told to be on disk, and all that was ever there.
-    fn begin(machine: &Machine, policy: &str) -> (Life, Option<Writer>) {
+    fn begin(machine: &Machine, policy: &str, base: &str) -> (Life, Option<Writer>) {
         let config = Config::default();
-        for (param, value) in
-            [(Param::AppendOnly, "yes"), (Param::Appendfsync, policy), (Param::Workers, "1")]
-        {
+        for (param, value) in [
+            (Param::AppendOnly, "yes"),
+            (Param::Appendfsync, policy),
+            (Param::AofUseRdbPreamble, base),
+            (Param::Workers, "1"),
+        ] {
             config.set(param, value.as_bytes()).unwrap();
         }
         let cluster = Cluster::load(&config).unwrap();
@@ -523,8 +570,9 @@ mod tests {
                     }
                     Some((mut snapshot, mark)) if random.random_range(0..3) == 0 => {
                         let path = self.persist.aof_place().temporary();
-                        if self.persist.write_file(&mut snapshot, &path, true).is_ok() {
-                            writer.rewritten(Rewritten { path, mark, is_rdb: true });
+                        let format = self.persist.base_format();
+                        if self.persist.write_file(&mut snapshot, &path, format, true).is_ok() {
+                            writer.rewritten(Rewritten { path, mark, format });
                         }
                     }
                     goes_on => rewrite = goes_on,
@@ -555,7 +603,8 @@ mod tests {
                 if random.random_range(0..6) == 0 {
                     machine.stop_after(random.random_range(1..12), [0, 0]);
                 }
-                let (mut life, writer) = begin(&machine, policy);
+                let base = ["snug", "yes", "no"][random.random_range(0..3)];
+                let (mut life, writer) = begin(&machine, policy, base);
                 if let Some(writer) = writer {
                     let started = &life.after[0];
                     let at = all.iter().rposition(|content| content == started);

@@ -1,18 +1,16 @@
-//! Snapshots to disk: `dump.rdb`, and the bases of the append-only file.
+//! Snapshots to disk: `dump.rdb` or `dump.snug`, and the bases of the append-only file.
 //!
-//! A thread reads the snapshot slot by slot and writes it, as RDB, into a temporary file,
-//! which is synced and renamed, and then the folder is synced: whenever the machine stops,
-//! the file is the old one or the new one. No worker waits for any of it.
+//! A thread reads the snapshot slot by slot and writes it ([`writing`](super::writing)) into
+//! a temporary file, which is synced and renamed, and then the folder is synced: whenever the
+//! machine stops, the file is the old one or the new one. No worker waits for any of it.
 
 use super::aof::writer::Rewritten;
+use super::writing::Format;
 use super::{Persist, Running};
 use crate::config::Param;
-use crate::outside::REDIS_VERSION;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::Output;
-use snug_rdb::{FieldTimes, Meta, Options, Writer};
-use snug_store::types::stream::StreamScratch;
-use snug_store::{Batch, Snapshot, Step};
+use snug_store::{Batch, Snapshot};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +21,7 @@ use tokio::sync::oneshot;
 /// What a snapshot is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `dump.rdb`.
+    /// `dump.rdb`, or `dump.snug`.
     Save,
     /// The base of the append-only file.
     Rewrite,
@@ -85,71 +83,12 @@ impl Write for Growing {
 }
 
 impl Persist {
-    fn options(&self) -> Options {
-        Options {
-            compress: self.config.is_on(Param::Rdbcompression),
-            checksum: self.config.is_on(Param::Rdbchecksum),
-            field_times: FieldTimes::Aux,
-            ..Options::DEFAULT
-        }
-    }
-
-    /// Writes all of a snapshot as RDB; the output, when all has been given to it.
-    pub(crate) fn write_rdb<W: Write>(
-        &self,
-        snapshot: &mut Snapshot,
-        out: W,
-        is_base: bool,
-    ) -> Result<W, String> {
-        let mut writer = Writer::new(out, self.options());
-        let told = |error: io::Error| error.to_string();
-        let (time, memory) = (unix_ms() / 1000, snug_store::memory::used());
-        let (time, memory) = (time.to_string(), memory.to_string());
-        let aux = [
-            ("redis-ver", REDIS_VERSION),
-            ("redis-bits", "64"),
-            ("ctime", &time),
-            ("used-mem", &memory),
-            ("aof-base", if is_base { "1" } else { "0" }),
-            ("snug-ver", env!("CARGO_PKG_VERSION")),
-        ];
-        writer.header(&aux).map_err(told)?;
-        for code in self.libraries.get().map(|all| all.all()).unwrap_or_default() {
-            writer.function(&code).map_err(told)?;
-        }
-        for (db, keys, expiring) in snapshot.databases() {
-            writer.database(db, keys, expiring).map_err(told)?;
-        }
-        let (mut reader, session) = (self.store.session(), self.store.session());
-        let (mut taken, mut scratch) = (Vec::new(), StreamScratch::default());
-        loop {
-            if self.stop.load(Relaxed) {
-                return Err("stopped: the server ends".into());
-            }
-            let batch = reader.enter(unix_ms());
-            let was_behind = self.store.is_snapshot_behind();
-            let step = snapshot.step(&batch, &mut taken);
-            drop(batch);
-            if was_behind {
-                self.journal.held.release();
-            }
-            for (db, value) in taken.drain(..) {
-                let written = writer.entry(db, &value, Meta::default(), (&session, &mut scratch));
-                written.map_err(|e| format!("key '{}': {e}", value.key().escape_ascii()))?;
-                self.figures.keys_saved.fetch_add(1, Relaxed);
-            }
-            if step == Step::Done {
-                break;
-            }
-        }
-        writer.end().map_err(told)
-    }
-
     /// Writes a snapshot into a file that is there, synced, when this returns.
     pub(super) fn write_file(
         &self,
         snapshot: &mut Snapshot,
         path: &Path,
+        format: Format,
         is_base: bool,
     ) -> Result<(), String> {
         let param = if is_base {
@@ -159,8 +98,8 @@ impl Persist {
         };
         let told = |e: io::Error| format!("{}: {e}", path.display());
         let file = self.files.create(path).map_err(told)?;
-        let written =
-            self.write_rdb(snapshot, Growing::new(file, self.config.is_on(param)), is_base);
+        let file = Growing::new(file, self.config.is_on(param));
+        let written = self.write_snapshot(snapshot, file, format, is_base);
         let synced = written.and_then(|file| file.file.sync().map_err(told));
         if synced.is_err() {
             let _ = self.files.remove(path);
@@ -245,29 +184,36 @@ impl Persist {
         Err("stopped: the server ends".into())
     }
 
-    /// Writes `dump.rdb`; the changes of the store that are in it.
+    /// Writes the snapshot's file; the changes of the store that are in it. It takes the
+    /// place of one in another format.
     fn save_now(&self) -> Result<(u64, PathBuf), String> {
         self.lock_dump()?;
-        let path = self.dump_path();
-        let temporary = PathBuf::from(format!("temp-{}.rdb", std::process::id()));
+        let format = self.save_format();
+        let path = self.dump_path(format);
+        let temporary = PathBuf::from(format!("temp-{}.{}", std::process::id(), format.ending()));
         let (mut snapshot, changes) = self.snapshot(|_| self.store.changes())?;
-        self.write_file(&mut snapshot, &temporary, false)?;
+        self.write_file(&mut snapshot, &temporary, format, false)?;
         drop(snapshot);
         let told = |e: io::Error| format!("{}: {e}", path.display());
         self.files.rename(&temporary, &path).map_err(told)?;
         self.files.sync_dir(Path::new("")).map_err(told)?;
+        for old in self.dumps().into_iter().filter(|old| *old != path) {
+            if let Err(error) = self.files.remove(&old) {
+                tracing::warn!(%error, file = %old.display(), "an older snapshot cannot be removed");
+            }
+        }
         Ok((changes, path))
     }
 
     /// Writes a base for the append-only file and hands it to its writer.
     fn rewrite_now(self: &Arc<Self>) -> Result<(u64, PathBuf), String> {
-        let place = self.aof_place();
+        let (place, format) = (self.aof_place(), self.base_format());
         self.files.make_dir(&place.dir).map_err(|e| format!("{}: {e}", place.dir.display()))?;
         let path = place.temporary();
         let (mut snapshot, mark) = self.snapshot(|batch| self.journal.mark(batch))?;
-        self.write_file(&mut snapshot, &path, true)?;
+        self.write_file(&mut snapshot, &path, format, true)?;
         drop(snapshot);
-        self.hand_over(Rewritten { path: path.clone(), mark, is_rdb: true })?;
+        self.hand_over(Rewritten { path: path.clone(), mark, format })?;
         Ok((0, path))
     }
 }

@@ -10,12 +10,12 @@ use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use parking_lot::Mutex;
 use snug_store::Batch;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 
 /// The longest that the thread sleeps, and how long it waits after a failure.
@@ -280,12 +280,11 @@ impl Persist {
             place.upgrade()?;
             return Ok(place.manifest()?.is_some());
         }
-        let path = self.dump_path();
-        let len = self.files.len(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        if len.is_some() || !self.config.is_empty(Param::Save) {
+        let is_there = self.find_dump()?.is_some();
+        if is_there || !self.config.is_empty(Param::Save) {
             self.lock_dump()?;
         }
-        Ok(len.is_some())
+        Ok(is_there)
     }
 
     /// Loads what was saved, and turns the append-only file on if it is to be. `replay`
@@ -403,20 +402,38 @@ impl Persist {
             progress: &self.loading,
             replay,
             checksum: self.config.is_on(Param::Rdbchecksum),
+            sanitizes: self.config.number(Param::SanitizeDumpPayload) == 1,
+            threads: self.loading_threads(),
             databases: self.store.databases(),
             library,
             stopped: &self.stop,
         }
     }
 
+    /// The snapshot that is to be loaded: the newer one, if there is one in each format.
+    /// That is so if it ended between writing one and removing the other.
+    fn find_dump(&self) -> Result<Option<PathBuf>, String> {
+        let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for path in self.dumps() {
+            let changed = self.files.changed(&path);
+            let changed = changed.map_err(|e| format!("{}: {e}", path.display()))?;
+            found.extend(changed.map(|at| (at, path)));
+        }
+        found.sort();
+        if let [(_, older), (_, newer)] = &found[..] {
+            tracing::warn!(newer = %newer.display(), older = %older.display(), "there are two snapshots: the newer one counts");
+        }
+        Ok(found.pop().map(|(_, path)| path))
+    }
+
     /// Loads the snapshot; whether there is one.
     fn load_dump(&self, source: &mut Source<'_>) -> Result<bool, String> {
-        let path = self.dump_path();
+        let Some(path) = self.find_dump()? else { return Ok(false) };
         let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let Some(len) = self.files.len(&path).map_err(|e| told(&e))? else { return Ok(false) };
-        source.progress.begin(len);
+        let len = self.files.len(&path).map_err(|e| told(&e))?;
+        source.progress.begin(len.unwrap_or_default());
         let file = self.files.open(&path).map_err(|e| told(&e))?;
-        source.rdb(file, false).map_err(|e| told(&e))?;
+        source.snapshot(file, false).map_err(|e| told(&e))?;
         Ok(true)
     }
 
@@ -424,10 +441,11 @@ impl Persist {
         let mut session = self.store.session();
         let snapshot = session.enter(unix_ms()).begin_snapshot();
         let mut snapshot = snapshot.ok_or("another snapshot is being read")?;
-        let mut manifest = super::aof::manifest::Manifest::default();
-        let base = manifest.next_base(&place.name, true);
+        let mut manifest = snug_rdb::manifest::Manifest::default();
+        let format = self.base_format();
+        let base = manifest.next_base(&place.name, format.ending());
         let path = place.path(&base);
-        self.write_file(&mut snapshot, &path, true)?;
+        self.write_file(&mut snapshot, &path, format, true)?;
         manifest.base = Some(base);
         place.put_manifest(&manifest).map_err(|e| format!("{}: {e}", place.dir.display()))?;
         self.files.sync_dir(Path::new("")).map_err(|e| e.to_string())

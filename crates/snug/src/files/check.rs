@@ -1,14 +1,14 @@
 //! `snug check`: what is in files, what is wrong with them, and where.
 
 use super::append_only::{Commands, Next};
-use super::{Kind, bar, open, store};
+use super::rewind::rewind;
+use super::{Kind, bar, cut, open, read_manifest, store};
 use clap::Args;
 use indicatif::ProgressBar;
 use snug_rdb::{Event, ReadOptions, Reader};
 use snug_store::Limits;
 use snug_store::image::{ImageReader, Part, Trust};
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,6 +23,10 @@ pub(crate) struct CheckArgs {
     /// kept beside it
     #[arg(long)]
     fix: bool,
+    /// First cut append-only files behind the last change of this second, in Unix time. It
+    /// takes times in them (aof-timestamp-enabled). What they were is kept beside them
+    #[arg(long, value_name = "SECONDS")]
+    to_timestamp: Option<u64>,
 }
 
 /// What was found in a file.
@@ -87,6 +91,14 @@ impl Found {
 
 /// Runs the command.
 pub(crate) fn check(args: &CheckArgs) -> ExitCode {
+    if let Some(second) = args.to_timestamp {
+        for path in &args.files {
+            if let Err(error) = rewind(path, second) {
+                eprintln!("snug check: {}: {error}", path.display());
+                return ExitCode::FAILURE;
+            }
+        }
+    }
     let mut is_well = true;
     let mut files: Vec<PathBuf> = args.files.clone();
     files.reverse();
@@ -116,8 +128,8 @@ fn check_file(path: &Path, fix: bool, more: &mut Vec<PathBuf>) -> io::Result<boo
             found
         }
         Kind::Manifest => {
-            manifest(path, file, more)?;
-            Found { whole: len, ..Found::default() }
+            let found = manifest(path, file, more);
+            Found { whole: if found.damage.is_some() { 0 } else { len }, ..found }
         }
         Kind::Unknown => Found {
             damage: Some("byte 0: neither RDB, nor Snug's format, nor an append-only file".into()),
@@ -136,44 +148,25 @@ fn check_file(path: &Path, fix: bool, more: &mut Vec<PathBuf>) -> io::Result<boo
     writeln!(out, "  DAMAGED: {damage}")?;
     writeln!(out, "  whole up to byte {}", found.whole)?;
     if fix && kind != Kind::Unknown && found.whole > 0 {
-        let kept = cut(path, &found)?;
+        let kept = cut(path, found.whole, &found.end, "damaged")?;
         writeln!(out, "  cut there; what it was is {}", kept.display())?;
         return Ok(true);
     }
     Ok(false)
 }
 
-/// Cuts a file behind what is whole; where what it was is kept.
-fn cut(path: &Path, found: &Found) -> io::Result<PathBuf> {
-    let name = |n: u32| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(if n == 0 { ".damaged".into() } else { format!(".damaged-{n}") });
-        PathBuf::from(name)
-    };
-    let free = (0..10_000).map(name).find(|name| !name.exists());
-    let kept = free.ok_or_else(|| io::Error::other("no name is free for a copy"))?;
-    fs::copy(path, &kept)?;
-    let mut file = OpenOptions::new().write(true).open(path)?;
-    file.set_len(found.whole)?;
-    io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
-    file.write_all(&found.end)?;
-    file.sync_all()?;
-    Ok(kept)
-}
-
-/// The files that a manifest names.
-fn manifest(path: &Path, file: impl BufRead, more: &mut Vec<PathBuf>) -> io::Result<()> {
+/// The files that a manifest names, those left out that are of no use any more.
+fn manifest(path: &Path, file: impl Read, more: &mut Vec<PathBuf>) -> Found {
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let mut named = Vec::new();
-    for line in file.lines() {
-        let line = line?;
-        let mut words = line.split(' ');
-        if let (Some("file"), Some(name)) = (words.next(), words.next()) {
-            named.push(folder.join(name.trim_matches('"')));
+    match read_manifest(file) {
+        Ok(manifest) => {
+            let parts = manifest.base.iter().chain(&manifest.increments);
+            let named: Vec<PathBuf> = parts.map(|part| folder.join(&part.name)).collect();
+            more.extend(named.into_iter().rev());
+            Found::default()
         }
+        Err(error) => Found { damage: Some(error.to_string()), ..Found::default() },
     }
-    more.extend(named.into_iter().rev());
-    Ok(())
 }
 
 /// Reads RDB, and what follows it if it is the beginning of an append-only file.

@@ -6,12 +6,14 @@
 pub(crate) mod append_only;
 pub(crate) mod check;
 pub(crate) mod convert;
+pub(crate) mod rewind;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use snug_rdb::manifest::Manifest;
 use snug_store::{DATABASES_MAX, Store, StoreConfig, Unobserved};
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal};
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a file is, by how it begins.
@@ -68,6 +70,37 @@ pub(crate) fn store() -> Arc<Store> {
         StoreConfig { databases: DATABASES_MAX, ..StoreConfig::default() },
         Box::new(Unobserved),
     )
+}
+
+/// Reads a manifest.
+fn read_manifest(file: impl Read) -> io::Result<Manifest> {
+    const MANIFEST_MAX: u64 = 16 << 20;
+    let wrong = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+    let mut text = String::new();
+    if file.take(MANIFEST_MAX).read_to_string(&mut text)? as u64 == MANIFEST_MAX {
+        return Err(wrong("it is too long for a manifest".to_owned()));
+    }
+    Manifest::parse(&text).map_err(|bad| wrong(bad.to_string()))
+}
+
+/// Cuts a file and puts an end there. What it was is kept beside it under its name and
+/// another ending, which is given back.
+fn cut(path: &Path, at: u64, end: &[u8], ending: &str) -> io::Result<PathBuf> {
+    let name = |n: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if n == 0 { format!(".{ending}") } else { format!(".{ending}-{n}") });
+        PathBuf::from(name)
+    };
+    let free = (0..10_000).map(name).find(|name| !name.exists());
+    let kept = free.ok_or_else(|| io::Error::other("no name is free for a copy"))?;
+    fs::copy(path, &kept)?;
+    File::open(&kept)?.sync_all()?;
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(at)?;
+    io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+    file.write_all(end)?;
+    file.sync_all()?;
+    Ok(kept)
 }
 
 /// A bar over the bytes of a file, on a terminal.

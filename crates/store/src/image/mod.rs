@@ -20,10 +20,12 @@
 //! it is loaded, and what does not fit together is an error. Memory is taken for what has
 //! come, never for what is announced.
 
+mod loader;
 mod pen;
 mod reader;
 mod writer;
 
+pub use loader::{Loaded, Loading, Refused, load};
 pub(crate) use pen::{Pen, Source};
 pub use reader::{ImageError, ImageReader, Part, Trust};
 pub use writer::ImageWriter;

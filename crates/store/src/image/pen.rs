@@ -52,6 +52,11 @@ pub(crate) trait Source {
     /// A dictionary that stands in front of what needs it.
     fn dictionary(&self, id: u32) -> io::Result<HeldDictionary>;
 
+    /// Whether it does.
+    fn has_dictionary(&self, id: u32) -> bool {
+        self.dictionary(id).is_ok()
+    }
+
     /// Gives the next `len` bytes to `each`, some at a time.
     fn each(&mut self, mut len: u64, each: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         while len > 0 {

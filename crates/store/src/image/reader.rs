@@ -18,6 +18,7 @@ use crate::types::pages::element;
 use crate::types::stream::{StreamId, StreamScratch};
 use crate::types::string::NewStr;
 use foldhash::HashMap;
+use parking_lot::RwLock;
 use snug_codec::Dictionary;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -59,12 +60,7 @@ pub enum Part {
 /// Reads keys with their values, one after the other.
 pub struct ImageReader<'s, R> {
     blocks: Blocks<R>,
-    session: &'s Session,
-    limits: &'s Limits,
-    trust: Trust,
-    scratch: StreamScratch,
-    /// Whether pages lie in the order of this process's hashes.
-    is_own_seed: bool,
+    entries: Entries<'s>,
     db: usize,
     keys: u64,
     /// Where the last block ended that ends with a whole key, and the keys until there.
@@ -78,18 +74,21 @@ impl<R> std::fmt::Debug for ImageReader<'_, R> {
     }
 }
 
+/// The dictionaries that a file has brought so far.
+pub(super) type Brought = RwLock<HashMap<u32, HeldDictionary>>;
+
 /// The block that is being read.
-struct Blocks<R> {
+pub(super) struct Blocks<R> {
     from: R,
     /// Where it begins, and where the next does.
-    began: u64,
-    offset: u64,
-    kind: u8,
-    flags: u8,
-    body: Vec<u8>,
+    pub(super) began: u64,
+    pub(super) offset: u64,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) body: Vec<u8>,
     at: usize,
     registry: Arc<Dictionaries>,
-    dictionaries: HashMap<u32, HeldDictionary>,
+    pub(super) dictionaries: Arc<Brought>,
 }
 
 impl<R: Read> Blocks<R> {
@@ -104,8 +103,48 @@ impl<R: Read> Blocks<R> {
         Ok(())
     }
 
+    /// Reads the head of a file; whether pages lie in the order of this process's hashes.
+    pub(super) fn begin(&mut self) -> io::Result<bool> {
+        let mut head = [0; wire::FILE_HEAD];
+        self.exact(&mut head)?;
+        if &head[..8] != wire::MAGIC {
+            return Err(wrong("this is no file of Snug's format"));
+        }
+        if head[8..12] != wire::VERSION.to_le_bytes() || head[12..] != [0; 4] {
+            return Err(wrong("the file is of a version that is not known"));
+        }
+        self.next()?;
+        let seed = self.body.as_slice().try_into().map(u64::from_le_bytes);
+        match (self.kind, seed) {
+            (wire::block::START, Ok(seed)) => Ok(element::take_seed(seed)),
+            _ => Err(wrong("the file does not begin as it should")),
+        }
+    }
+
+    /// The library of functions that begins with the block that was read.
+    pub(super) fn take_function(&mut self) -> io::Result<Vec<u8>> {
+        let mut code = std::mem::take(&mut self.body);
+        while self.flags & wire::GOES_ON != 0 {
+            self.next()?;
+            if self.kind != wire::block::MORE {
+                return Err(wrong("a library of functions does not go on"));
+            }
+            code.extend_from_slice(&self.body);
+        }
+        self.at = self.body.len();
+        Ok(code)
+    }
+
+    /// That the input ends behind the last block.
+    pub(super) fn at_end(&mut self) -> io::Result<()> {
+        match self.from.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(wrong("there is something behind the end")),
+        }
+    }
+
     /// Reads the next block.
-    fn next(&mut self) -> io::Result<()> {
+    pub(super) fn next(&mut self) -> io::Result<()> {
         self.began = self.offset;
         let mut head = [0; wire::BLOCK_HEAD];
         self.exact(&mut head)?;
@@ -154,13 +193,43 @@ impl<R: Read> Source for Blocks<R> {
     }
 
     fn dictionary(&self, id: u32) -> io::Result<HeldDictionary> {
-        self.dictionaries.get(&id).cloned().ok_or_else(|| wrong("a dictionary is missing"))
+        find(&self.dictionaries, id)
+    }
+
+    fn has_dictionary(&self, id: u32) -> bool {
+        self.dictionaries.read().contains_key(&id)
     }
 }
 
+/// A dictionary that was brought.
+pub(super) fn find(brought: &Brought, id: u32) -> io::Result<HeldDictionary> {
+    brought.read().get(&id).cloned().ok_or_else(|| wrong("a dictionary is missing"))
+}
+
 impl<R> Blocks<R> {
+    pub(super) fn new(from: R, store: &Store) -> Self {
+        Self {
+            from,
+            began: 0,
+            offset: 0,
+            kind: 0,
+            flags: 0,
+            body: Vec::new(),
+            at: 0,
+            registry: Arc::clone(&store.families().dictionaries),
+            dictionaries: Arc::default(),
+        }
+    }
+
+    /// Takes in what a family knows, if the block is of one.
+    pub(super) fn take_family(&self, store: &Store) -> io::Result<()> {
+        let known = Known::read(&self.body, |id| find(&self.dictionaries, id))?;
+        store.families().remember(known);
+        Ok(())
+    }
+
     /// Takes in the dictionary that the block is of.
-    fn take_dictionary(&mut self) -> io::Result<()> {
+    pub(super) fn take_dictionary(&mut self) -> io::Result<()> {
         let bad = || wrong("a dictionary is damaged");
         let (id, rest) = self.body.split_first_chunk::<4>().ok_or_else(bad)?;
         let (level, bytes) = rest.split_first_chunk::<4>().ok_or_else(bad)?;
@@ -168,7 +237,7 @@ impl<R> Blocks<R> {
         let dictionary = Dictionary::from_bytes(id, bytes, level).map_err(|_| bad())?;
         let held = self.registry.restore(Arc::new(dictionary));
         let held = held.ok_or_else(|| wrong("the store has another dictionary of that id"))?;
-        self.dictionaries.insert(id, held);
+        self.dictionaries.write().insert(id, held);
         Ok(())
     }
 }
@@ -182,53 +251,17 @@ impl<'s, R: Read> ImageReader<'s, R> {
         limits: &'s Limits,
         trust: Trust,
     ) -> Result<Self, ImageError> {
-        let blocks = Blocks {
-            from,
-            began: 0,
-            offset: 0,
-            kind: 0,
-            flags: 0,
-            body: Vec::new(),
-            at: 0,
-            registry: Arc::clone(&session.store().families().dictionaries),
-            dictionaries: HashMap::default(),
-        };
-        let scratch = StreamScratch::new();
         let mut reader = Self {
-            blocks,
-            session,
-            limits,
-            trust,
-            scratch,
-            is_own_seed: false,
+            blocks: Blocks::new(from, session.store()),
+            entries: Entries::new(session, limits, trust),
             db: 0,
             keys: 0,
             whole: (0, 0),
             is_over: false,
         };
-        let begun = reader.begin();
-        reader.located(begun)?;
+        let begun = reader.blocks.begin();
+        reader.entries.is_own_seed = reader.located(begun)?;
         Ok(reader)
-    }
-
-    fn begin(&mut self) -> io::Result<()> {
-        let mut head = [0; wire::FILE_HEAD];
-        self.blocks.exact(&mut head)?;
-        if &head[..8] != wire::MAGIC {
-            return Err(wrong("this is no file of Snug's format"));
-        }
-        if head[8..12] != wire::VERSION.to_le_bytes() || head[12..] != [0; 4] {
-            return Err(wrong("the file is of a version that is not known"));
-        }
-        self.blocks.next()?;
-        let seed = self.blocks.body.as_slice().try_into().map(u64::from_le_bytes);
-        match (self.blocks.kind, seed) {
-            (wire::block::START, Ok(seed)) => {
-                self.is_own_seed = element::take_seed(seed);
-                Ok(())
-            }
-            _ => Err(wrong("the file does not begin as it should")),
-        }
     }
 
     fn located<T>(&mut self, result: io::Result<T>) -> Result<T, ImageError> {
@@ -259,10 +292,6 @@ impl<'s, R: Read> ImageReader<'s, R> {
         self.blocks.from
     }
 
-    fn store(&self) -> &'s Arc<Store> {
-        self.session.store()
-    }
-
     /// What comes next. Behind an error, or the end, comes the end.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Part, ImageError> {
@@ -287,27 +316,24 @@ impl<'s, R: Read> ImageReader<'s, R> {
             let body = &self.blocks.body;
             match self.blocks.kind {
                 wire::block::KEYS => {
-                    let db = self.blocks.number()?;
-                    self.db = usize::try_from(db)
-                        .ok()
-                        .filter(|&db| db < self.store().databases())
-                        .ok_or_else(|| wrong("there is no such database"))?;
+                    let databases = self.entries.session.store().databases();
+                    self.db = database(&mut self.blocks, databases)?;
                     return self.entry();
                 }
                 wire::block::DICTIONARY => self.blocks.take_dictionary()?,
                 wire::block::FAMILY => {
-                    let known = Known::read(body, |id| self.blocks.dictionary(id))?;
-                    self.store().families().remember(known);
+                    self.blocks.take_family(self.entries.session.store())?;
                 }
                 wire::block::AUX => {
                     let name = self.blocks.counted()?;
                     return Ok(Part::Aux(name, self.blocks.body[self.blocks.at..].to_vec()));
                 }
-                wire::block::FUNCTION => return Ok(Part::Function(body.clone())),
+                wire::block::FUNCTION => return Ok(Part::Function(self.blocks.take_function()?)),
                 wire::block::END => {
                     if body[..] != self.keys.to_le_bytes() {
                         return Err(wrong("there are not as many keys as were written"));
                     }
+                    self.blocks.at_end()?;
                     self.is_over = true;
                     return Ok(Part::End);
                 }
@@ -317,27 +343,53 @@ impl<'s, R: Read> ImageReader<'s, R> {
     }
 
     fn entry(&mut self) -> io::Result<Part> {
-        let bad = || wrong("a key is damaged");
-        let number = self.blocks.byte()?;
-        let form = Form::of_number(number).ok_or_else(bad)?;
-        let flags = self.blocks.byte()?;
-        let expiry = (flags & wire::EXPIRES != 0).then(|| self.blocks.eight()).transpose()?;
-        let access = flags >> wire::ACCESS_SHIFT & crate::ACCESS_MAX;
-        let name = self.blocks.counted()?;
         self.keys += 1;
+        Ok(Part::Entry(self.db, self.entries.next(&mut self.blocks)?))
+    }
+}
+
+/// The database that a block of keys begins with, of so many.
+pub(super) fn database(source: &mut dyn Source, databases: usize) -> io::Result<usize> {
+    let known = usize::try_from(source.number()?).ok().filter(|&db| db < databases);
+    known.ok_or_else(|| wrong("there is no such database"))
+}
+
+/// Makes values of what blocks have.
+pub(super) struct Entries<'s> {
+    session: &'s Session,
+    limits: &'s Limits,
+    trust: Trust,
+    scratch: StreamScratch,
+    /// Whether pages lie in the order of this process's hashes.
+    pub(super) is_own_seed: bool,
+}
+
+impl<'s> Entries<'s> {
+    pub(super) fn new(session: &'s Session, limits: &'s Limits, trust: Trust) -> Self {
+        Self { session, limits, trust, scratch: StreamScratch::new(), is_own_seed: false }
+    }
+
+    /// The next key with its value.
+    pub(super) fn next(&mut self, source: &mut dyn Source) -> io::Result<Detached> {
+        let bad = || wrong("a key is damaged");
+        let form = Form::of_number(source.byte()?).ok_or_else(bad)?;
+        let flags = source.byte()?;
+        let expiry = (flags & wire::EXPIRES != 0).then(|| source.eight()).transpose()?;
+        let access = flags >> wire::ACCESS_SHIFT & crate::ACCESS_MAX;
+        let name = source.counted()?;
         let store = self.session.store();
         let key = store.key(&name);
-        let made = match form.fetch(&mut self.blocks) {
+        let made = match form.fetch(source) {
             Some(owned) => Detached::new(&key, expiry, access, Payload::Boxed(owned?)),
             None => {
-                let bytes = self.blocks.counted()?;
+                let bytes = source.counted()?;
                 if bytes.len() > PACK_MAX {
                     return Err(bad());
                 }
                 let id =
                     if form.bits().is_packed_inline() { form::dictionary_id(&bytes) } else { 0 };
-                if id != 0 {
-                    self.blocks.dictionary(id)?;
+                if id != 0 && !source.has_dictionary(id) {
+                    return Err(wrong("a dictionary is missing"));
                 }
                 let made = Detached::new(&key, expiry, access, Payload::Inline(form, &bytes));
                 made.pinned(store)
@@ -348,12 +400,11 @@ impl<'s, R: Read> ImageReader<'s, R> {
             let whole = made.save(self.session, &mut self.scratch, &mut check);
             whole.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }
-        let made = if made.value().cools_in_parts() && !self.is_own_seed {
-            self.anew(&key, &made)?
+        if made.value().cools_in_parts() && !self.is_own_seed {
+            self.anew(&key, &made)
         } else {
-            made
-        };
-        Ok(Part::Entry(self.db, made))
+            Ok(made)
+        }
     }
 
     /// The same value with its pages in the order of this process's hashes.

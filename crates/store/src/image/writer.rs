@@ -80,10 +80,17 @@ impl<'s, W: Write> ImageWriter<'s, W> {
 
     /// Writes a library of functions.
     pub fn function(&mut self, code: &[u8]) -> io::Result<()> {
-        if code.len() > wire::BODY_MAX {
-            return Err(wrong("a library of functions is too long"));
+        let mut kind = wire::block::FUNCTION;
+        let mut parts = code.chunks(wire::BODY_BYTES).peekable();
+        if code.is_empty() {
+            return self.block(kind, 0, code);
         }
-        self.block(wire::block::FUNCTION, 0, code)
+        while let Some(part) = parts.next() {
+            let flags = if parts.peek().is_some() { wire::GOES_ON } else { 0 };
+            self.block(kind, flags, part)?;
+            kind = wire::block::MORE;
+        }
+        Ok(())
     }
 
     /// Writes the families that have dictionaries, and these.

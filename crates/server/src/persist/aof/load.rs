@@ -6,9 +6,9 @@
 //! made room for. Anything else that is wrong is refused, with where and why.
 
 use super::Place;
-use super::manifest::{Manifest, Part};
 use crate::persist::loading::Source;
 use crate::request::stream::CommandStream;
+use snug_rdb::manifest::{Manifest, Part};
 use std::fmt::Display;
 use std::io::Read;
 use std::path::Path;
@@ -81,14 +81,9 @@ fn load_file(
 ) -> Result<(), Wrong> {
     let open = || place.files.open(path).map_err(|e| Wrong::Refused(e.to_string()));
     let mut file = open()?;
-    let mut first = Vec::new();
-    file.by_ref().take(5).read_to_end(&mut first).map_err(|e| Wrong::Refused(e.to_string()))?;
-    let mut before = 0;
-    if is_base && first == b"REDIS" {
-        let (rest, unread, read) = source
-            .rdb(Box::new(std::io::Cursor::new(first).chain(file)), true)
-            .map_err(Wrong::Refused)?;
-        (file, first, before) = (rest, unread, read);
+    let (mut first, mut before) = (Vec::new(), 0);
+    if is_base {
+        (file, first, before) = source.snapshot(file, true).map_err(Wrong::Refused)?;
     }
     commands(file, first, before, source).map_err(|wrong| match wrong {
         // It may be what a crash leaves.

@@ -3,7 +3,7 @@
 //! ```text
 //!  appendonlydir/
 //!    appendonly.aof.manifest        which of these count, in order
-//!    appendonly.aof.1.base.rdb      what there was at a moment
+//!    appendonly.aof.1.base.snug     what there was at a moment: or .rdb, or .aof
 //!    appendonly.aof.1.incr.aof      commits since, as commands
 //!    appendonly.aof.2.incr.aof      commits since the next rewrite began
 //! ```
@@ -21,12 +21,12 @@
 //! is done is anything acknowledged as on disk again.
 
 pub(crate) mod load;
-pub(crate) mod manifest;
 pub(crate) mod writer;
 
+use super::writing::Format;
 use crate::outside::files::{Files, Output};
 use bytes::Bytes;
-use manifest::{Manifest, Part};
+use snug_rdb::manifest::{Manifest, Part};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -271,7 +271,7 @@ impl Aof {
 
     /// What was written of a snapshot, taken at a mark, becomes the base. What is of no
     /// use any more is still there: [`tidy`](Self::tidy).
-    pub(crate) fn rebase(&mut self, written: &Path, mark: u64, is_rdb: bool) -> io::Result<()> {
+    pub(crate) fn rebase(&mut self, written: &Path, mark: u64, format: Format) -> io::Result<()> {
         let place = &self.place;
         let first = self.marks.iter().find(|(number, _)| *number == mark).map(|(_, first)| *first);
         let first = first.ok_or_else(|| io::Error::other("the increment could not be begun"))?;
@@ -280,7 +280,7 @@ impl Aof {
         }
         let mut manifest = self.manifest.clone();
         let kept = manifest.increments.iter().filter(|part| part.number >= first).count();
-        let base = manifest.next_base(&place.name, is_rdb);
+        let base = manifest.next_base(&place.name, format.ending());
         place.files.rename(written, &place.path(&base))?;
         manifest.rebase(base, kept);
         place.put_manifest(&manifest)?;

@@ -5,6 +5,7 @@
 //! says so; `always` thereby shares one sync among all commits that came during the last.
 //! A thread of its own takes turns ([`run`]); a simulation takes them by itself.
 
+use super::super::writing::Format;
 use super::Aof;
 use crate::journal::{Follower, Piece};
 use bytes::Bytes;
@@ -25,7 +26,7 @@ pub(crate) enum Policy {
 pub(crate) struct Rewritten {
     pub(crate) path: PathBuf,
     pub(crate) mark: u64,
-    pub(crate) is_rdb: bool,
+    pub(crate) format: Format,
 }
 
 /// Writes what the journal gives it.
@@ -118,9 +119,9 @@ impl Writer {
             turn.failed = Some(error);
         }
         if self.rewritten.as_ref().is_some_and(|rewritten| rewritten.mark <= self.last_mark)
-            && let Some(Rewritten { path, mark, is_rdb }) = self.rewritten.take()
+            && let Some(Rewritten { path, mark, format }) = self.rewritten.take()
         {
-            turn.rewritten = Some(self.aof.rebase(&path, mark, is_rdb));
+            turn.rewritten = Some(self.aof.rebase(&path, mark, format));
             // What was only hoped to be on disk is now known to be, or not.
             turn.busy = true;
         }

@@ -14,30 +14,35 @@ use std::fmt::Write as _;
 
 /// One file of an append-only file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) name: String,
-    pub(crate) number: u64,
+pub struct Part {
+    /// Its name, in the folder of all of them.
+    pub name: String,
+    /// Its number among those of its kind.
+    pub number: u64,
 }
 
 /// What an append-only file is made of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Manifest {
-    pub(crate) base: Option<Part>,
-    pub(crate) increments: Vec<Part>,
-    pub(crate) history: Vec<Part>,
+pub struct Manifest {
+    /// What there was at a moment.
+    pub base: Option<Part>,
+    /// What was changed since, ascending.
+    pub increments: Vec<Part>,
+    /// What is of no use, to be removed.
+    pub history: Vec<Part>,
 }
 
 /// Why a manifest is not one, and in which of its lines.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the manifest: {why}")]
-pub(crate) struct BadManifest {
+pub struct BadManifest {
     line: usize,
     why: &'static str,
 }
 
 impl Manifest {
     /// Reads a manifest's text.
-    pub(crate) fn parse(text: &str) -> Result<Self, BadManifest> {
+    pub fn parse(text: &str) -> Result<Self, BadManifest> {
         let mut manifest = Self::default();
         for (n, line) in text.lines().enumerate() {
             let bad = |why| BadManifest { line: n + 1, why };
@@ -79,7 +84,7 @@ impl Manifest {
     }
 
     /// Its text.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |part: &Part, kind| {
             // Writing to a string does not fail.
@@ -92,21 +97,20 @@ impl Manifest {
     }
 
     /// The next increment of an append-only file of that name.
-    pub(crate) fn next_increment(&self, file: &str) -> Part {
-        let number = self.increments.last().map_or(0, |part| part.number) + 1;
+    pub fn next_increment(&self, file: &str) -> Part {
+        let number = self.increments.last().map_or(0, |part| part.number).saturating_add(1);
         Part { name: format!("{file}.{number}.incr.aof"), number }
     }
 
-    /// The next base.
-    pub(crate) fn next_base(&self, file: &str, is_rdb: bool) -> Part {
-        let number = self.base.as_ref().map_or(0, |part| part.number) + 1;
-        let form = if is_rdb { "rdb" } else { "aof" };
+    /// The next base, in a format whose files' names end so.
+    pub fn next_base(&self, file: &str, form: &str) -> Part {
+        let number = self.base.as_ref().map_or(0, |part| part.number).saturating_add(1);
         Part { name: format!("{file}.{number}.base.{form}"), number }
     }
 
     /// Puts a base in the place of the one there was, and of all increments but the last
     /// `kept`: they become history.
-    pub(crate) fn rebase(&mut self, base: Part, kept: usize) {
+    pub fn rebase(&mut self, base: Part, kept: usize) {
         self.history.extend(self.base.replace(base));
         let old = self.increments.len().saturating_sub(kept);
         self.history.extend(self.increments.drain(..old));
@@ -166,9 +170,9 @@ mod tests {
     fn a_manifest_is_read_as_it_was_written() {
         let mut manifest = Manifest::default();
         manifest.increments.push(manifest.next_increment("my file.aof"));
-        manifest.rebase(manifest.next_base("my file.aof", true), 1);
+        manifest.rebase(manifest.next_base("my file.aof", "rdb"), 1);
         manifest.increments.push(manifest.next_increment("my file.aof"));
-        manifest.rebase(manifest.next_base("my file.aof", false), 1);
+        manifest.rebase(manifest.next_base("my file.aof", "aof"), 1);
         let text = "file \"my file.aof.2.base.aof\" seq 2 type b\n\
                     file \"my file.aof.1.base.rdb\" seq 1 type h\n\
                     file \"my file.aof.1.incr.aof\" seq 1 type h\n\
