@@ -8,9 +8,9 @@ use crate::commands;
 use crate::config::Param;
 use crate::engine::accounts;
 use crate::engine::aside::Meeting;
-use crate::engine::call::{Halt, call, fail};
+use crate::engine::call::{Halt, call_by, fail};
 use crate::engine::client::{Caller, Client, ReplyMode};
-use crate::engine::command::{Command, flags};
+use crate::engine::command::{Answer, Command, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::eviction::Room;
 use crate::engine::large::{Done, Work};
@@ -56,6 +56,19 @@ impl Asked<'_> {
 /// Executes one command of a client and writes its reply, or tells why there is none
 /// yet.
 pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> Result<(), Halt> {
+    execute_by(asked, args, out, |cx, args, out| (cx.command.handler)(cx, args, out))
+}
+
+/// The same with a handler of the caller's: whatever is asked of a client before that
+/// command is executed is asked, and then the handler does it, in its own way. That is how
+/// those who do not speak Redis's protocol read and write keys.
+#[inline]
+pub(crate) fn execute_by(
+    asked: &mut Asked<'_>,
+    args: Args<'_>,
+    out: &mut Out,
+    handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
+) -> Result<(), Halt> {
     out.protocol = asked.caller.protocol;
     let _on_behalf = OnBehalf::of(&asked.client.shared);
     let admitted = admit(asked, args);
@@ -106,7 +119,7 @@ pub(crate) fn execute(asked: &mut Asked<'_>, args: Args<'_>, out: &mut Out) -> R
                 kept = exec || command.only_pushes();
                 let of_keys = flags::READONLY | flags::WRITE | flags::MAY_REPLICATE;
                 asked.client.tells_of_keys |= command.has(of_keys) || command.name == "exec";
-                let called = call(&mut context(asked, command), command, args, out);
+                let called = call_by(&mut context(asked, command), command, args, out, handler);
                 end_tracking(asked, command);
                 match called {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),

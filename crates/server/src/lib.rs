@@ -14,6 +14,7 @@ mod background;
 mod cluster;
 mod commands;
 mod config;
+mod content;
 mod dispatch;
 mod engine;
 mod follow;

@@ -9,6 +9,7 @@ pub use crate::config::Parameter;
 use crate::config::{self, Config, Param};
 use crate::engine::server::Server;
 use crate::measure::log;
+use crate::net::accept::OtherDoor;
 use crate::net::worker;
 use crate::outside::clock::unix_ms;
 use crate::persist::ending::Ending;
@@ -120,6 +121,7 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     let mut addresses = server.listening.apply(&server.config)?;
     addresses.extend(server.listening.open_unix(&server.config)?);
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;
+    let (content_addresses, content_doors) = listen_for_content(&server)?;
     snug_store::memory::tune();
     allow_huge_pages(&server.config);
     crate::background::trainer::start(&server)
@@ -138,13 +140,14 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
         load(&server)?;
     }
     let mut threads = Vec::new();
-    for (number, doors) in doors.into_iter().enumerate() {
+    for (number, (doors, content)) in doors.into_iter().zip(content_doors).enumerate() {
         let server = Arc::clone(&server);
         let thread =
             std::thread::Builder::new().name(format!("worker-{number}")).stack_size(WORKER_STACK);
         let thread = thread.spawn(move || {
-            let run =
-                std::panic::AssertUnwindSafe(|| worker::run(Arc::clone(&server), number, doors));
+            let run = std::panic::AssertUnwindSafe(|| {
+                worker::run(Arc::clone(&server), number, doors, content)
+            });
             if let Err(error) = std::panic::catch_unwind(run).unwrap_or(Ok(())) {
                 tracing::error!(%error, worker = number, "worker failed");
             }
@@ -156,6 +159,9 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
         crate::admin::start(&server, admin_sockets)
             .map_err(|e| format!("could not start the admin port: {e}"))?;
         say_where_admin_is(&server.config, &admin_addresses);
+    }
+    if !content_addresses.is_empty() {
+        tracing::info!(addresses = ?content_addresses, "content is served over HTTP");
     }
     if loads {
         let (server, failed) = (Arc::clone(&server), Arc::clone(&failed));
@@ -242,6 +248,21 @@ fn listen_for_admin(server: &Server) -> Result<(Vec<SocketAddr>, Vec<Socket>), S
         let _ = server.admin_token.set(crate::admin::token(config)?);
     }
     Ok((addresses, sockets))
+}
+
+/// The content port's addresses, and the sockets there, for each worker its own.
+fn listen_for_content(server: &Server) -> Result<(Vec<SocketAddr>, Vec<Vec<OtherDoor>>), String> {
+    let config = &server.config;
+    let addresses = listening::addresses(config, Param::ContentBind, Param::ContentPort)?;
+    let (tls, backlog) = (config.is_on(Param::ContentTls), config.number(Param::TcpBacklog) as i32);
+    let door = |&address: &SocketAddr| {
+        let socket = listening::listen(address, backlog, true);
+        let socket = socket.map_err(|e| format!("content-port: can't bind to {address}: {e}"))?;
+        Ok(OtherDoor { socket, tls, language: &crate::content::HTTP })
+    };
+    let of_worker = |_| addresses.iter().map(door).collect::<Result<Vec<_>, String>>();
+    let doors = (0..server.workers).map(of_worker).collect::<Result<_, _>>()?;
+    Ok((addresses, doors))
 }
 
 /// Says in the log where the admin port listens, and what it asks for.

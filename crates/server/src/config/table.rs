@@ -77,6 +77,9 @@ parameters! {
         AdminBind "admin-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the admin port listens on.";
         AdminToken "admin-token" Kind::Token, "", MUTABLE, "Bearer token that the admin port asks for; empty for that of admin-token-file.";
         AdminTokenFile "admin-token-file" Kind::Text, "snug-admin.token", FIXED, "File of the admin port's token, made with a new one if it is not there.";
+        ContentPort "content-port" PORT, "0", FIXED, "TCP port of content over HTTP; 0 for none.";
+        ContentBind "content-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the content port listens on.";
+        ContentTls "content-tls" Kind::Bool, "no", FIXED, "Have the content port speak TLS, with the certificates of the tls- parameters.";
         MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
         Databases "databases" Kind::Int { min: 1, max: snug_store::DATABASES_MAX as i64 }, "16", FIXED, "Logical databases.";
         RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";

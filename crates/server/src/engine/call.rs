@@ -2,7 +2,7 @@
 
 use crate::config::Param;
 use crate::engine::blocked::Waiter;
-use crate::engine::command::{Command, Unanswered, flags};
+use crate::engine::command::{Answer, Command, Unanswered, flags};
 use crate::engine::context::Context;
 use crate::engine::large::Work;
 use crate::engine::out::Out;
@@ -36,12 +36,25 @@ pub(crate) fn call(
     args: Args<'_>,
     out: &mut Out,
 ) -> Result<(), Halt> {
+    call_by(cx, command, args, out, command.handler)
+}
+
+/// The same with somebody else's handler: it does what the command does, and answers in
+/// another way.
+#[inline]
+pub(crate) fn call_by(
+    cx: &mut Context<'_>,
+    command: &'static Command,
+    args: Args<'_>,
+    out: &mut Out,
+    handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
+) -> Result<(), Halt> {
     cx.command = command;
     let mark = out.mark();
     let clock = cx.client.as_deref_mut().and_then(|client| client.clock.take());
     let began = clock.unwrap_or_else(Instant::now);
     remember_keys(cx, command, args);
-    let answer = (command.handler)(cx, args, out);
+    let answer = handler(cx, args, out);
     let failed = answer.is_err();
     if let Err(unanswered) = answer {
         out.truncate(mark);

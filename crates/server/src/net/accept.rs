@@ -64,6 +64,43 @@ const PROTECTED: &[u8] = b"-DENIED Redis is running in protected mode because pr
     password for the default user. NOTE: You only need to do one of the above things in order for \
     the server to start accepting connections from the outside.\r\n";
 
+/// What a listening socket's clients speak: how one is told that it is not welcome, and
+/// what becomes of one that is.
+#[derive(Debug)]
+pub(crate) struct Language {
+    pub too_many: fn(&Server) -> &'static [u8],
+    pub protected: &'static [u8],
+    /// What it calls itself in a TLS handshake, if it does.
+    pub alpn: &'static [&'static [u8]],
+    pub welcome: fn(&Arc<Server>, Stream, Ends),
+}
+
+/// Redis's protocol.
+static REDIS: Language = Language { too_many, protected: PROTECTED, alpn: &[], welcome };
+
+/// A socket of this worker's at which another language than Redis's is spoken.
+#[derive(Debug)]
+pub(crate) struct OtherDoor {
+    pub socket: Socket,
+    pub tls: bool,
+    pub language: &'static Language,
+}
+
+/// Accepts connections where another language is spoken, for as long as the server runs.
+pub(crate) fn listen_elsewhere(server: &Arc<Server>, doors: Vec<OtherDoor>) {
+    let handshakes = Arc::new(Handshakes::default());
+    for OtherDoor { socket, tls, language } in doors {
+        match TcpListener::from_std(socket.into()) {
+            Ok(listener) => {
+                let handshakes = tls.then(|| Arc::clone(&handshakes));
+                let listener = Listener::Net(listener);
+                tokio::spawn(accept(Arc::clone(server), listener, handshakes, language));
+            }
+            Err(error) => tracing::error!(%error, "cannot listen"),
+        }
+    }
+}
+
 /// Accepts connections wherever this worker is told to.
 pub(crate) async fn listen(server: Arc<Server>, mut doors: Doors) {
     let mut accepting = HashMap::new();
@@ -78,7 +115,8 @@ pub(crate) async fn listen(server: Arc<Server>, mut doors: Doors) {
             match Listener::new(&door, socket) {
                 Ok(listener) => {
                     let handshakes = matches!(door, Door::Tls(_)).then(|| Arc::clone(&handshakes));
-                    let task = tokio::spawn(accept(Arc::clone(&server), listener, handshakes));
+                    let task =
+                        tokio::spawn(accept(Arc::clone(&server), listener, handshakes, &REDIS));
                     accepting.insert(door, task);
                 }
                 Err(error) => tracing::error!(%door, %error, "cannot listen"),
@@ -132,7 +170,12 @@ impl AsFd for Listener {
     }
 }
 
-async fn accept(server: Arc<Server>, listener: Listener, handshakes: Option<Arc<Handshakes>>) {
+async fn accept(
+    server: Arc<Server>,
+    listener: Listener,
+    handshakes: Option<Arc<Handshakes>>,
+    language: &'static Language,
+) {
     let mut spare = Spare::new();
     loop {
         // Nobody is accepted with whom there is no place to shake hands.
@@ -143,7 +186,7 @@ async fn accept(server: Arc<Server>, listener: Listener, handshakes: Option<Arc<
         match listener.accept().await {
             Ok((socket, peer, local)) => {
                 let shown = peer.clone();
-                if let Err(error) = come_in(&server, socket, (peer, local), place) {
+                if let Err(error) = come_in(&server, socket, (peer, local), place, language) {
                     tracing::debug!(peer = %shown, %error, "connection lost before it began");
                 }
             }
@@ -152,7 +195,7 @@ async fn accept(server: Arc<Server>, listener: Listener, handshakes: Option<Arc<
                     tracing::warn!(%error, unsaid, "cannot accept a connection");
                 }
                 // Before a handshake nothing can be said.
-                let why = if place.is_some() { &[] } else { too_many(&server) };
+                let why = if place.is_some() { &[] } else { (language.too_many)(&server) };
                 if ran_out(&error) && spare.turn_away(&listener, why) {
                     server.stats.add(Stat::total_connections_received, 1);
                     server.stats.add(Stat::rejected_connections, 1);
@@ -169,7 +212,7 @@ fn too_many(server: &Server) -> &'static [u8] {
 }
 
 /// Both ends of a connection: the client's, and the server's.
-type Ends = (Address, Address);
+pub(crate) type Ends = (Address, Address);
 
 /// Where a handshake takes place, and its place there.
 type Place = (Arc<Handshakes>, OwnedSemaphorePermit);
@@ -180,13 +223,14 @@ fn come_in(
     socket: TcpStream,
     ends: Ends,
     place: Option<Place>,
+    language: &'static Language,
 ) -> io::Result<()> {
     server.stats.add(Stat::total_connections_received, 1);
     let most = server.config.number(Param::MaxClients) as usize;
     if server.clients.read().len() + server.handshaking.load(Relaxed) >= most {
         server.stats.add(Stat::rejected_connections, 1);
         if place.is_none() {
-            socket.try_write(too_many(server))?;
+            socket.try_write((language.too_many)(server))?;
         }
         return Ok(());
     }
@@ -198,9 +242,9 @@ fn come_in(
     }
     let Some((handshakes, place)) = place else {
         if is_refused(server, &ends.0) {
-            socket.try_write(PROTECTED)?;
+            socket.try_write(language.protected)?;
         } else {
-            welcome(server, Stream::Plain(socket), ends);
+            (language.welcome)(server, Stream::Plain(socket), ends);
         }
         return Ok(());
     };
@@ -208,19 +252,20 @@ fn come_in(
     server.handshaking.fetch_add(1, Relaxed);
     let counted = Counted(Arc::clone(&server));
     let task = tokio::spawn(async move {
-        let shaken = tokio::time::timeout(HANDSHAKE_TIME, shake(&server, socket, &shared)).await;
+        let shaken =
+            tokio::time::timeout(HANDSHAKE_TIME, shake(&server, socket, &shared, language)).await;
         drop((place, counted));
         match shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(mut stream) if is_refused(&server, &ends.0) => {
                 // As far as the socket takes it at once.
                 poll_fn(|task| {
-                    let _ = stream.poll_send(task, PROTECTED);
+                    let _ = stream.poll_send(task, language.protected);
                     stream.say_end(task);
                     Poll::Ready(())
                 })
                 .await;
             }
-            Ok(stream) => welcome(&server, stream, ends),
+            Ok(stream) => (language.welcome)(&server, stream, ends),
             Err(error) => {
                 tracing::debug!(peer = %ends.0, %error, "Error accepting a client connection");
             }
@@ -291,8 +336,13 @@ impl Handshakes {
 
 /// Shakes hands. Each step of it that may take a signature's time is taken alone, and
 /// before the next one whoever else has something to do does it.
-async fn shake(server: &Server, socket: TcpStream, handshakes: &Handshakes) -> io::Result<Stream> {
-    let config = server.tls.current().ok_or(io::ErrorKind::NotConnected)?;
+async fn shake(
+    server: &Server,
+    socket: TcpStream,
+    handshakes: &Handshakes,
+    language: &Language,
+) -> io::Result<Stream> {
+    let config = server.tls.speaking(language.alpn).ok_or(io::ErrorKind::NotConnected)?;
     let session = ServerConnection::new(config).map_err(io::Error::other)?;
     let mut tls = Box::new(Tls::new(socket, session));
     while !poll_fn(|task| tls.poll_handshake(task)).await? {

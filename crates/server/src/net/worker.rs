@@ -6,7 +6,7 @@ use crate::background::sweeper::{Next, Sweeper};
 use crate::config::Param;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
-use crate::net::accept;
+use crate::net::accept::{self, OtherDoor};
 use crate::net::ahead::Ahead;
 use crate::net::evictor::evict_in_background;
 use crate::sockets::listening::Doors;
@@ -54,8 +54,14 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     })
 }
 
-/// Runs a worker until the server ends.
-pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Result<()> {
+/// Runs a worker until the server ends: it serves clients who come through `doors`, and
+/// those who speak another language through `others`.
+pub(crate) fn run(
+    server: Arc<Server>,
+    worker: usize,
+    doors: Doors,
+    others: Vec<OtherDoor>,
+) -> io::Result<()> {
     SCRATCH.set(Some(Scratch {
         session: server.store.session(),
         input: vec![0; INPUT_BYTES],
@@ -72,6 +78,7 @@ pub(crate) fn run(server: Arc<Server>, worker: usize, doors: Doors) -> io::Resul
     runtime.block_on(async {
         server.loops.join();
         tokio::spawn(accept::listen(Arc::clone(&server), doors));
+        accept::listen_elsewhere(&server, others);
         tokio::spawn(clock(Arc::clone(&server), worker));
         tokio::spawn(evict_in_background(Arc::clone(&server)));
         while !server.ending.load(Relaxed) {

@@ -104,15 +104,21 @@ impl OwnedArgs {
     }
 
     /// A command that nobody has sent.
-    #[cfg(test)]
-    pub(crate) fn of(command: &[Vec<u8>]) -> Self {
+    pub(crate) fn of(command: &[impl AsRef<[u8]>]) -> Self {
         let mut owned = Self { buf: Vec::new(), spans: Vec::new(), large: Vec::new() };
-        for arg in command {
+        for arg in command.iter().map(AsRef::as_ref) {
             let start = owned.buf.len();
             owned.buf.extend_from_slice(arg);
             owned.spans.extend(Span::new(start, arg.len()));
         }
         owned
+    }
+
+    /// The same with a large argument behind the others.
+    pub(crate) fn with_large(mut self, chain: Segments) -> Self {
+        self.spans.extend(Span::of_large(self.large.len()));
+        self.large.push(Large::from(chain));
+        self
     }
 
     /// Bytes that it keeps.

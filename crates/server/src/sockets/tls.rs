@@ -56,6 +56,18 @@ impl Tls {
         Ok(())
     }
 
+    /// The same where a handshake is to tell which of these protocols will be spoken. Its
+    /// sessions are those of the others.
+    pub(crate) fn speaking(&self, alpn: &[&[u8]]) -> Option<Arc<ServerConfig>> {
+        let current = self.current()?;
+        if alpn.is_empty() {
+            return Some(current);
+        }
+        let mut speaking = ServerConfig::clone(&current);
+        speaking.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Some(Arc::new(speaking))
+    }
+
     /// What a new connection is to shake hands with.
     pub(crate) fn current(&self) -> Option<Arc<ServerConfig>> {
         self.0.read().server.clone()
@@ -71,6 +83,7 @@ impl Tls {
 fn is_served(config: &Config) -> bool {
     config.number(Param::TlsPort) != 0
         || (config.is_on(Param::AdminTls) && config.number(Param::AdminPort) != 0)
+        || (config.is_on(Param::ContentTls) && config.number(Param::ContentPort) != 0)
 }
 
 /// Whether the link to the primary is inside TLS.

@@ -1,0 +1,65 @@
+//! Paths and methods.
+
+use super::answer::{Answer, Refusal, empty};
+use super::ask::Asking;
+use super::link::Link;
+use super::{get, listing, name, policy, put};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+
+const OF_A_KEY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
+const OF_ALL: &str = "GET, HEAD, POST, OPTIONS";
+const OF_THE_POLICY: &str = "GET, HEAD, PUT, OPTIONS";
+
+/// Answers a request.
+pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
+    let head = request.method() == Method::HEAD;
+    let mut answer = routed(link, request).await.unwrap_or_else(Answer::from);
+    if head && answer.body().len() > 0 {
+        let len = HeaderValue::from(answer.body().len());
+        answer.headers_mut().entry(header::CONTENT_LENGTH).or_insert(len);
+        *answer.body_mut() = super::body::Body::empty();
+    }
+    answer
+}
+
+async fn routed(link: &Link, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let uri = request.uri().clone();
+    let rest = uri.path().strip_prefix(name::ROOT);
+    let allowed = match (uri.path(), rest) {
+        ("/content", _) => OF_ALL,
+        (_, Some("config")) => OF_THE_POLICY,
+        (_, Some(rest)) if !rest.is_empty() => OF_A_KEY,
+        _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "there is no such path")),
+    };
+    let method = request.method().clone();
+    if method == Method::OPTIONS {
+        let mut answer = empty(StatusCode::NO_CONTENT);
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        return Ok(answer);
+    }
+    let reads = matches!(method, Method::GET | Method::HEAD);
+    if !reads {
+        let host = uri.authority().map(hyper::http::uri::Authority::as_str);
+        put::refuse_foreign(request.headers(), host)?;
+    }
+    let mut asking = Asking::of(link, request.headers())?;
+    match allowed {
+        OF_ALL if reads => listing::answer(&mut asking, &uri).await,
+        OF_ALL if method == Method::POST => put::post(&mut asking, request).await,
+        OF_THE_POLICY => policy::answer(&mut asking, request).await,
+        OF_A_KEY => {
+            let key = name::key(rest.unwrap_or_default())?;
+            match method {
+                Method::GET | Method::HEAD => {
+                    get::answer(&mut asking, &method, &key, request.headers()).await
+                }
+                Method::PUT => put::put(&mut asking, &key, request).await,
+                Method::DELETE => put::delete(&mut asking, &key, request.headers()).await,
+                _ => Err(Refusal::method(OF_A_KEY)),
+            }
+        }
+        _ => Err(Refusal::method(OF_ALL)),
+    }
+}
