@@ -127,8 +127,11 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     crate::background::trainer::start(&server)
         .map_err(|e| format!("could not start the trainer: {e}"))?;
     follow_primary(&server)?;
-    crate::replication::start(&server, crate::commands::replay::executor)
-        .map_err(|e| format!("could not start replication: {e}"))?;
+    let here = Arc::downgrade(&server);
+    let _ = server.persist.tells_past.set(Box::new(move |batch| {
+        let server = here.upgrade()?;
+        server.peers.past(batch, &server.journal)
+    }));
     let ending = catch_signals()?;
     // What is wrong with files that are there and used by others is said before anything
     // starts; loading them takes a while, and clients are told so meanwhile.
@@ -139,6 +142,9 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     } else {
         load(&server)?;
     }
+    // A link to a primary waits until what was saved is loaded.
+    crate::replication::start(&server, crate::commands::replay::executor)
+        .map_err(|e| format!("could not start replication: {e}"))?;
     let mut threads = Vec::new();
     for (number, (doors, content)) in doors.into_iter().zip(content_doors).enumerate() {
         let server = Arc::clone(&server);
@@ -213,7 +219,12 @@ fn load(server: &Arc<Server>) -> Result<(), String> {
     let mut replayer = Replayer::default();
     server
         .persist
-        .load(&mut |store, args| replayer.execute(Replayed { server, store, worker: 0 }, args))
+        .load(&mut |store, args| replayer.execute(Replayed { server, store, worker: 0 }, args))?;
+    if let Some(past) = server.persist.take_past() {
+        let mut session = server.store.session();
+        server.peers.resume(&session.enter(unix_ms()), &server.journal, &past);
+    }
+    Ok(())
 }
 
 /// Makes the server the replica that the configuration says it is.

@@ -26,6 +26,7 @@ use crate::config::{Config, Param};
 use crate::follow::clients::Shared;
 use crate::journal::{Follower, Journal, Piece};
 use crate::outside::clock::unix_ms;
+use crate::persist::past::Past;
 use crate::request::error::Error;
 use crate::sockets::stream::Stream as Connection;
 use backlog::Backlog;
@@ -490,6 +491,38 @@ impl Peers {
             // So that it asks to be woken.
             stream.pump();
         }
+    }
+
+    /// What was loaded from disk is the state of the stream `past.id` at `past.offset`. A
+    /// replica asks its primary for what follows; a primary goes on under a new id, and
+    /// replicas that are no further come back under the old one. The store is the caller's
+    /// alone, and nothing was committed since it was loaded.
+    pub(crate) fn resume(&self, batch: &Batch<'_>, journal: &Arc<Journal>, past: &Past) {
+        let _alone = batch.exclusive();
+        let mut stream = self.stream.lock();
+        stream.backlog.restart(&past.id, past.offset);
+        stream.selected = past.selected;
+        if !self.is_replica() {
+            stream.backlog.shift_id();
+            stream.follower = Some(self.join(batch, journal));
+            stream.pump();
+            stream.lonely_since = Some(unix_ms());
+        }
+    }
+
+    /// Where the stream is at this moment; none if it is not kept, so that nobody could go
+    /// on from there. The store is the caller's alone.
+    pub(crate) fn past(&self, batch: &Batch<'_>, journal: &Journal) -> Option<Past> {
+        let _alone = batch.exclusive();
+        if !self.is_replica() {
+            // So that what follows begins with a SELECT.
+            journal.mark(batch);
+        }
+        let stream = self.stream();
+        let backlog = &stream.backlog;
+        let past =
+            Past { id: backlog.id.clone(), offset: backlog.end(), selected: stream.selected };
+        backlog.is_active().then_some(past)
     }
 
     /// Ends to keep the stream: nobody has come for it in a long time.

@@ -1,6 +1,7 @@
 //! Loading what was saved, at the start: from where, on what, and how far it is.
 
 use crate::outside::clock::unix_ms;
+use crate::persist::past::Past;
 use crate::request::args::Args;
 use parking_lot::Mutex;
 use snug_rdb::{Loading as RdbLoading, ReadOptions, Reader};
@@ -95,6 +96,9 @@ pub(crate) struct Source<'s> {
     /// Whoever has libraries of functions takes one.
     pub(crate) library: &'s dyn Fn(&[u8]) -> Result<(), String>,
     pub(crate) stopped: &'s AtomicBool,
+    /// Where the stream of replication was, if the file tells. Then nothing is left out:
+    /// what has expired goes as commits tell it, to replicas too.
+    pub(crate) past: Option<Past>,
 }
 
 impl Source<'_> {
@@ -132,7 +136,7 @@ impl Source<'_> {
             trust: if self.sanitizes { Trust::Nobody } else { Trust::Own },
             limits: RdbLoading::default().limits,
             databases: self.databases,
-            now: if is_base { 0 } else { unix_ms() },
+            now: if is_base || self.past.is_some() { 0 } else { unix_ms() },
             threads: self.threads,
         };
         let (progress, stopped) = (self.progress, self.stopped);
@@ -152,7 +156,7 @@ impl Source<'_> {
     fn rdb(&mut self, file: Input, is_base: bool) -> Result<Rest, String> {
         let read = ReadOptions { checksum: self.checksum };
         let mut reader = Reader::new(file, read).map_err(|e| e.to_string())?;
-        let now = if is_base { 0 } else { unix_ms() };
+        let now = if is_base || self.past.is_some() { 0 } else { unix_ms() };
         let loading = RdbLoading { read, databases: self.databases, now, ..RdbLoading::default() };
         let (progress, stopped) = (self.progress, self.stopped);
         let loaded = snug_rdb::load(&mut reader, self.store, &loading, |loaded| {

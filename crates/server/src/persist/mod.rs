@@ -22,6 +22,7 @@ mod as_commands;
 pub(crate) mod durable;
 pub(crate) mod ending;
 pub(crate) mod loading;
+pub(crate) mod past;
 pub(crate) mod saving;
 mod switch;
 pub(crate) mod writing;
@@ -36,8 +37,9 @@ use aof::writer::Policy;
 use durable::Durable;
 use loading::Progress;
 use parking_lot::Mutex;
+use past::Past;
 use saving::{Kind, Outcome};
-use snug_store::{Session, Store};
+use snug_store::{Batch, Session, Store};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -54,6 +56,10 @@ pub(crate) trait Libraries: Send + Sync {
     /// Forgets all of them.
     fn flush(&self);
 }
+
+/// Tells where the stream of replication is at this moment, if anybody could go on from
+/// there.
+pub(crate) type TellsPast = Box<dyn Fn(&Batch<'_>) -> Option<Past> + Send + Sync>;
 
 /// What is being written.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +103,9 @@ pub(crate) struct Persist {
     switching: Mutex<()>,
     pub(crate) figures: Figures,
     pub(crate) libraries: OnceLock<Box<dyn Libraries>>,
+    pub(crate) tells_past: OnceLock<TellsPast>,
+    /// The place in the stream of the snapshot that is being written, or was loaded.
+    past: Mutex<Option<Past>>,
     /// Why the append-only file could not be written last, if it could not.
     aof_error: Mutex<Option<String>>,
     refuses: AtomicBool,
@@ -171,6 +180,8 @@ impl Persist {
             switching: Mutex::default(),
             figures: Figures::default(),
             libraries: OnceLock::new(),
+            tells_past: OnceLock::new(),
+            past: Mutex::default(),
             aof_error: Mutex::default(),
             refuses: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -251,6 +262,11 @@ impl Persist {
     /// What is being written, if something is.
     pub(crate) fn runs(&self) -> Option<Kind> {
         self.jobs.lock().running.map(|running| running.kind)
+    }
+
+    /// Where the stream of replication was, as the file tells that was loaded.
+    pub(crate) fn take_past(&self) -> Option<Past> {
+        self.past.lock().take()
     }
 
     /// Whether the append-only file is on.

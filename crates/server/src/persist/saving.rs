@@ -175,6 +175,7 @@ impl Persist {
             let batch = session.enter(unix_ms());
             let alone = batch.exclusive();
             if let Some(snapshot) = batch.begin_snapshot() {
+                *self.past.lock() = self.tells_past.get().and_then(|tell| tell(&batch));
                 return Ok((snapshot, also(&batch)));
             }
             drop(alone);

@@ -4,6 +4,7 @@ use super::Persist;
 use super::aof::writer::{Manner, Policy, Rewritten, Writer};
 use super::aof::{Aof, Place};
 use super::loading::{Replay, Source};
+use super::past::Past;
 use super::saving::Kind;
 use crate::config::Param;
 use crate::outside::clock::unix_ms;
@@ -407,6 +408,7 @@ impl Persist {
             databases: self.store.databases(),
             library,
             stopped: &self.stop,
+            past: None,
         }
     }
 
@@ -432,8 +434,11 @@ impl Persist {
         let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let len = self.files.len(&path).map_err(|e| told(&e))?;
         source.progress.begin(len.unwrap_or_default());
-        let file = self.files.open(&path).map_err(|e| told(&e))?;
+        let open = || self.files.open(&path).map_err(|e| told(&e));
+        source.past = Past::find(open()?, &source.session);
+        let file = open()?;
         source.snapshot(file, false).map_err(|e| told(&e))?;
+        *self.past.lock() = source.past.take();
         Ok(true)
     }
 

@@ -101,7 +101,7 @@ impl Persist {
     ) -> Result<W, String> {
         let (time, memory) = (unix_ms() / 1000, snug_store::memory::used());
         let (time, memory) = (time.to_string(), memory.to_string());
-        let facts = [
+        let mut facts = vec![
             ("redis-ver", REDIS_VERSION),
             ("redis-bits", "64"),
             ("ctime", &time),
@@ -109,6 +109,8 @@ impl Persist {
             ("aof-base", if is_base { "1" } else { "0" }),
             ("snug-ver", env!("CARGO_PKG_VERSION")),
         ];
+        let past = self.past.lock().clone().filter(|_| !is_base).map(|past| past.facts());
+        facts.extend(past.iter().flatten().map(|(name, value)| (*name, &**value)));
         match format {
             Format::Rdb => {
                 let mut writer = Writer::new(out, self.options());

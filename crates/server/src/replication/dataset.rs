@@ -15,6 +15,7 @@ use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::peers::replica::Replica;
+use crate::persist::past::Past;
 use bytes::Bytes;
 use snug_rdb::{Meta, Options, Writer};
 use snug_store::image::ImageWriter;
@@ -35,15 +36,6 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// How often to look whether there is room for a piece.
 const ROOM_EVERY: Duration = Duration::from_micros(500);
 
-/// Where the stream was when the snapshot began.
-#[derive(Debug)]
-pub(super) struct Begun {
-    pub(super) id: String,
-    pub(super) offset: u64,
-    /// The database that was selected in it.
-    selected: usize,
-}
-
 type Pieces = mpsc::Sender<io::Result<Bytes>>;
 
 /// Writes a data set of this moment for these replicas, and says first when it was.
@@ -51,7 +43,7 @@ pub(super) fn write(
     server: &Arc<Server>,
     replicas: &[Arc<Replica>],
     diskless: bool,
-    begun: oneshot::Sender<Begun>,
+    begun: oneshot::Sender<Past>,
     pieces: &Pieces,
 ) {
     let mut session = server.store.session();
@@ -79,21 +71,14 @@ fn begin(
     server: &Server,
     session: &mut Session,
     replicas: &[Arc<Replica>],
-) -> Option<(Snapshot, Begun)> {
+) -> Option<(Snapshot, Past)> {
     while !server.ending.load(Relaxed) {
         let batch = session.enter(unix_ms());
         let alone = batch.exclusive();
         if let Some(snapshot) = batch.begin_snapshot() {
-            if !server.peers.is_replica() {
-                // So that what follows begins with a SELECT.
-                server.journal.mark(&batch);
-            }
-            let stream = server.peers.stream();
-            let (id, offset) = (stream.backlog.id.clone(), stream.backlog.end());
-            let selected = stream.selected;
-            replicas.iter().for_each(|replica| replica.begin_at(offset));
-            drop(stream);
-            return Some((snapshot, Begun { id, offset, selected }));
+            let past = server.peers.past(&batch, &server.journal)?;
+            replicas.iter().for_each(|replica| replica.begin_at(past.offset));
+            return Some((snapshot, past));
         }
         drop(alone);
         drop(batch);
@@ -103,17 +88,16 @@ fn begin(
 }
 
 /// What is told in front of the keys.
-fn facts(at: &Begun) -> Vec<(&'static str, String)> {
-    vec![
+fn facts(at: &Past) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
         ("redis-ver", crate::outside::REDIS_VERSION.into()),
         ("redis-bits", usize::BITS.to_string()),
         ("ctime", (unix_ms() / 1000).to_string()),
         ("used-mem", snug_store::memory::used().to_string()),
-        ("repl-stream-db", at.selected.to_string()),
-        ("repl-id", at.id.clone()),
-        ("repl-offset", at.offset.to_string()),
         ("aof-base", "0".into()),
-    ]
+    ];
+    facts.extend(at.facts());
+    facts
 }
 
 /// Sends what is written to it as pieces. Whoever changes keys must not wait for a

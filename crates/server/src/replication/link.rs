@@ -249,6 +249,13 @@ impl<'s> Wire<'s> {
 
 impl LinkThread {
     fn run(mut self) {
+        // What is on disk comes first: it may be where the stream goes on.
+        while self.server.persist.is_loading() {
+            if self.server.peers.epoch() != self.epoch || self.server.ending.load(Relaxed) {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY / 10);
+        }
         loop {
             let once = AssertUnwindSafe(|| self.session());
             let session = catch_unwind(once).unwrap_or_else(|_| {
@@ -357,6 +364,7 @@ impl LinkThread {
     fn resume(&mut self, id: Option<&str>) {
         let peers = &self.server.peers;
         let mut stream = peers.stream();
+        *self.execute.database() = stream.selected;
         let renamed = id.is_some_and(|id| id != stream.backlog.id);
         if let Some(id) = id {
             stream.backlog.renamed(id);

@@ -21,7 +21,8 @@ use crate::config::Param;
 use crate::engine::server::Server;
 use crate::peers::Link;
 use crate::peers::replica::{Replica, Stage};
-use crate::replication::dataset::{self, Begun};
+use crate::persist::past::Past;
+use crate::replication::dataset;
 use crate::replication::serving::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -104,7 +105,7 @@ async fn synchronise(server: Arc<Server>, mut group: Vec<Peer>) {
     if let Err(error) = thread {
         return tracing::error!(%error, "no thread for a snapshot: replicas have to come back");
     }
-    let Ok(Begun { id, offset, .. }) = beginning.await else {
+    let Ok(Past { id, offset, .. }) = beginning.await else {
         return tracing::warn!("a snapshot for replicas could not begin");
     };
     tracing::info!(replicas = group.len(), id, offset, diskless, "full synchronisation begins");
