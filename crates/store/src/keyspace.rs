@@ -33,10 +33,11 @@
 use crate::hash::{KeyHasher, SLOTS};
 use crate::sharded::Sharded;
 use crate::slot::Slot;
+use crate::sync::{AtomicPtr, AtomicUsize};
 use std::ops::{Index, Range};
 use std::ptr::{null_mut, slice_from_raw_parts_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 pub(crate) const PAGE_SLOTS: usize = 64;
 const PAGES: usize = SLOTS / PAGE_SLOTS;
@@ -45,7 +46,7 @@ const PLACE: usize = PAGE_SLOTS - 1;
 const _: () = assert!(align_of::<Slot>() == PAGE_SLOTS, "an address has no room for the mask");
 
 /// A folded page is crowded whenever it reaches a multiple of so many keys.
-pub(crate) const CROWDED: usize = if cfg!(miri) { 8 } else { 256 };
+pub(crate) const CROWDED: usize = if cfg!(any(miri, feature = "shuttle")) { 8 } else { 256 };
 /// Keys of an unfolded page, at most, for which it is folded.
 const SPARSE: usize = CROWDED / 4;
 

@@ -50,6 +50,8 @@ pub mod effect;
 pub mod eviction;
 mod hash;
 pub mod image;
+#[cfg(all(test, feature = "shuttle"))]
+mod interleavings;
 pub mod jobs;
 mod keyspace;
 pub mod large;
@@ -63,6 +65,7 @@ pub mod sharded;
 pub mod slot;
 pub mod snapshot;
 pub mod store;
+mod sync;
 mod timing;
 pub mod training;
 pub mod types;

@@ -7,8 +7,8 @@
 //! that the two decide differently. Where a policy asks for MIME types that
 //! cannot be told without unpacking: those are decided by the packer.
 
+use crate::sync::RwLock;
 use crate::types::Type;
-use parking_lot::RwLock;
 use snug_codec::mime;
 use snug_codec::policy::{Choice, Policy, Subject};
 use std::sync::Arc;

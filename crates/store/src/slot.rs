@@ -28,16 +28,16 @@ use crate::pack::dictionaries::Pin;
 use crate::pack::form::{self, Damaged};
 use crate::packing::PackedStr;
 use crate::store::{Counter, Expired, Session, Store};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, RawMutex};
 use crate::types::Type;
 use crate::types::forms::Value;
 use crate::types::stream::{Shape, Stream, StreamError, StreamId};
 use crate::types::string::{CHANGED, INLINE_MAX, INT, Int, NewStr, SET, Str, canonical_int};
-use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 use snug_codec::Segments;
 use std::cell::UnsafeCell;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What becomes of a key's expiry when its value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +138,7 @@ pub(crate) struct Slot {
     cells: UnsafeCell<Cells>,
 }
 
+#[cfg(not(feature = "shuttle"))]
 const _: () = assert!(size_of::<Slot>() == 64);
 
 /// The unit of a slot's time of access: about a second, reached by a shift.

@@ -25,11 +25,11 @@
 use crate::hash::{Key, SLOTS};
 use crate::slot::{Detached, SlotGuard};
 use crate::store::{Batch, Flushed, Store};
-use parking_lot::Mutex;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Locks among which the names of kept keys are divided.
 const SHARDS: usize = 64;

@@ -39,14 +39,16 @@ use crate::packing::Unpacker;
 use crate::sharded::Sharded;
 use crate::slot::{Detached, Slot, SlotGuard};
 use crate::snapshot::Moment;
+use crate::sync::{
+    AtomicBool, AtomicU16, AtomicU32, AtomicU64, Mutex, MutexGuard, RawRwLock, RwLock,
+};
 use crate::types::Type;
 use parking_lot::lock_api::RawRwLock as _;
-use parking_lot::{Mutex, RawRwLock, RwLock};
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
@@ -1212,7 +1214,7 @@ impl Drop for Hold<'_> {
 #[derive(Debug)]
 #[must_use]
 pub struct Exclusive<'b> {
-    session: Option<(&'b Session, parking_lot::MutexGuard<'b, Vec<Arc<Gate>>>)>,
+    session: Option<(&'b Session, MutexGuard<'b, Vec<Arc<Gate>>>)>,
 }
 
 impl Drop for Exclusive<'_> {

@@ -10,9 +10,10 @@
 //!                 by each: a long stream's
 //! ```
 
+use crate::sync::{AtomicU64, point};
 use snug_codec::{Dictionary, DictionaryKind, DictionarySource, Registry};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// The dictionaries that packed values refer to by id.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl Dictionaries {
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<Arc<Dictionary>> {
-        self.registry.dictionary(id)
+        self.registry().dictionary(id)
     }
 
     /// A value packed with dictionary `id` is there, or no longer; 0 is none.
@@ -42,22 +43,22 @@ impl Dictionaries {
     pub(crate) fn count(&self, id: u32, delta: i64) {
         match (id, delta) {
             (0, _) => {}
-            (id, 1) => self.registry.refer(id),
-            (id, _) => self.registry.release(id),
+            (id, 1) => self.registry().refer(id),
+            (id, _) => self.registry().release(id),
         }
     }
 
     /// Keeps a dictionary that is there from being freed.
     pub(crate) fn pin(self: &Arc<Self>, id: u32) -> Option<Pin> {
         (id != 0).then(|| {
-            self.registry.refer(id);
+            self.registry().refer(id);
             Pin { dictionaries: Arc::clone(self), id }
         })
     }
 
     /// Takes in a family's dictionary, as its current one.
     pub(crate) fn add(&self, dictionary: Dictionary) -> Arc<Dictionary> {
-        let dictionary = self.registry.add(dictionary);
+        let dictionary = self.registry().add(dictionary);
         self.advance();
         dictionary
     }
@@ -65,15 +66,15 @@ impl Dictionaries {
     /// Takes in a dictionary that belongs to one value. No generation begins with it:
     /// nothing else is packed with it.
     pub(crate) fn own(self: &Arc<Self>, dictionary: Dictionary) -> OwnDictionary {
-        let dictionary = self.registry.add(dictionary);
-        self.registry.refer(dictionary.id());
+        let dictionary = self.registry().add(dictionary);
+        self.registry().refer(dictionary.id());
         OwnDictionary { dictionary, dictionaries: Arc::clone(self) }
     }
 
     /// Takes in a dictionary under the id that it has, which is kept as long as what is
     /// given back; or that which has the id, if it is the same. None if it is another.
     pub(crate) fn restore(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> Option<HeldDictionary> {
-        if self.registry.restore(Arc::clone(&dictionary)) {
+        if self.registry().restore(Arc::clone(&dictionary)) {
             self.advance();
             return Some(self.hold(dictionary));
         }
@@ -83,18 +84,19 @@ impl Dictionaries {
 
     /// A dictionary that is there belongs to one value.
     pub(crate) fn owned(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> OwnDictionary {
-        self.registry.refer(dictionary.id());
-        self.registry.adopt(dictionary.id());
+        self.registry().refer(dictionary.id());
+        self.registry().adopt(dictionary.id());
         OwnDictionary { dictionary, dictionaries: Arc::clone(self) }
     }
 
     /// Keeps a dictionary that is there for a value of which pieces refer to it.
     pub(crate) fn hold(self: &Arc<Self>, dictionary: Arc<Dictionary>) -> HeldDictionary {
-        self.registry.refer(dictionary.id());
+        self.registry().refer(dictionary.id());
         HeldDictionary { dictionary, dictionaries: Arc::clone(self) }
     }
 
     pub(crate) fn registry(&self) -> &Registry {
+        point();
         &self.registry
     }
 
@@ -106,9 +108,9 @@ impl Dictionaries {
             bytes: dictionary.bytes().len(),
             memory_bytes: dictionary.memory_bytes(),
             level: dictionary.level(),
-            references: self.registry.references(dictionary.id()),
+            references: self.registry().references(dictionary.id()),
         };
-        self.registry.all().into_iter().map(info).collect()
+        self.registry().all().into_iter().map(info).collect()
     }
 }
 
@@ -121,7 +123,7 @@ pub(crate) struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.dictionaries.registry.release(self.id);
+        self.dictionaries.registry().release(self.id);
     }
 }
 
@@ -158,7 +160,7 @@ impl OwnDictionary {
     /// Takes the same dictionary for another level, under the same id; another one is
     /// refused.
     pub(crate) fn relevel(&mut self, dictionary: Arc<Dictionary>) {
-        if self.dictionaries.registry.relevel(Arc::clone(&dictionary)) {
+        if self.dictionaries.registry().relevel(Arc::clone(&dictionary)) {
             self.dictionary = dictionary;
         }
     }
@@ -166,7 +168,7 @@ impl OwnDictionary {
 
 impl Clone for OwnDictionary {
     fn clone(&self) -> Self {
-        let (id, registry) = (self.dictionary.id(), &self.dictionaries.registry);
+        let (id, registry) = (self.dictionary.id(), self.dictionaries.registry());
         registry.refer(id);
         registry.adopt(id);
         Self {
@@ -178,7 +180,7 @@ impl Clone for OwnDictionary {
 
 impl Drop for OwnDictionary {
     fn drop(&mut self) {
-        let (id, registry) = (self.dictionary.id(), &self.dictionaries.registry);
+        let (id, registry) = (self.dictionary.id(), self.dictionaries.registry());
         registry.release(id);
         registry.supersede(id);
     }
@@ -211,6 +213,6 @@ impl Clone for HeldDictionary {
 
 impl Drop for HeldDictionary {
     fn drop(&mut self) {
-        self.dictionaries.registry.release(self.dictionary.id());
+        self.dictionaries.registry().release(self.dictionary.id());
     }
 }

@@ -3,13 +3,13 @@
 use super::patience::Patience;
 use super::{ALONE_BYTES, Families};
 use crate::pack::dictionaries::HeldDictionary;
+use crate::sync::{AtomicBool, AtomicU64, Mutex};
 use crate::types::Type;
-use parking_lot::Mutex;
 use snug_codec::family::{Family, FamilyConfig, FamilyStats, Verdict};
 use snug_codec::policy::Choice;
 use snug_codec::{Codec, Dictionary, DictionaryKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A family is worth a dictionary when it has so many times its size in values.
 const DICTIONARY_WORTH: u64 = 16;

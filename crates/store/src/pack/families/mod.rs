@@ -68,11 +68,11 @@ pub(crate) use known::Known;
 
 use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary};
 use crate::policy::{Edition, InForce};
+use crate::sync::{AtomicU64, AtomicUsize, RwLock};
 use crate::timing::UnpackTimes;
 use crate::types::Type;
 use family::State;
 use foldhash::HashMap;
-use parking_lot::RwLock;
 use recurring::Recurring;
 use samples::SAMPLES_MAX;
 use shape::{SHAPE_MAX, shape};
@@ -81,7 +81,7 @@ use snug_codec::family::{Family, FamilyConfig};
 use snug_codec::policy::Policy;
 use snug_codec::{Dictionary, RegistryStats};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use training::Growing;
 
 /// Families beside the one that takes the rest.

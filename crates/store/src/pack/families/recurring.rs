@@ -5,8 +5,9 @@
 //! which the smaller counts (a count-min sketch). After so much has come by all counts are
 //! halved, so that a name must come by at some rate. Cost: 4 KiB, whatever comes.
 
+use crate::sync::{AtomicU16, AtomicU32};
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 const COUNTS: usize = 2048;
 /// What comes by is counted in so many bytes; less counts as much.

@@ -5,12 +5,13 @@ use super::Families;
 use super::family::{KeyFamily, State};
 use super::patience::Patience;
 use crate::memory;
+use crate::sync::AtomicU32;
 use snug_codec::Dictionary;
 use snug_codec::family::{
     Family, FamilyConfig, GROWN_TIMES, TRAINING_BYTES, TRAINING_TIMES, TrainingJob,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A family with a dictionary is worth a larger one, of some 300 KiB, when its packed
 /// values are of so many bytes unpacked ...
