@@ -2,7 +2,7 @@
 //! flights' CSV; without it they are left out.
 #![allow(missing_docs, unreachable_pub, unsafe_code)]
 
-#[path = "../../bench/src/codec.rs"]
+#[path = "../../bench/src/codec/mod.rs"]
 mod codec;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -14,8 +14,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use snug_codec::{Codec, NoDictionaries, Workspace, WorkspaceConfig};
 
+use super::Line;
 use super::data::Random;
-use super::{cpu_seconds, quantile};
+use super::timing::{cpu_seconds, quantile};
 
 const SIZES: [usize; 3] = [512, 4096, 16 * 1024];
 const CODECS: [(Codec, i32); 3] = [(Codec::None, 0), (Codec::Lz4, 0), (Codec::Zstd, 3)];
@@ -43,6 +44,28 @@ pub struct BlobLine {
     pub read_p99_us: f64,
     /// CPU microseconds of it.
     pub read_cpu_us: f64,
+}
+
+impl Line for BlobLine {
+    const HEADS: &[&str] = &[
+        "bytes",
+        "codec",
+        "stored",
+        "MB/s written",
+        "write CPU us",
+        "read us",
+        "p99",
+        "read CPU us",
+    ];
+
+    fn cells(&self) -> Vec<String> {
+        let mut cells = vec![self.raw_bytes.to_string(), self.codec.clone()];
+        cells.push(format!("{:.0}", self.stored_bytes));
+        cells.push(format!("{:.0}", self.mb_per_second_write));
+        let figures = [self.write_cpu_us, self.read_median_us, self.read_p99_us, self.read_cpu_us];
+        cells.extend(figures.map(|us| format!("{us:.1}")));
+        cells
+    }
 }
 
 /// A JSON document around random hex, `len` bytes long.
