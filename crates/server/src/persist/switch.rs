@@ -11,6 +11,7 @@ use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use parking_lot::Mutex;
 use snug_store::Batch;
+use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,6 +23,8 @@ use tokio::sync::oneshot;
 /// The longest that the thread sleeps, and how long it waits after a failure.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
+/// Where a snapshot tells its facts, most likely: within so many bytes at its beginning.
+const HEAD_BYTES: u64 = 16 * 1024;
 /// For how long commits are gathered where no reply waits for them.
 const GATHER: Duration = Duration::from_millis(1);
 
@@ -434,9 +437,12 @@ impl Persist {
         let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let len = self.files.len(&path).map_err(|e| told(&e))?;
         source.progress.begin(len.unwrap_or_default());
-        let open = || self.files.open(&path).map_err(|e| told(&e));
-        source.past = Past::find(open()?, &source.session);
-        let file = open()?;
+        let mut file = self.files.open(&path).map_err(|e| told(&e))?;
+        // It may be a pipe: it is read once.
+        let mut head = Vec::new();
+        file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(|e| told(&e))?;
+        source.past = Past::find(&head[..], &source.session);
+        let file = Box::new(Cursor::new(head).chain(file));
         source.snapshot(file, false).map_err(|e| told(&e))?;
         *self.past.lock() = source.past.take();
         Ok(true)
