@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from harness.resp import Silent
 
 WAIT_SECONDS = 30
 FOREVER = "while true do end"
@@ -118,4 +119,100 @@ def test_scripts_of_several_workers_lose_nothing(target, declared):
         if not declared:
             sums = [connection.call("GET", f"sum:{n}")[1] for n in range(50)]
             assert sum(int(value or 0) for value in sums) == 4 * each
+    server.stop()
+
+
+#: Writes, and then goes on for as long as it is told.
+TAIL = "redis.call('set', KEYS[1], ARGV[1]) local n = 0 for i = 1, tonumber(ARGV[1]) do n = n + i % 7 end return n"
+FOR_EVER = "1e15"
+
+
+def on_other_workers(server, count):
+    """Connections that are answered while one worker is busy, of so many."""
+    connections = [server.connect() for _ in range(count)]
+    [connection.send("PING") for connection in connections]
+    answered = []
+    for connection in connections:
+        try:
+            connection.reply(wait=0.5)
+            answered.append(connection)
+        except Silent:
+            pass
+    return answered
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("within", ["alone", "in a transaction"])
+def test_others_know_of_a_script_that_was_short_has_written_and_is_long(target, within):
+    server = target.start("--busy-reply-threshold", "50", workers=4)
+    with server.connect() as one:
+        for _ in range(3):
+            assert one.call("EVAL", TAIL, "1", "k", "10")[0] == ":"
+        waiting = [server.connect() for _ in range(8)]
+        if within == "alone":
+            one.send("EVAL", TAIL, "1", "k", FOR_EVER)
+        else:
+            one.pipeline([["MULTI"], ["SET", "a", "1"], ["EVAL", TAIL, "1", "k", FOR_EVER]])
+            one.send("EXEC")
+        # Some are about to wait for its key before it is known to be long.
+        [connection.send("GET", "k") for connection in waiting]
+        others = on_other_workers(server, 16)
+        assert others, "none was on another worker"
+        for other in others:
+            until(lambda: other.call("GET", "k")[1].startswith(b"BUSY"))
+            assert other.call("INCR", "k")[1].startswith(b"BUSY")
+            assert other.call("SCRIPT", "KILL")[1].startswith(b"UNKILLABLE")
+            assert other.call("SET", "another", "x") == ("+", b"OK")
+            assert other.call("FLUSHALL")[1].startswith(b"BUSY")
+        others[0].send("SHUTDOWN", "NOSAVE")
+        until(lambda: not server.alive())
+
+
+@pytest.mark.snug_only
+def test_a_script_in_a_transaction_that_has_not_written_is_killed(target):
+    server = target.start("--busy-reply-threshold", "50", workers=4)
+    with server.connect() as one:
+        one.pipeline([["MULTI"], ["SET", "a", "1"], ["EVAL", FOREVER, "1", "k"]])
+        one.send("EXEC")
+        others = on_other_workers(server, 16)
+        until(lambda: others[0].call("SCRIPT", "KILL") == ("+", b"OK"))
+        kind, (first, second) = one.reply()
+        assert kind == "*" and first == ("+", b"OK")
+        assert b"Script killed by user with SCRIPT KILL" in second[1]
+        assert others[0].call("GET", "a") == ("$", b"1")
+    server.stop()
+
+
+@pytest.mark.snug_only
+def test_undeclared_keys_may_be_denied(target):
+    server = target.start(workers=2)
+    with server.connect() as one:
+        get = "return redis.call('get', 'other')"
+        assert one.call("EVAL", get, "0") == ("$", None)
+        assert one.call("CONFIG", "SET", "lua-undeclared-keys", "deny") == ("+", b"OK")
+        for script in (get, "return redis.call('keys', '*')", "return redis.call('mget', KEYS[1], '{k}2')"):
+            kind, text = one.call("EVAL", script, "1", "{k}1")
+            assert kind == "-" and b"a key that it did not declare" in text
+        declared = "redis.call('set', KEYS[1], 1) redis.call('ping') return redis.call('mget', KEYS[1], KEYS[2])"
+        assert one.call("EVAL", declared, "2", "a", "b") == ("*", [("$", b"1"), ("$", None)])
+        assert one.call("CONFIG", "SET", "lua-undeclared-keys", "some")[0] == "-"
+    server.stop()
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("times", [1, 3], ids=["aside", "on its worker"])
+def test_what_a_script_was_denied_is_logged(target, times):
+    server = target.start(workers=2)
+    with server.connect() as one, server.connect() as two:
+        one.call("ACL", "SETUSER", "bob", "on", "nopass", "~mine*", "+@all", "-get")
+        two.call("CLIENT", "SETNAME", "bobs")
+        two.call("AUTH", "bob", "x")
+        script = "redis.pcall('set', KEYS[2], 1) return redis.call('get', KEYS[1])"
+        for _ in range(times):
+            assert two.call("EVAL", script, "2", "mine", "mine2")[0] == "-"
+            assert two.call("EVAL", "return redis.call('set', 'yours', 1)", "0")[0] == "-"
+        entries = [dict(zip([k[1] for k in e[::2]], [v[1] for v in e[1::2]])) for _, e in one.call("ACL", "LOG")[1]]
+        told = {(e[b"reason"], e[b"context"], e[b"object"], e[b"username"], e[b"count"]) for e in entries}
+        assert told == {(b"command", b"lua", b"get", b"bob", times), (b"key", b"lua", b"yours", b"bob", times)}
+        assert all(b"name=bobs" in e[b"client-info"] and b"cmd=eval" in e[b"client-info"] for e in entries)
     server.stop()

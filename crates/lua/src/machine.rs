@@ -273,6 +273,10 @@ unsafe extern "C-unwind" fn enter(l: *mut ffi::lua_State) -> c_int {
                 ffi::lua_error(l);
             }
             Ok(Err(raise)) => push_raise(l, raise),
+            Err(payload) if payload.is::<Full>() => {
+                ffi::lua_settop(l, 0);
+                ffi::lua_pushlstring_(l, c"stack overflow".as_ptr(), 14);
+            }
             Err(payload) => {
                 *inner.panic.borrow_mut() = Some(payload);
                 inner.ended.set(true);
@@ -508,15 +512,26 @@ impl Drop for Machine {
 #[derive(Debug)]
 pub struct Stack<'l> {
     l: *mut ffi::lua_State,
+    /// How many values there were at first: Lua sees to it that [`SPARE`] more fit.
+    first: c_int,
     of: PhantomData<&'l ()>,
 }
+
+/// Values that fit on the stack of a native beside its arguments, however many these
+/// are. Lua's own number is 20.
+const SPARE: c_int = 16;
+
+/// What a native unwinds with whose stack is full.
+struct Full;
 
 #[allow(missing_docs)]
 impl Stack<'_> {
     /// # Safety
     /// The state is a machine's and stays alive, and the allocator is lenient.
     unsafe fn new(l: *mut ffi::lua_State) -> Self {
-        Self { l, of: PhantomData }
+        // SAFETY: by the caller's contract.
+        let first = unsafe { ffi::lua_gettop(l) };
+        Self { l, first, of: PhantomData }
     }
 
     fn inner(&self) -> &Inner {
@@ -549,11 +564,32 @@ impl Stack<'_> {
         unsafe { ffi::lua_checkstack(self.l, values) != 0 }
     }
 
-    /// Room for a few more values, which there always is but in a runaway recursion.
+    /// Pushes these items of a table, if the stack takes so many.
+    pub(crate) fn push_items(
+        &mut self,
+        table: isize,
+        items: std::ops::RangeInclusive<i32>,
+    ) -> bool {
+        let many = i64::from(*items.end()) - i64::from(*items.start()) + 1;
+        let table = self.at(table);
+        if !self.room(usize::try_from(many).unwrap_or_default()) {
+            return false;
+        }
+        // SAFETY: there is room for all of them, and raw access raises nothing.
+        items.for_each(|n| unsafe {
+            ffi::lua_rawgeti_(self.l, table, n);
+        });
+        true
+    }
+
+    /// Room for a few more values, which there always is but in a runaway recursion, or
+    /// beside thousands of arguments.
     fn one(&mut self) {
         // SAFETY: as above.
         let room = unsafe { ffi::lua_checkstack(self.l, 2) };
-        assert!(room != 0, "no room on Lua's stack");
+        if room == 0 && self.top() as c_int >= self.first + SPARE {
+            std::panic::resume_unwind(Box::new(Full));
+        }
     }
 
     /// A valid index: 1 to the top, or -1 down.

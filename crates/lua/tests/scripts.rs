@@ -335,3 +335,58 @@ fn libraries_give_what_they_give_in_redis() {
         "Cannot serialise function: type not supported",
     );
 }
+
+#[test]
+fn a_native_with_as_many_arguments_as_there_can_be_has_room_or_raises_an_error() {
+    let many = "local t = {} for n = 1, 7999 do t[n] = n end";
+    let ran = |source: &str| run(&format!("{many} {source}"));
+    assert_eq!(ran("return select('#', unpack(t))").as_deref(), Ok("7999"));
+    assert_eq!(ran("return select('#', 1, 2, unpack(t))").as_deref(), Ok("8001"));
+    assert!(
+        ran("t[8000] = 1 return unpack(t)").is_err_and(|error| error.contains("too many results"))
+    );
+    for native in [
+        "string.format",
+        "string.char",
+        "math.max",
+        "table.concat",
+        "pcall",
+        "coroutine.wrap",
+        "tostring",
+        "select",
+        "rawset",
+        "setmetatable",
+        "cjson.encode",
+        "cmsgpack.pack",
+        "struct.pack",
+        "bit.bor",
+        "xpcall",
+        "error",
+        "assert",
+        "next",
+        "string.gsub",
+        "table.insert",
+        "unpack",
+        "string.rep",
+        "tonumber",
+        "loadstring",
+        "getmetatable",
+        "ipairs",
+        "pairs",
+    ] {
+        for first in [
+            "",
+            "string.rep('%s', 7000),",
+            "{},",
+            "print,",
+            "function(...) return ... end,",
+            "'I4',",
+        ] {
+            // No panic, and what follows runs.
+            let _ = ran(&format!("return {native}({first} 1, unpack(t))"));
+        }
+    }
+    let _ = ran(
+        "return coroutine.wrap(function(...) return coroutine.yield(1, 2, ...) end)(unpack(t))",
+    );
+}

@@ -10,7 +10,7 @@ use crate::engine::accounts;
 use crate::engine::aside::Meeting;
 use crate::engine::call::{Halt, call_by, fail};
 use crate::engine::client::{Caller, Client, ReplyMode};
-use crate::engine::command::{Answer, Command, flags};
+use crate::engine::command::{Answer, Command, Group, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::eviction::Room;
 use crate::engine::large::{Done, Work};
@@ -24,7 +24,8 @@ use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use route::route;
 use snug_codec::pool::Pool;
-use snug_store::{Batch, Key};
+use snug_store::{Batch, GaveUp, GivesUp, Key};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A client that asks to have a command executed, and where that is done: what the
@@ -119,7 +120,7 @@ pub(crate) fn execute_by(
                 kept = exec || command.only_pushes();
                 let of_keys = flags::READONLY | flags::WRITE | flags::MAY_REPLICATE;
                 asked.client.tells_of_keys |= command.has(of_keys) || command.name == "exec";
-                let called = call_by(&mut context(asked, command), command, args, out, handler);
+                let called = call_or_give_up(asked, command, args, out, handler);
                 end_tracking(asked, command);
                 match called {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
@@ -170,6 +171,36 @@ fn meets_script(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Option<
         };
     }
     aside.meets(config, store, command, args)
+}
+
+/// Calls a command. One that waits for the keys of a script which turns out to take long
+/// is put off, if it can have changed nothing yet.
+#[inline]
+fn call_or_give_up(
+    asked: &mut Asked<'_>,
+    command: &'static Command,
+    args: Args<'_>,
+    out: &mut Out,
+    handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
+) -> Result<(), Halt> {
+    let (server, store, mark) = (asked.server, asked.store, out.mark());
+    store.may_give_up(match command {
+        _ if command.group == Group::Scripting || command.name == "exec" => GivesUp::AtFirst,
+        _ if command.has(flags::WRITE) => GivesUp::AtFirst,
+        _ if command.has(flags::READONLY) => GivesUp::Ever,
+        _ => GivesUp::Never,
+    });
+    let cx = &mut context(asked, command);
+    let called = catch_unwind(AssertUnwindSafe(|| call_by(cx, command, args, out, handler)));
+    store.may_give_up(GivesUp::Never);
+    match called {
+        Ok(called) => called,
+        Err(payload) if payload.is::<GaveUp>() => {
+            out.truncate(mark);
+            Err(after_script(server))
+        }
+        Err(payload) => resume_unwind(payload),
+    }
 }
 
 /// Has a command executed when the script that runs aside has ended, or counts as slow.
@@ -368,7 +399,8 @@ fn may_call(asked: &mut Asked<'_>, command: &Command, args: Args<'_>) -> Result<
         let place = if asked.client.multi.is_some() { Place::Multi } else { Place::TopLevel };
         asked.client.publish_figures(asked.caller);
         let whence = (place, command);
-        accounts::log_denied(asked.server, asked.client, whence, (command, args), denied);
+        let who = (&*asked.client.shared, asked.client.account.name());
+        accounts::log_denied(asked.server, who, whence, (command, args), denied);
         (denied.refusal(command), true)
     })
 }

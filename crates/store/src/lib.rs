@@ -88,7 +88,8 @@ pub use packing::PackedStr;
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use snapshot::{Snapshot, Step, Taken};
 pub use store::{
-    Batch, DATABASES, DATABASES_MAX, Exclusive, Expired, Flushed, Hold, Observer, Session, Store,
+    Batch, DATABASES, DATABASES_MAX, Exclusive, Expired, Flushed, GaveUp, GivesUp, Hold, Observer,
+    Session, Store,
 };
 pub use store::{StoreConfig, TypeMemory, Unobserved};
 pub use training::{Trained, Training};

@@ -33,11 +33,12 @@ use crate::types::Type;
 use crate::types::forms::Value;
 use crate::types::stream::{Shape, Stream, StreamError, StreamId};
 use crate::types::string::{CHANGED, INLINE_MAX, INT, Int, NewStr, SET, Str, canonical_int};
-use parking_lot::lock_api::RawMutex as _;
+use parking_lot::lock_api::{RawMutex as _, RawMutexTimed as _};
 use snug_codec::Segments;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// What becomes of a key's expiry when its value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +208,11 @@ impl Slot {
         self.lock.try_lock()
     }
 
+    /// Whether it was to be had within that time: it is locked then.
+    pub(crate) fn try_lock_for(&self, patience: Duration) -> bool {
+        self.lock.try_lock_for(patience)
+    }
+
     /// Reads the cells, unless somebody else has the slot just now.
     #[inline]
     pub(crate) fn try_read(&self, read: impl FnOnce(&Cells)) {
@@ -292,7 +298,9 @@ impl<'a> SlotGuard<'a> {
     /// Locks the slot.
     #[inline]
     pub(crate) fn lock(session: &'a Session, slot: &'a Slot, db: usize, keyspace: usize) -> Self {
-        slot.lock();
+        if !slot.try_lock() {
+            session.wait_for(slot);
+        }
         session.guard_made();
         Self { slot, session, db, keyspace, locked: true, added: std::cell::Cell::new(false) }
     }

@@ -43,12 +43,13 @@ use crate::sync::{
     AtomicBool, AtomicU16, AtomicU32, AtomicU64, Mutex, MutexGuard, RawRwLock, RwLock,
 };
 use crate::types::Type;
-use parking_lot::lock_api::RawRwLock as _;
+use parking_lot::lock_api::{RawRwLock as _, RawRwLockTimed as _};
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Expired keys removed under one hold of a slot's lock.
 const EXPIRE_AT_ONCE: usize = 64;
@@ -276,6 +277,8 @@ impl Store {
             guards: Cell::new(0),
             held: RefCell::default(),
             on_demand: Cell::new(false),
+            may_give_up: Cell::default(),
+            had_one: Cell::default(),
             expired: Cell::default(),
             recorder: RefCell::default(),
             recorded: Cell::new(false),
@@ -484,6 +487,25 @@ impl Store {
     }
 }
 
+/// When a slot is given up that somebody has for long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GivesUp {
+    #[default]
+    /// It is waited for.
+    Never,
+    /// While none was had yet, so that nothing can have been changed.
+    AtFirst,
+    /// Whenever it comes to one: nothing is changed.
+    Ever,
+}
+
+/// What is unwound with where a slot was given up.
+#[derive(Clone, Copy, Debug)]
+pub struct GaveUp;
+
+/// How often it is looked whether a slot that is waited for is to be given up.
+const LOOKS_AFTER: Duration = Duration::from_millis(2);
+
 /// What one session holds while it executes a batch.
 struct Gate(RawRwLock);
 
@@ -523,6 +545,10 @@ pub struct Session {
     held: RefCell<Vec<(usize, usize)>>,
     /// In mode `Held`: slots that are not held are locked when they are needed.
     on_demand: Cell<bool>,
+    /// Whether a slot that somebody has for long may be given up, and whether one was had
+    /// since that was said: see [`Batch::may_give_up`].
+    may_give_up: Cell<GivesUp>,
+    had_one: Cell<bool>,
     /// What a lookup does with a key whose time has come.
     expired: Cell<Expired>,
     /// What was changed under the locks that are held, if commits are followed, and
@@ -648,8 +674,67 @@ impl Session {
         }
     }
 
+    /// Waits for a slot that somebody else has.
+    #[cold]
+    pub(crate) fn wait_for(&self, slot: &Slot) {
+        while !slot.try_lock_for(LOOKS_AFTER) {
+            if self.gives_up() {
+                std::panic::resume_unwind(Box::new(GaveUp));
+            }
+        }
+    }
+
+    /// Whether what somebody has for long is to be given up.
+    fn gives_up(&self) -> bool {
+        let may = match self.may_give_up.get() {
+            GivesUp::Never => false,
+            GivesUp::AtFirst => !self.had_one.get(),
+            GivesUp::Ever => true,
+        };
+        may && self.store.resting.load(Ordering::SeqCst)
+    }
+
+    /// Closes all gates; its own is not held. One that somebody has for long is waited for
+    /// with no other closed.
+    fn close_gates(&self) -> MutexGuard<'_, Vec<Arc<Gate>>> {
+        let give_up = || {
+            if self.gives_up() {
+                self.gate.0.lock_shared();
+                std::panic::resume_unwind(Box::new(GaveUp));
+            }
+        };
+        let gates = loop {
+            match self.store.gates.try_lock_for(LOOKS_AFTER) {
+                Some(gates) => break gates,
+                None => give_up(),
+            }
+        };
+        let mut first = 0;
+        'again: loop {
+            while !gates[first].0.try_lock_exclusive_for(LOOKS_AFTER) {
+                give_up();
+            }
+            for n in (0..gates.len()).filter(|&n| n != first) {
+                if gates[n].0.try_lock_exclusive_for(LOOKS_AFTER) {
+                    continue;
+                }
+                for closed in (0..n).chain((first > n).then_some(first)) {
+                    // SAFETY: closed above: all before `n`, and the first.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        gates[closed].0.unlock_exclusive();
+                    }
+                }
+                first = n;
+                continue 'again;
+            }
+            return gates;
+        }
+    }
+
     #[inline]
     pub(crate) fn guard_made(&self) {
+        self.had_one.set(true);
         self.guards.set(self.guards.get() + 1);
     }
 
@@ -770,13 +855,15 @@ impl<'s> Batch<'s> {
         assert_eq!(self.session.guards.get(), 0, "holding slots with a guard in use");
         let store = self.store();
         let mut held = self.session.held.borrow_mut();
+        // There are some left where a wait was given up.
+        held.clear();
         held.extend(keys.into_iter().map(|(db, key)| {
             let keyspace = store.keyspace_of(db);
             (keyspace, store.keyspaces[keyspace].home(key.slot()))
         }));
         held.sort_unstable();
         held.dedup();
-        lock_all(store, &held);
+        lock_all(self.session, &held);
         self.session.mode.set(Mode::Held);
         Hold { session: Some(self.session) }
     }
@@ -790,6 +877,22 @@ impl<'s> Batch<'s> {
         self.session.on_demand.set(true);
     }
 
+    /// Whether a scope holds slots.
+    pub fn is_held(&self) -> bool {
+        self.session.mode.get() == Mode::Held
+    }
+
+    /// Whether slots that are not held are locked when they are needed.
+    pub fn takes_on_demand(&self) -> bool {
+        self.session.on_demand.get()
+    }
+
+    /// Adds the numbers of the slots that a scope holds. One may stand for others of its
+    /// page.
+    pub fn held_slots(&self, into: &mut Vec<usize>) {
+        into.extend(self.session.held.borrow().iter().map(|(_, slot)| slot));
+    }
+
     /// Whether a key can be locked as things are, without waiting: a scope has it.
     pub fn has_held(&self, db: usize, key: &Key<'_>) -> bool {
         match self.session.mode.get() {
@@ -801,6 +904,15 @@ impl<'s> Batch<'s> {
                 self.session.held.borrow().binary_search(&(keyspace, home)).is_ok()
             }
         }
+    }
+
+    /// Has a wait for a slot given up, for what is done until that is said anew, if
+    /// somebody has slots for long ([`Store::rest`]): the thread unwinds with a [`GaveUp`],
+    /// which whoever calls this catches.
+    #[inline]
+    pub fn may_give_up(&self, when: GivesUp) {
+        self.session.may_give_up.set(when);
+        self.session.had_one.set(false);
     }
 
     /// Whether the whole store is this batch's alone.
@@ -826,8 +938,7 @@ impl<'s> Batch<'s> {
         unsafe {
             self.session.gate.0.unlock_shared();
         }
-        let gates = self.session.store.gates.lock();
-        gates.iter().for_each(|gate| gate.0.lock_exclusive());
+        let gates = self.session.close_gates();
         self.session.mode.set(Mode::Exclusive);
         Exclusive { session: Some((self.session, gates)) }
     }
@@ -1163,11 +1274,14 @@ impl<'s> Batch<'s> {
 
 /// Locks all these slots. Whoever waits for one has none: else a session that takes
 /// slots when it needs them could wait for it, and it for that session.
-fn lock_all(store: &Store, places: &[(usize, usize)]) {
+fn lock_all(session: &Session, places: &[(usize, usize)]) {
+    let store = &session.store;
     let slot = |n: usize| store.keyspaces.slot(places[n].0, places[n].1);
     let mut first = 0;
     'again: while first < places.len() {
-        slot(first).lock();
+        if !slot(first).try_lock() {
+            session.wait_for(slot(first));
+        }
         for n in (0..places.len()).filter(|&n| n != first) {
             if slot(n).try_lock() {
                 continue;

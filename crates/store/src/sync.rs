@@ -22,11 +22,12 @@ mod machine {
 mod explored {
     #![allow(unsafe_code)]
 
-    use parking_lot::lock_api::{self, GuardSend, RawRwLock as _};
+    use parking_lot::lock_api::{self, GuardSend, RawRwLock as _, RawRwLockTimed as _};
     use shuttle::sync::atomic::Ordering::SeqCst;
     pub(crate) use shuttle::sync::atomic::{
         AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
     };
+    use std::time::{Duration, Instant};
 
     pub(crate) type Mutex<T> = lock_api::Mutex<RawMutex, T>;
     pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
@@ -57,6 +58,20 @@ mod explored {
         unsafe fn unlock(&self) {
             // SAFETY: by the caller's contract.
             unsafe { self.0.unlock_exclusive() }
+        }
+    }
+
+    // SAFETY: as above. No time passes here: another thread goes on once.
+    unsafe impl lock_api::RawMutexTimed for RawMutex {
+        type Duration = Duration;
+        type Instant = Instant;
+
+        fn try_lock_for(&self, patience: Duration) -> bool {
+            self.0.try_lock_exclusive_for(patience)
+        }
+
+        fn try_lock_until(&self, _: Instant) -> bool {
+            self.0.try_lock_exclusive_for(Duration::ZERO)
         }
     }
 
@@ -103,6 +118,34 @@ mod explored {
 
         unsafe fn unlock_exclusive(&self) {
             self.0.store(0, SeqCst);
+        }
+    }
+
+    // SAFETY: as above. No time passes here: another thread goes on once.
+    unsafe impl lock_api::RawRwLockTimed for RawRwLock {
+        type Duration = Duration;
+        type Instant = Instant;
+
+        fn try_lock_shared_for(&self, _: Duration) -> bool {
+            self.try_lock_shared() || {
+                shuttle::thread::yield_now();
+                self.try_lock_shared()
+            }
+        }
+
+        fn try_lock_shared_until(&self, _: Instant) -> bool {
+            self.try_lock_shared_for(Duration::ZERO)
+        }
+
+        fn try_lock_exclusive_for(&self, _: Duration) -> bool {
+            self.try_lock_exclusive() || {
+                shuttle::thread::yield_now();
+                self.try_lock_exclusive()
+            }
+        }
+
+        fn try_lock_exclusive_until(&self, _: Instant) -> bool {
+            self.try_lock_exclusive_for(Duration::ZERO)
         }
     }
 }

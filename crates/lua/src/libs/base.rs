@@ -161,11 +161,8 @@ fn unpack(stack: &mut Stack<'_>) -> Answer {
         return Ok(0);
     }
     let values = (to - from + 1) as usize;
-    if values > VALUES_MAX || !stack.room(values + 2) {
+    if values > VALUES_MAX || !stack.push_items(1, from as i32..=to as i32) {
         return Err(Raise::text("too many results to unpack"));
-    }
-    for n in from..=to {
-        stack.raw_get_item(1, n as i32);
     }
     Ok(values)
 }

@@ -6,7 +6,8 @@ use crate::engine::command::{Answer, Command, Group, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::keys::{Begin, Find, KeySpec, uses};
 use crate::engine::out::Out;
-use crate::engine::scripts::Script;
+use crate::engine::scripts::{Habits, Script};
+use crate::engine::server::Server;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use crate::script::run::{CHUNK, NO_PROGRAM, Program, Source, run};
@@ -125,6 +126,25 @@ pub(super) fn counted(args: Args<'_>) -> Result<(Range<usize>, Range<usize>), Er
     let count =
         usize::try_from(count).map_err(|_| Error::new("ERR Number of keys can't be negative"))?;
     Ok((3..3 + count, 3 + count..args.len()))
+}
+
+/// Whether the command runs a script, or a function.
+pub(super) fn is_script(command: &Command) -> bool {
+    command.group == Group::Scripting && command.container.is_none() && command.has(WIDE)
+}
+
+/// What is known of the script that the command runs, if there is one.
+pub(super) fn habits(server: &Server, command: &Command, args: Args<'_>) -> Option<Arc<Habits>> {
+    let name = args.get(1)?;
+    if command.name.starts_with("fcall") {
+        let (library, place) = server.libraries.function(name)?;
+        return Some(Arc::clone(&library.functions[place].habits));
+    }
+    let script = match command.name.starts_with("evalsha") {
+        true => server.scripts.of_sha(name)?,
+        false => server.scripts.of_text(name).ok()?,
+    };
+    Some(Arc::clone(&script.habits))
 }
 
 fn eval(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {

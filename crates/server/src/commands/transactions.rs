@@ -4,7 +4,8 @@
 //! whether a watch is broken, then executes: other workers see all of it or
 //! nothing. A transaction with a command whose keys cannot be told beforehand
 //! (`KEYS`, `SORT`, `COPY` to another database; flag `WIDE`) has the whole
-//! store to itself instead. Before all that, large packed values that it will
+//! store to itself instead. One with scripts takes the slots of keys that they did not
+//! declare as it comes to them, if it is the only one that does so. Before all that, large packed values that it will
 //! change in place are unpacked in slices ([`make_raw`]).
 
 use crate::auth::Place;
@@ -17,11 +18,14 @@ use crate::engine::context::{Context, Origin};
 use crate::engine::keys::uses::*;
 use crate::engine::large::changes_in_place;
 use crate::engine::out::Out;
+use crate::engine::scripts::Needs;
 use crate::engine::server::Server;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_store::{Batch, Key};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 const ANYTIME: u32 = NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY;
 
@@ -152,10 +156,38 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let this = cx.command;
     // Locked first and looked at then: whether a watch is broken must not
     // change between the two.
-    let wide = multi.queue.iter().any(|(command, _)| command.has(WIDE));
-    let alone = wide.then(|| store.exclusive());
-    let watched = watch.keys.iter().map(|(db, key)| (*db, store.key(key)));
-    let held = store.hold(keys(cx, &multi, |_| true).into_iter().chain(watched));
+    let needs = script_needs(server, &multi);
+    let wide = |command: &Command| command.has(WIDE) && !super::scripting::is_script(command);
+    let wide = needs == Needs::Everything || multi.queue.iter().any(|(command, _)| wide(command));
+    let undeclared = &server.scripts.undeclared;
+    let turn = match needs {
+        Needs::Unknown | Needs::Undeclared if !wide => {
+            let Some(turn) = undeclared.try_lock_for(PATIENCE) else {
+                let client = cx.client()?;
+                (client.multi, client.watch) = (Some(multi), watch);
+                return Err(crate::script::later(server));
+            };
+            Some(turn)
+        }
+        _ => None,
+    };
+    let scopes = catch_unwind(AssertUnwindSafe(|| {
+        let alone = wide.then(|| store.exclusive());
+        let watched = watch.keys.iter().map(|(db, key)| (*db, store.key(key)));
+        (alone, store.hold(keys(cx, &multi, |_| true).into_iter().chain(watched)))
+    }));
+    let (alone, held) = match scopes {
+        Ok(scopes) => scopes,
+        // It is put off, as it came: somebody has the slots for long.
+        Err(payload) => {
+            let client = cx.client()?;
+            (client.multi, client.watch) = (Some(multi), watch);
+            resume_unwind(payload)
+        }
+    };
+    if turn.is_some() {
+        store.hold_on_demand();
+    }
     let mut broken = false;
     for (db, key) in &watch.keys {
         let key = store.key(key);
@@ -185,6 +217,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         cx.origin = origin;
     }
     drop(held);
+    drop(turn);
     drop(alone);
     cx.command = this;
     unwatch_these(server, store, watch);
@@ -192,6 +225,23 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         out.w().null_array();
     }
     Ok(())
+}
+
+/// How long a transaction with scripts waits for its turn, with its worker, before it is
+/// put off.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// What the scripts of a transaction need, the one that needs most.
+fn script_needs(server: &Server, multi: &Multi) -> Needs {
+    let scripts = multi.queue.iter().filter(|(command, _)| super::scripting::is_script(command));
+    let needs = scripts.map(|(command, args)| {
+        match super::scripting::habits(server, command, args.args()) {
+            Some(habits) => habits.needs(),
+            // There is none: an error will tell.
+            None => Needs::Declared,
+        }
+    });
+    needs.max().unwrap_or(Needs::Declared)
 }
 
 /// Whether the client may still execute what it has queued.
@@ -205,7 +255,8 @@ fn is_allowed(
     accounts::check(&mut client.account, command, args).map_err(|denied| {
         client.publish_figures(cx.caller);
         client.shared.figures.multi.store(multi.queue.len() as i64, Relaxed);
-        accounts::log_denied(cx.server, client, (Place::Multi, exec), (command, args), denied);
+        let who = (&*client.shared, client.account.name());
+        accounts::log_denied(cx.server, who, (Place::Multi, exec), (command, args), denied);
         denied.refusal_in_exec()
     })
 }

@@ -91,7 +91,7 @@ impl Denied {
 /// figures are up to date.
 pub(crate) fn log_denied(
     server: &Server,
-    client: &Client,
+    (client, user): (&Shared, &[u8]),
     (place, within): (Place, &Command),
     (command, args): (&Command, Args<'_>),
     denied: Denied,
@@ -102,7 +102,7 @@ pub(crate) fn log_denied(
         Denied::Key(at) => (Reason::Key, object(at)),
         Denied::Channel(at) => (Reason::Channel, object(at)),
     };
-    log(server, client, (reason, place), (&object, client.account.name()), within);
+    log(server, client, (reason, place), (&object, user), within);
 }
 
 /// Writes down that a password was wrong.
@@ -111,18 +111,18 @@ pub(crate) fn log_wrong_password(cx: &Context<'_>, args: Args<'_>, user: &[u8]) 
     let Some(client) = cx.client.as_deref() else { return };
     client.publish_figures(cx.caller);
     let place = if client.multi.is_some() { Place::Multi } else { Place::TopLevel };
-    log(cx.server, client, (Reason::Auth, place), (args.bytes(0), user), cx.command);
+    log(cx.server, &client.shared, (Reason::Auth, place), (args.bytes(0), user), cx.command);
 }
 
 fn log(
     server: &Server,
-    client: &Client,
+    client: &Shared,
     what: (Reason, Place),
     names: (&[u8], &[u8]),
     within: &Command,
 ) {
     let now = unix_ms();
-    let line = listing::describe(&client.shared, &within.full_name(), 0, now);
+    let line = listing::describe(client, &within.full_name(), 0, now);
     let line = line.strip_suffix(b"\n").unwrap_or(&line).to_vec();
     let keep = server.config.number(Param::AcllogMaxLen) as usize;
     server.users.log.add(what, names, line, now, keep);

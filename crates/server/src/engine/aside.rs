@@ -1,13 +1,15 @@
-//! The script that runs aside, if one does: what it keeps from others, and what they are
-//! told meanwhile.
+//! The scripts that take long: what each keeps from others, and what they are told
+//! meanwhile.
 //!
 //! A script that is new, or known to run long, runs in a thread of its own
 //! (`script/aside.rs`) while its client waits and its worker serves others. What it may
 //! touch is told here before it begins, and every batch that was under way has ended
-//! by then. So whoever is about to touch the same looks here first, and waits without
-//! holding its worker up; once the script counts as slow, it is told `BUSY`.
+//! by then. A script that turns out to be long on its client's worker, and cannot be run
+//! again for it has written, is told of as soon as that is seen (`script/machine.rs`).
+//! Whoever is about to touch the same looks here first, and waits without holding its
+//! worker up; once the script counts as slow, it is told `BUSY`.
 //!
-//! What it costs while no script runs aside: one load for each command.
+//! What it costs while no script takes long: one load for each command.
 
 use crate::config::{Config, Param};
 use crate::engine::command::{Command, Group, flags};
@@ -22,16 +24,23 @@ use tokio::sync::Notify;
 
 /// What a script may touch.
 #[derive(Debug)]
-pub(crate) enum Touches {
-    /// Keys of these slots, and those that may be under one lock with them.
-    Slots(Vec<usize>),
-    Everything,
+pub(crate) struct Touches {
+    /// Keys of these slots, and those that may be under one lock with them ...
+    slots: Vec<usize>,
+    /// ... or all there are.
+    everything: AtomicBool,
+}
+
+impl Touches {
+    pub(crate) fn new(slots: Vec<usize>, everything: bool) -> Self {
+        Self { slots, everything: AtomicBool::new(everything) }
+    }
 }
 
 /// Slots that may be under one lock.
 const FOLDED: usize = 64;
 
-/// A script that runs aside.
+/// A script that takes long, or may.
 #[derive(Debug)]
 pub(crate) struct Running {
     /// As errors and `FUNCTION STATS` tell it.
@@ -50,13 +59,14 @@ impl Running {
         name: &str,
         is_function: bool,
         command: Vec<Vec<u8>>,
+        began: Instant,
         touches: Touches,
     ) -> Self {
         Self {
             name: name.into(),
             is_function,
             command,
-            began: Instant::now(),
+            began,
             touches,
             wrote: AtomicBool::new(false),
             killed: AtomicBool::new(false),
@@ -66,6 +76,11 @@ impl Running {
     /// It has called a command that writes: it cannot be killed any more.
     pub(crate) fn has_written(&self) {
         self.wrote.store(true, SeqCst);
+    }
+
+    /// It may touch every key from now on.
+    pub(crate) fn touches_everything(&self) {
+        self.touches.everything.store(true, SeqCst);
     }
 
     pub(crate) fn is_killed(&self) -> bool {
@@ -80,16 +95,15 @@ impl Running {
 
     /// Whether a command may touch what it touches.
     fn meets(&self, store: &Store, command: &Command, args: Args<'_>) -> bool {
-        match &self.touches {
-            Touches::Slots(slots) if command.names_keys() && !command.has(flags::WIDE) => {
-                let indices = command.key_indices(args).unwrap_or_default();
-                indices.into_iter().any(|index| {
-                    let page = store.key(args.bytes(index)).slot() / FOLDED;
-                    slots.iter().any(|slot| slot / FOLDED == page)
-                })
-            }
-            _ => true,
+        let Touches { slots, everything } = &self.touches;
+        if everything.load(SeqCst) || !command.names_keys() || command.has(flags::WIDE) {
+            return true;
         }
+        let indices = command.key_indices(args).unwrap_or_default();
+        indices.into_iter().any(|index| {
+            let page = store.key(args.bytes(index)).slot() / FOLDED;
+            slots.iter().any(|slot| slot / FOLDED == page)
+        })
     }
 }
 
@@ -114,36 +128,44 @@ const UNKILLABLE: Error = Error::new(
      NOSAVE command.",
 );
 
-/// Where one script at a time may run aside.
+/// The scripts that take long. One at a time runs aside; others may be on their workers.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     active: AtomicBool,
-    running: Mutex<Option<Arc<Running>>>,
+    running: Mutex<Vec<Arc<Running>>>,
     ended: Notify,
 }
 
 impl Aside {
-    /// Whether a script runs aside.
+    /// Whether a script takes long.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Relaxed)
     }
 
-    /// The script that runs aside.
+    /// The script that began first of those that take long.
     pub(crate) fn running(&self) -> Option<Arc<Running>> {
-        self.running.lock().clone()
+        self.running.lock().first().cloned()
     }
 
-    /// A script is about to run. Who calls waits then for batches under way to end.
-    pub(crate) fn begin(&self, running: Arc<Running>) {
-        *self.running.lock() = Some(running);
+    /// A script is about to run, or takes long. One that is to run waits then for batches
+    /// under way to end.
+    pub(crate) fn begin(&self, store: &Store, running: Arc<Running>) {
+        let mut all = self.running.lock();
+        all.push(running);
+        store.rest(true);
         self.active.store(true, SeqCst);
     }
 
     /// It has ended.
-    pub(crate) fn end(&self) {
-        *self.running.lock() = None;
-        self.active.store(false, SeqCst);
+    pub(crate) fn end(&self, store: &Store, running: &Arc<Running>) {
+        let mut all = self.running.lock();
+        all.retain(|other| !Arc::ptr_eq(other, running));
+        if all.is_empty() {
+            store.rest(false);
+            self.active.store(false, SeqCst);
+        }
+        drop(all);
         self.ended.notify_waiters();
     }
 
@@ -157,10 +179,23 @@ impl Aside {
         command: &Command,
         args: Args<'_>,
     ) -> Option<Meeting> {
-        let running = self.running()?;
         if command.has(flags::ALLOW_BUSY) {
             return None;
         }
+        let all = self.running.lock().clone();
+        let meetings =
+            all.iter().filter_map(|running| Self::meets_one(running, config, store, command, args));
+        // Whoever waits for one of them is told so if another is slow.
+        meetings.max_by_key(|meeting| matches!(meeting, Meeting::Busy(_)))
+    }
+
+    fn meets_one(
+        running: &Running,
+        config: &Config,
+        store: &Store,
+        command: &Command,
+        args: Args<'_>,
+    ) -> Option<Meeting> {
         let slow = running.is_slow(config);
         // Once it is slow, who names no key is told so too, whatever the command does.
         let keyless = !command.names_keys() && !command.has(flags::WIDE);
@@ -195,15 +230,17 @@ impl Aside {
         }
     }
 
-    /// `SCRIPT KILL`, or `FUNCTION KILL`.
+    /// `SCRIPT KILL`, or `FUNCTION KILL`: ends one that has not written.
     pub(crate) fn kill(&self, function: bool) -> Result<(), Error> {
-        let running = self.running().ok_or(NOT_BUSY)?;
-        if running.wrote.load(SeqCst) {
-            return Err(UNKILLABLE);
+        let all = self.running.lock().clone();
+        if all.is_empty() {
+            return Err(NOT_BUSY);
         }
-        if running.is_function != function {
-            return Err(if running.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT });
-        }
+        let killable = |running: &&Arc<Running>| !running.wrote.load(SeqCst);
+        let Some(other) = all.iter().find(killable) else { return Err(UNKILLABLE) };
+        let Some(running) = all.iter().filter(killable).find(|r| r.is_function == function) else {
+            return Err(if other.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT });
+        };
         running.killed.store(true, SeqCst);
         Ok(())
     }

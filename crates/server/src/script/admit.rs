@@ -8,6 +8,9 @@ use crate::engine::accounts;
 use crate::engine::command::{Command, flags};
 use crate::request::args::Args;
 
+const UNDECLARED: &[u8] = b"ERR Script attempted to access a key that it did not declare, which \
+    'lua-undeclared-keys' denies";
+
 /// Whether the command may be executed; else what the script is told.
 pub(super) fn admit(
     run: &mut Run<'_, '_>,
@@ -20,24 +23,26 @@ pub(super) fn admit(
     if command.has(flags::NOSCRIPT) {
         return Err(b"ERR This Redis command is not allowed from script".to_vec());
     }
-    let account = match (&mut run.account, &mut run.cx.client) {
-        (Some(account), _) => Some(account),
-        (None, Some(client)) => Some(&mut client.account),
+    let who = match (&mut run.who, &mut run.cx.client) {
+        (Some(who), _) => Some((&who.client, &mut who.account)),
+        (None, Some(client)) => Some((&client.shared, &mut client.account)),
         (None, None) => None,
     };
-    if let Some(account) = account
+    if let Some((client, account)) = who
         && let Err(denied) = accounts::check(account, command, args)
     {
-        if let Some(client) = run.cx.client.as_deref() {
-            let within = (Place::Script, run.cx.command);
-            accounts::log_denied(run.cx.server, client, within, (command, args), denied);
-        }
+        let within = (Place::Script, run.cx.command);
+        let who = (&**client, account.name());
+        accounts::log_denied(run.cx.server, who, within, (command, args), denied);
         let what = match denied {
             Denied::Command => "run this command or subcommand",
             Denied::Key(_) => "access at least one of the keys mentioned in the command arguments",
             Denied::Channel(_) => "publish to the channel mentioned in the command",
         };
         return Err(format!("ERR The user executing the script can't {what}").into_bytes());
+    }
+    if !run.declares(command, args) {
+        return Err(UNDECLARED.to_vec());
     }
     if run.read_only && command.has(flags::WRITE | flags::MAY_REPLICATE) {
         return Err(b"ERR Write commands are not allowed from read-only scripts.".to_vec());

@@ -5,9 +5,8 @@
 //! run long before. It costs two changes of threads, 30 to 50 microseconds: what is short
 //! is run by the client's own worker from the second time on.
 
-use super::host::Find;
+use super::host::{Find, Who};
 use super::run::{self, Program, Source};
-use crate::auth::Account;
 use crate::engine::aside::{Running, Touches};
 use crate::engine::client::Caller;
 use crate::engine::command::{Command, Unanswered};
@@ -21,9 +20,14 @@ use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
 use parking_lot::Mutex;
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// How often it is looked whether a script has ended that takes long on a worker.
+const LOOKED_AFTER: Duration = Duration::from_millis(1);
 
 /// What came of a script: its reply, or an error.
 pub(crate) type Reply = Arc<Mutex<Option<Result<Out, Error>>>>;
@@ -44,7 +48,7 @@ struct Errand {
     args: OwnedArgs,
     keys: Range<usize>,
     rest: Range<usize>,
-    account: Account,
+    who: Who,
     reply: Reply,
     done: oneshot::Sender<()>,
 }
@@ -88,7 +92,7 @@ pub(super) fn send(
         args: OwnedArgs::new(program.args),
         keys: program.keys.clone(),
         rest: program.rest.clone(),
-        account: cx.client()?.account.clone(),
+        who: Who::of(cx.client()?),
         reply: Arc::clone(&reply),
         done,
     };
@@ -102,6 +106,18 @@ pub(super) fn send(
     }))))
 }
 
+/// Has a command executed again when the scripts that take long have ended, or in a
+/// while.
+pub(crate) fn later(server: &Server) -> Unanswered {
+    let server = server.me.clone();
+    Unanswered::Later(Work(Box::pin(async move {
+        if let Some(server) = server.upgrade() {
+            server.aside.wait().await;
+        }
+        Done::Nothing
+    })))
+}
+
 /// The reply of the script that this client's command has sent aside, if it has.
 pub(super) fn reply(cx: &mut Context<'_>) -> Option<Result<Out, Error>> {
     let sent = cx.client.as_deref_mut()?.script.take()?;
@@ -112,13 +128,10 @@ pub(super) fn reply(cx: &mut Context<'_>) -> Option<Result<Out, Error>> {
 fn work(errands: &Receiver<Errand>) {
     while let Ok(errand) = errands.recv() {
         let (reply, done) = (Arc::clone(&errand.reply), errand.done);
-        let server = Arc::clone(&errand.server);
         let errand = Errand { done: oneshot::channel().0, ..errand };
         let ran = std::panic::AssertUnwindSafe(|| run_aside(&errand));
         let result = std::panic::catch_unwind(ran)
             .unwrap_or_else(|_| Err(Error::new("ERR internal error while a script was running")));
-        server.store.rest(false);
-        server.aside.end();
         *reply.lock() = Some(result);
         let _ = done.send(());
     }
@@ -141,21 +154,21 @@ fn run_aside(errand: &Errand) -> Result<Out, Error> {
     };
     let mut session = server.store.session();
     loop {
-        let touches = match habits.needs() {
-            Needs::Declared => Touches::Slots(
-                program.keys.clone().map(|n| server.store.key(args.bytes(n)).slot()).collect(),
-            ),
-            _ => Touches::Everything,
-        };
+        // One that takes long on a worker would be waited for with everybody else behind.
+        while server.aside.is_active() && !server.ending.load(Relaxed) {
+            std::thread::sleep(LOOKED_AFTER);
+        }
+        let slots = program.keys.clone().map(|n| server.store.key(args.bytes(n)).slot()).collect();
+        let touches = Touches::new(slots, habits.needs() != Needs::Declared);
         let command = (0..args.len()).map(|n| args.bytes(n).to_vec()).collect();
         let running = Arc::new(Running::new(
             program.name,
             matches!(program.source, Source::Function(..)),
             command,
+            Instant::now(),
             touches,
         ));
-        server.store.rest(true);
-        server.aside.begin(Arc::clone(&running));
+        let announced = Announced::new(server, Arc::clone(&running));
         // Whoever did not see it has done its work when this returns.
         session.wait_for_others();
         let mut caller = errand.caller;
@@ -177,17 +190,37 @@ fn run_aside(errand: &Errand) -> Result<Out, Error> {
             &program,
             errand.find,
             errand.short,
-            (&running, &errand.account),
+            (&running, &errand.who),
             &mut out,
         );
         if crate::engine::blocked::any_ready() {
             server.serve(&batch, errand.worker);
         }
         drop(batch);
-        match result {
-            Some(result) => return result.map(|()| out),
-            // It needs more than was thought, and has not written.
-            None => server.aside.end(),
+        drop(announced);
+        // Else it needs more than was thought, and has not written.
+        if let Some(result) = result {
+            return result.map(|()| out);
         }
+    }
+}
+
+/// Others are told of a script that takes long, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Announced {
+    server: Arc<Server>,
+    pub running: Arc<Running>,
+}
+
+impl Announced {
+    pub(super) fn new(server: &Arc<Server>, running: Arc<Running>) -> Self {
+        server.aside.begin(&server.store, Arc::clone(&running));
+        Self { server: Arc::clone(server), running }
+    }
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.server.aside.end(&self.server.store, &self.running);
     }
 }

@@ -10,11 +10,13 @@ use super::machine::Watcher;
 use crate::auth::Account;
 use crate::engine::accounts;
 use crate::engine::call::call;
+use crate::engine::client::Client;
 use crate::engine::command::{Command, Group, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::engine::scripts::{Needs, ScriptFlags, sha1_hex};
 use crate::engine::server::Server;
+use crate::follow::clients::Shared;
 use crate::measure::stats::Stat;
 use crate::request::args::{Args, Large};
 use crate::request::error::Error;
@@ -23,20 +25,35 @@ use snug_codec::Segments;
 use snug_lua::{Answer, Host, Kind, Raise, Stack, format_g17};
 use snug_resp::{Protocol, Span};
 use snug_store::Hold;
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Finds the command that arguments call.
 pub(crate) type Find = fn(Args<'_>) -> Result<&'static Command, Error>;
 
 /// How long a script that has written waits to be the one that takes slots on demand.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Arguments above this many bytes are kept in segments, as those of clients are.
 const LARGE: usize = 64 * 1024;
 
 /// A buffer that has grown beyond this is given back.
 const KEPT: usize = 256 * 1024;
+
+/// On whose behalf a script runs whose client is not here.
+#[derive(Clone, Debug)]
+pub(crate) struct Who {
+    pub client: Arc<Shared>,
+    pub account: Account,
+}
+
+impl Who {
+    pub(super) fn of(client: &Client) -> Self {
+        Self { client: Arc::clone(&client.shared), account: client.account.clone() }
+    }
+}
 
 /// A script that runs: what it may do, and what it has done.
 pub(super) struct Run<'r, 'c> {
@@ -62,11 +79,15 @@ pub(super) struct Run<'r, 'c> {
     on_demand: bool,
     /// ... for it is this script's turn.
     turn: Option<MutexGuard<'c, ()>>,
-    /// The account of a client that is not here.
-    pub account: Option<Account>,
+    /// The keys that it was given, if it may use no others.
+    pub only: Option<(Args<'r>, Range<usize>)>,
+    /// The client, if it is not here.
+    pub who: Option<Who>,
     /// It runs aside, and all others keep away from the keyspace: it may let go of what it
     /// holds for a command that needs the whole store.
     pub alone: bool,
+    /// It runs within a transaction, which holds the slots: it cannot have the whole store.
+    pub within: bool,
     pub held: Option<Hold<'c>>,
     buffers: Buffers,
 }
@@ -269,8 +290,10 @@ impl<'r, 'c> Run<'r, 'c> {
             everything: false,
             on_demand: false,
             turn: None,
-            account: None,
+            only: None,
+            who: None,
             alone: false,
+            within: false,
             held: None,
             watcher,
             buffers: Buffers::default(),
@@ -281,7 +304,16 @@ impl<'r, 'c> Run<'r, 'c> {
     pub(super) fn may_take_slots(&mut self, turn: Option<MutexGuard<'c, ()>>) {
         self.on_demand = true;
         self.turn = turn;
+        self.watcher.touches_everything();
         self.cx.store.hold_on_demand();
+    }
+
+    /// Whether it was given all keys that a command names, where that is asked for.
+    pub(super) fn declares(&self, command: &Command, args: Args<'_>) -> bool {
+        let Some((given, keys)) = &self.only else { return true };
+        let given = |index| keys.clone().any(|n| given.bytes(n) == args.bytes(index));
+        !command.has(flags::WIDE)
+            && command.key_indices(args).unwrap_or_default().into_iter().all(given)
     }
 
     /// What it has needed, now that it has run.
@@ -390,15 +422,18 @@ impl<'r, 'c> Run<'r, 'c> {
             self.everything = true;
             return Ok(());
         }
-        if !self.wrote {
+        let takes = needs == Needs::Undeclared || can_take_slots(command);
+        if self.within && needs == Needs::Everything {
+            self.everything = !takes;
+        } else if !self.wrote {
             self.needs_more = Some(needs);
             return Err(End::Raise(stack.end()));
         }
         self.undeclared = true;
-        if needs == Needs::Everything && !can_take_slots(command) {
+        if !takes {
             return Err(End::Error(
-                b"ERR This command needs the whole store, and the script has written before it \
-                  called it: let it come first"
+                b"ERR This command needs the whole store, and it is not known of the script: let \
+                  it come first, or call the script again"
                     .to_vec(),
             ));
         }
@@ -454,8 +489,8 @@ impl<'r, 'c> Run<'r, 'c> {
         let Ok(command) = (self.find)(args) else {
             return Err(raised(stack, b"ERR Invalid command passed to redis.acl_check_cmd()"));
         };
-        let account = match (&mut self.account, &mut self.cx.client) {
-            (Some(account), _) => Some(account),
+        let account = match (&mut self.who, &mut self.cx.client) {
+            (Some(who), _) => Some(&mut who.account),
             (None, Some(client)) => Some(&mut client.account),
             (None, None) => None,
         };

@@ -4,8 +4,10 @@
 //! The registry holds `compiled` (functions by their scripts' numbers), `globals` (what
 //! scripts see) and `real` (the table behind it).
 
+use super::aside::Announced;
 use super::host;
-use crate::engine::aside::Running;
+use crate::engine::aside::{Running, Touches};
+use crate::engine::command::Command;
 use crate::engine::server::Server;
 use snug_lua::{Failed, Machine, Stack, Table, Watch};
 use std::cell::{Cell, RefCell};
@@ -169,6 +171,19 @@ pub(crate) fn check(server: &Server, program: &[u8], name: &[u8]) -> Result<(), 
     checked
 }
 
+/// What a script is, for others to be told if it takes long: kept from run to run, so
+/// that what is short pays for no allocation.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    pub name: String,
+    pub is_function: bool,
+    /// The command that runs it.
+    pub command: Option<&'static Command>,
+    /// The slots of its keys, and whether it may touch others.
+    pub slots: Vec<usize>,
+    pub everything: bool,
+}
+
 /// Watches a script that runs, and says when it is to end.
 #[derive(Debug, Default)]
 pub(super) struct Watcher {
@@ -180,33 +195,79 @@ pub(super) struct Watcher {
     wrote: Cell<bool>,
     /// It was given up for that.
     gave_up: Cell<bool>,
-    running: RefCell<Option<Arc<Running>>>,
+    about: RefCell<About>,
+    /// It runs aside, and others were told of it before it began.
+    aside: RefCell<Option<Arc<Running>>>,
+    /// It takes long on its worker, and others are told of it.
+    announced: RefCell<Option<Announced>>,
     server: RefCell<Weak<Server>>,
 }
 
-/// For how long a script may hold its worker up.
-const SHORT: Duration = Duration::from_millis(5);
+/// For how long a script may hold its worker up, and those who wait for its keys.
+pub(super) const SHORT: Duration = Duration::from_millis(5);
 
 const KILLED: &str = "ERR Error running script: Script killed by user with SCRIPT KILL.";
 
+/// Takes back what others were told of a script, when what it held is free.
+#[derive(Debug)]
+pub(super) struct Watching(Rc<Watcher>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        drop(self.0.announced.take());
+    }
+}
+
 impl Watcher {
-    /// A script begins: one that is to be short, or one that runs aside.
-    pub(super) fn begin(&self, server: &Server, is_short: bool, running: Option<Arc<Running>>) {
-        self.began.set(None);
+    /// A script begins on its worker: one that is to be short, or one that is not run
+    /// again.
+    pub(super) fn begin(
+        self: &Rc<Self>,
+        server: &Server,
+        is_short: bool,
+        about: impl FnOnce(&mut About),
+    ) -> Watching {
+        self.reset(server, None);
         self.is_short.set(is_short);
+        about(&mut self.about.borrow_mut());
+        Watching(Rc::clone(self))
+    }
+
+    /// A script begins aside.
+    pub(super) fn begin_aside(&self, server: &Server, running: &Arc<Running>) {
+        self.reset(server, Some(Arc::clone(running)));
+        self.is_short.set(false);
+    }
+
+    fn reset(&self, server: &Server, aside: Option<Arc<Running>>) {
+        self.began.set(None);
         self.wrote.set(false);
         self.gave_up.set(false);
-        *self.running.borrow_mut() = running;
+        *self.aside.borrow_mut() = aside;
         if self.server.borrow().strong_count() == 0 {
             *self.server.borrow_mut() = server.me.clone();
         }
     }
 
+    /// What others know of the script, if they are told of it.
+    fn running(&self) -> Option<Arc<Running>> {
+        let aside = self.aside.borrow().clone();
+        aside.or_else(|| self.announced.borrow().as_ref().map(|told| Arc::clone(&told.running)))
+    }
+
     /// It has called a command that writes.
     pub(super) fn has_written(&self) {
         self.wrote.set(true);
-        if let Some(running) = &*self.running.borrow() {
+        if let Some(running) = self.running() {
             running.has_written();
+        }
+    }
+
+    /// It takes slots of other keys than its own from now on.
+    pub(super) fn touches_everything(&self) {
+        self.about.borrow_mut().everything = true;
+        if let Some(running) = self.running() {
+            running.touches_everything();
         }
     }
 
@@ -216,12 +277,26 @@ impl Watcher {
 
     /// Whether it was killed.
     pub(super) fn was_killed(&self) -> bool {
-        self.running.borrow().as_ref().is_some_and(|running| running.is_killed())
+        self.running().is_some_and(|running| running.is_killed())
     }
 
     /// Whether it took long.
     pub(super) fn was_long(&self) -> bool {
         self.began.get().is_some_and(|began| began.elapsed() > SHORT)
+    }
+
+    /// Has others told of the script, which takes long and is not to be run again.
+    fn announce(&self, began: Instant) {
+        let Some(server) = self.server.borrow().upgrade() else { return };
+        let about = self.about.borrow();
+        let name = about.command.map(|command| command.full_name().into_bytes());
+        let command = name.into_iter().chain([about.name.clone().into_bytes()]).collect();
+        let touches = Touches::new(about.slots.clone(), about.everything);
+        let running = Running::new(&about.name, about.is_function, command, began, touches);
+        if self.wrote.get() {
+            running.has_written();
+        }
+        *self.announced.borrow_mut() = Some(Announced::new(&server, Arc::new(running)));
     }
 }
 
@@ -231,17 +306,21 @@ impl Watch for Watcher {
             self.began.set(Some(Instant::now()));
             return None;
         };
-        if let Some(running) = &*self.running.borrow() {
+        if let Some(running) = self.running() {
             let ending = || {
                 let server = self.server.borrow().upgrade();
                 server.is_none_or(|server| server.ending.load(Relaxed))
             };
             return (running.is_killed() || ending()).then_some(KILLED);
         }
-        let give_up = self.is_short.get() && !self.wrote.get() && began.elapsed() > SHORT;
-        if give_up {
-            self.gave_up.set(true);
+        if began.elapsed() <= SHORT {
+            return None;
         }
-        give_up.then_some(KILLED)
+        if self.is_short.get() && !self.wrote.get() {
+            self.gave_up.set(true);
+            return Some(KILLED);
+        }
+        self.announce(began);
+        None
     }
 }

@@ -20,4 +20,5 @@ pub(crate) mod library;
 mod machine;
 pub(crate) mod run;
 
+pub(crate) use aside::later;
 pub(crate) use machine::check;

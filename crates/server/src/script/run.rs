@@ -14,10 +14,9 @@
 //! what it needs when nobody else does so (`host.rs`).
 
 use super::aside;
-use super::host::{Find, Run, as_script, chosen_protocol};
+use super::host::{Find, PATIENCE, Run, Who, as_script, chosen_protocol};
 use super::library;
-use super::machine::{self, Interpreter};
-use crate::auth::Account;
+use super::machine::{self, Interpreter, SHORT};
 use crate::config::Param;
 use crate::engine::aside::Running;
 use crate::engine::command::Answer;
@@ -94,6 +93,7 @@ pub(crate) fn run(
             Err(Ended::Error(error)) => return Err(error.into()),
             Err(Ended::NeedsMore(needs)) => program.habits.learn(needs),
             Err(Ended::TooLong) => program.habits.ran_long(true),
+            Err(Ended::Waits) => return Err(aside::later(cx.server)),
         }
     }
 }
@@ -101,6 +101,10 @@ pub(crate) fn run(
 const NO_ROOM: Error = Error::new(
     "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
 );
+
+/// The error of a script within `EXEC` that cannot take slots on demand.
+const NO_TURN: Error =
+    Error::new("ERR The script used a key that it did not declare while another did so too");
 
 /// What a script's flags say of where and when it may run.
 fn may_run(cx: &Context<'_>, program: &Program<'_>) -> Result<(), Error> {
@@ -131,6 +135,8 @@ enum Ended {
     NeedsMore(Needs),
     /// It has held its worker up for long, and has not written.
     TooLong,
+    /// It has not begun: another takes slots on demand, and takes long.
+    Waits,
 }
 
 /// Runs a program on its client's worker, with what it is known to need.
@@ -144,23 +150,44 @@ fn attempt(
 ) -> Result<(), Ended> {
     let (store, server) = (cx.store, cx.server);
     let needs = program.habits.needs();
-    let turn = matches!(needs, Needs::Unknown | Needs::Undeclared)
-        .then(|| server.scripts.undeclared.lock());
-    let alone = (needs == Needs::Everything).then(|| store.exclusive());
-    let held = (needs != Needs::Everything).then(|| hold(cx, program));
+    let undeclared = &server.scripts.undeclared;
+    // Within `EXEC` the scope is the transaction's, and it may have the turn.
+    let (within, on_demand) = (store.is_held(), store.takes_on_demand());
+    let turn = match needs {
+        Needs::Declared => None,
+        Needs::Everything if !within => None,
+        _ if on_demand || store.is_exclusive() => None,
+        // Who has the turn may have it for long.
+        _ if within => Some(undeclared.try_lock_for(PATIENCE).ok_or(Ended::Error(NO_TURN))?),
+        _ if is_short => Some(undeclared.try_lock_for(SHORT).ok_or(Ended::Waits)?),
+        _ => Some(undeclared.lock()),
+    };
+    let alone = (needs == Needs::Everything && !within).then(|| store.exclusive());
+    let held = alone.is_none().then(|| hold(cx, program));
     let interpreter = Interpreter::take(server);
     let watcher = Rc::clone(&interpreter.watcher);
-    watcher.begin(server, is_short, None);
+    let everything = turn.is_some() || on_demand || store.is_exclusive();
+    let watching = watcher.begin(server, is_short, |about| {
+        about.name.clear();
+        about.name.push_str(program.name);
+        about.is_function = matches!(program.source, Source::Function(..));
+        about.command = Some(cx.command);
+        about.slots.clear();
+        store.held_slots(&mut about.slots);
+        about.everything = everything;
+    });
     let mut run = Run::new(cx, find, program.flags, Rc::clone(&watcher));
     run.short_of_memory = short_of_memory;
     run.held = held;
-    if turn.is_some() && !store.is_exclusive() {
+    run.within = within;
+    if turn.is_some() || on_demand {
         run.may_take_slots(turn);
     }
     let result = execute(interpreter, &mut run, program, out);
     let (needs_more, needed) = (run.needs_more, run.needed_in_all());
     drop(run);
     drop(alone);
+    drop(watching);
     if let Some(needs) = needs_more {
         return Err(Ended::NeedsMore(needs));
     }
@@ -168,6 +195,9 @@ fn attempt(
         return Err(Ended::TooLong);
     }
     program.habits.ran(needed);
+    if watcher.was_long() {
+        program.habits.ran_long(true);
+    }
     result.map_err(Ended::Error)
 }
 
@@ -184,7 +214,7 @@ pub(super) fn aside(
     program: &Program<'_>,
     find: Find,
     short_of_memory: bool,
-    (running, account): (&Arc<Running>, &Account),
+    (running, who): (&Arc<Running>, &Who),
     out: &mut Out,
 ) -> Option<Result<(), Error>> {
     let server = cx.server;
@@ -192,11 +222,11 @@ pub(super) fn aside(
     let held = hold(cx, program);
     let interpreter = Interpreter::take(server);
     let watcher = Rc::clone(&interpreter.watcher);
-    watcher.begin(server, false, Some(Arc::clone(running)));
+    watcher.begin_aside(server, running);
     let mut run = Run::new(cx, find, program.flags, Rc::clone(&watcher));
     run.short_of_memory = short_of_memory;
     run.held = Some(held);
-    run.account = Some(account.clone());
+    run.who = Some(who.clone());
     if everything {
         run.alone = true;
         run.may_take_slots(None);
@@ -213,13 +243,19 @@ pub(super) fn aside(
     Some(result)
 }
 
+/// Of `lua-undeclared-keys`: other keys than those it was given are an error.
+const DENY: i64 = 1;
+
 /// Lets a program run, and writes its reply.
-fn execute(
+fn execute<'p>(
     mut interpreter: Interpreter,
-    run: &mut Run<'_, '_>,
-    program: &Program<'_>,
+    run: &mut Run<'p, '_>,
+    program: &Program<'p>,
     out: &mut Out,
 ) -> Result<(), Error> {
+    if run.cx.server.config.number(Param::LuaUndeclaredKeys) == DENY {
+        run.only = Some((program.args, program.keys.clone()));
+    }
     run.read_only = program.read_only || (program.flags.no_writes && !program.flags.compat);
     let limit = run.cx.server.config.number(Param::LuaMemoryLimit) as usize;
     interpreter.machine.set_limit(limit);
