@@ -15,6 +15,7 @@ SOAK_SECONDS ?= 600
 CRASHES ?= 1000000
 KILLS ?= 100
 FRAMEWORK_SECONDS ?= 20
+PROGRAMS ?= 100000
 
 .PHONY: help
 help: ## print this list
@@ -67,6 +68,12 @@ kill: setup ## kill a real server under load KILLS (100) times for each appendfs
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
 	SNUG_KILLS=$(KILLS) SNUG_KILL_SEED=$$(date +%s) SNUG_TEST_SECONDS=86400 \
 	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug serve/test_persistence.py -k kill_under_load
+
+.PHONY: programs
+programs: setup ## PROGRAMS (100,000) random Lua programs, answered as redis-server does; PROGRAM_SEED=7 begins there
+	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
+	SNUG_PROGRAMS=$(PROGRAMS) SNUG_RANDOM_SEED=$(or $(PROGRAM_SEED),$(shell date +%s)) SNUG_TEST_SECONDS=86400 \
+	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug differential/test_programs.py
 
 .PHONY: frameworks
 frameworks: setup ## job queues, locks, caches and clients of five languages, FRAMEWORK_SECONDS (20) of load each

@@ -185,6 +185,8 @@ fn gsub(stack: &mut Stack<'_>) -> Answer {
     let len = stack.check_bytes(1)?.len();
     let most = stack.optional_int(4, len as i64 + 1)?;
     stack.set_top(3);
+    let is_text = matches!(kind, Kind::Number | Kind::String);
+    let plain = is_text && !stack.check_bytes(3)?.contains(&b'%');
     let (mut out, mut at, mut count) = (Vec::new(), 0, 0i64);
     while count < most {
         let found = {
@@ -192,6 +194,8 @@ fn gsub(stack: &mut Stack<'_>) -> Answer {
             let mut matcher = Matcher::new(stack.check_bytes(1)?, stack.check_bytes(2)?, &go_on);
             let found = matcher.match_at(at);
             match found {
+                // A capture that is not finished is an error once it is asked for.
+                Ok(Some(end)) if plain => Ok(Some((Vec::new(), end, matcher.is_anchored()))),
                 Ok(Some(end)) => results(&matcher, Some((at, end)))
                     .map(|c| Some((c, end, matcher.is_anchored()))),
                 Ok(None) if matcher.is_anchored() => Ok(Some((Vec::new(), usize::MAX, true))),

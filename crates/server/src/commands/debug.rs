@@ -57,6 +57,11 @@ fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             cx.server.active_expire.store(on, Relaxed);
             out.w().ok();
         }
+        (b"set-disable-deny-scripts", 3) => {
+            let on = parse_integer(args.bytes(2)).unwrap_or(0) != 0;
+            cx.server.scripts.allow_all.store(on, Relaxed);
+            out.w().ok();
+        }
         (b"stringmatch-len", 4) => string_match(args, out)?,
         (b"htstats", 3 | 4) => table_stats(cx, args, out)?,
         (b"mirror", 3) => mirror(cx, args, out)?,
@@ -336,6 +341,7 @@ fn help(out: &mut Out) {
             "RELOAD [MERGE] [NOFLUSH] [NOSAVE]",
             "Save everything and load it again: NOFLUSH keeps what there is, NOSAVE loads what was saved before.",
         ),
+        ("SET-DISABLE-DENY-SCRIPTS <0|1>", "Let scripts call what they may not else."),
         ("SET-ACTIVE-EXPIRE <0|1>", "Choose whether expired keys are removed unasked."),
         ("SLEEP <seconds>", "Stop the worker for <seconds>, which may be a decimal."),
         ("STRINGMATCH-LEN <len> <pattern>", "Match a pattern against <len> times 'a'."),

@@ -212,6 +212,8 @@ pub(crate) struct Scripts {
     numbers: AtomicU64,
     /// New with each `SCRIPT FLUSH`: interpreters of an older one are given up.
     pub generation: AtomicU64,
+    /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: scripts may call what they may not else.
+    pub allow_all: AtomicBool,
     /// Held by the script that takes slots when it comes to them.
     pub undeclared: Mutex<()>,
     /// Bytes of scripts.
