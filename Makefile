@@ -81,6 +81,11 @@ frameworks: setup ## job queues, locks, caches and clients of five languages, FR
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
 	SNUG_FRAMEWORK_SECONDS=$(FRAMEWORK_SECONDS) tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug frameworks
 
+.PHONY: bullmq
+bullmq: setup release ## BullMQ beside redis-server: rates, CPU and memory of 100,000 jobs; BULLMQ_FLAGS="--rounds 1"
+	tests/frameworks/setup debian
+	$(PYTHON) tests/frameworks/measure.py --snug $(TARGET)/release/snug $(BULLMQ_FLAGS)
+
 .PHONY: miri
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation
 miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri
