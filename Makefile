@@ -38,6 +38,36 @@ lint: check ## format, lints, and the licences and sources of dependencies
 release: ## build target/release/snug
 	$(CARGO) build --release --locked --package snugdb
 
+# The program that packages are made of: built for that, unless BINARY names one.
+PACKAGES := $(TARGET)/packages
+BINARY ?= $(TARGET)/dist/snug
+
+.PHONY: packaged
+packaged: # the program of packages
+ifeq ($(BINARY),$(TARGET)/dist/snug)
+	$(CARGO) build --profile dist --locked --package snugdb
+endif
+
+.PHONY: deb
+deb: packaged ## a Debian package, into target/packages
+	packaging/deb/build $(BINARY) $(PACKAGES)
+
+.PHONY: wheel
+wheel: packaged ## a wheel for pip: the program, and snugdb.Server for tests
+	packaging/wheel/build $(BINARY) $(PACKAGES)
+
+.PHONY: npm
+npm: packaged ## a package for npm, alike
+	packaging/npm/build $(BINARY) $(PACKAGES)
+
+.PHONY: container
+container: packaged ## a container's image without a shell
+	packaging/container/build $(BINARY) $(PACKAGES)
+
+.PHONY: dist
+dist: packaged ## all packages, an archive of the program, and checksums
+	packaging/dist $(BINARY) $(PACKAGES)
+
 .PHONY: bench
 bench: setup release ## the whole suite beside redis-server, into docs/benchmarks.md; BENCH_FLAGS as `snug compare` takes them
 	$(TARGET)/release/snug compare snug redis=redis-server --docs docs --readme README.md $(BENCH_FLAGS)

@@ -226,3 +226,25 @@ def test_a_file_of_a_later_server_is_taken(target):
         server.stop()
     wrong = run(target, "--loadmodule", "/usr/lib/redis/modules/x.so")
     assert wrong.returncode == 1 and "modules cannot be loaded" in wrong.stderr
+
+
+def test_ping_tells_by_its_code(target, tmp_path):
+    snug = target.command()[0]
+
+    def ping(*words):
+        return subprocess.run([snug, "ping", *map(str, words)], capture_output=True, text=True, timeout=WAIT_SECONDS)
+
+    server = target.server("--requirepass", "secret", "--unixsocket", str(tmp_path / "socket"))
+    server.start()
+    try:
+        for place in (f"127.0.0.1:{server.port}", f"localhost:{server.port}", tmp_path / "socket"):
+            done = ping(place)
+            assert done.returncode == 0 and done.stdout.startswith("NOAUTH"), done
+    finally:
+        server.stop()
+    done = ping(f"127.0.0.1:{server.port}")
+    assert done.returncode == 1 and "refused" in done.stderr
+    # Somebody who is there and says nothing.
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        done = ping(f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", 1)
+        assert done.returncode == 1 and "no answer in time" in done.stderr

@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod files;
+mod ping;
 mod terminal;
 
 use std::ffi::OsString;
@@ -35,6 +36,8 @@ enum Command {
     Check(files::check::CheckArgs),
     /// Convert a file of data between RDB and Snug's format
     Convert(files::convert::ConvertArgs),
+    /// Tell by the exit code whether a server answers
+    Ping(ping::PingArgs),
     /// Print a configuration file with every parameter, commented
     Config,
     /// Print completions for a shell
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Migrate(args) => snug_migrate::migrate(&args),
         Command::Check(args) => files::check::check(&args),
         Command::Convert(args) => files::convert::convert(&args),
+        Command::Ping(args) => ping::ping(&args),
         Command::Config => terminal::config(),
         Command::Completions(args) => terminal::completions(&args),
         Command::Man(args) => terminal::man(&args),
