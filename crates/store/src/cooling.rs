@@ -14,17 +14,19 @@
 //!     in eight
 //! ```
 //!
-//! Each pass over the slots takes one off, so that what nobody reads is packed at
-//! the second pass after it was written. What is read is likely to be read again:
-//! only one pass in eight takes the bit that says so, unless memory is short. What
-//! is not worth packing, or expires too soon for that, stays raw at 0, which costs
-//! the walk a look at its cell, until it is written or read or until its family gets
-//! a new dictionary or it a new policy.
+//! Each pass over the slots takes one from the bits of each value. So a value that
+//! nobody reads is packed at the second pass after it was written. A value that is read
+//! is likely to be read again: its last bit goes in one pass of eight only, unless
+//! memory is short.
 //!
-//! What lies in a box of its own says itself what it wants (`types/forms.rs`): a
-//! stream is packed block by block as its blocks fill up, and what is left in its
-//! tail when it has cooled is sealed by the same walk. Large strings are only named,
-//! for they are worked on in slices (`large.rs`).
+//! Some values stay raw at 0: those not worth packing, and those that expire too soon.
+//! Such a value costs the walk a look at its cell. It is tried again when it is written
+//! or read, when its family gets a new dictionary, or when its policy changes.
+//!
+//! A value in a box of its own says itself what it wants (`types/forms.rs`). A stream
+//! is packed block by block as its blocks fill up; when its tail has cooled, the same
+//! walk seals that. Large strings are only named here, because they are worked on in
+//! slices (`large.rs`).
 
 use crate::books::weight::Weight;
 use crate::cell::entry::{ACCESS_MAX, Cell};
@@ -43,18 +45,18 @@ use crate::types::forms::{Met, Wish};
 use snug_codec::policy::Policy;
 use std::sync::Arc;
 
-/// Of the passes that meet a value which was read, one in so many makes it colder.
+/// A value that was read grows colder in one pass of so many.
 const READ_AGES_ONE_IN: u64 = 8;
 
-/// One pass in so many tells the family of a string that it has it: that touches the
-/// entry, a cache miss, so that each pass does it for as small a part of them.
+/// A pass tells families which strings they have for one string in so many. Telling
+/// touches the string's entry, which is a cache miss.
 pub const MEET_ONE_IN: u64 = 16;
 
-/// Cells looked at under one hold of a slot's lock ...
+/// Most cells looked at while a slot's lock is held once.
 const LOOK_AT_ONCE: usize = 128;
-/// ... bytes copied out ...
+/// Most bytes copied out while a slot's lock is held once.
 const COPY_AT_ONCE: usize = 64 * 1024;
-/// ... and bytes unpacked.
+/// Most bytes unpacked while a slot's lock is held once.
 const UNPACK_AT_ONCE: usize = 64 * 1024;
 
 /// Values below this length, packed with no dictionary or with that of the rest, are packed

@@ -12,22 +12,22 @@
 //!  | slot 0 | slot 1 | ... | slot 63 |       unfolded: 4 KiB
 //! ```
 //!
-//! A page is unfolded when it has [`CROWDED`] keys, so its slots cost 16 bytes a
-//! key at most, and folded again when no more than [`SPARSE`] are left. An empty
-//! one that nobody observes is freed. So 500 keys cost 16 KiB of slots, where
-//! true slots of a cache line each would cost 1 MiB.
+//! A page is unfolded when it has [`CROWDED`] keys. Its slots then cost at most 16 bytes
+//! a key. It is folded again when no more than [`SPARSE`] keys are left. An empty page
+//! that nobody observes is freed. So 500 keys cost 16 KiB of slots; with a cache line for
+//! every slot they would cost 1 MiB.
 //!
 //! A keyspace is itself made when one of its slots is first locked: until then a
 //! database takes 18 bytes, and whoever only reads sees a keyspace without pages.
 //!
-//! Nothing but a page that is made appears while others work: to fold, unfold and
-//! free pages, the gates are closed (`Batch::exclusive`). Within a batch the number
-//! of the slot that stands for another is therefore fixed ([`home`](Keyspace::home)),
-//! and what is locked in ascending order of homes cannot wait in a circle.
+//! While others work, pages may be made and nothing else: folding, unfolding and freeing
+//! a page closes the gates (`Batch::exclusive`). So within a batch it is fixed which slot
+//! stands for which ([`home`](Keyspace::home)). Slots are locked in ascending order of
+//! their homes, and therefore nothing can wait in a circle.
 //!
-//! The low bits of a page's pointer are 63 if it is unfolded and 0 if it is
-//! folded: what a slot's number is masked with to give its place in the page. So
-//! the way to a slot has no branch but that for null.
+//! The low bits of a page's pointer are a mask: 63 if the page is unfolded, 0 if it is
+//! folded. A slot's number, masked with them, is its place in the page. So the way to a
+//! slot has no branch but that for null.
 #![allow(unsafe_code)]
 
 use crate::hash::{KeyHasher, SLOTS};
@@ -45,12 +45,12 @@ const PAGES: usize = SLOTS / PAGE_SLOTS;
 const PLACE: usize = PAGE_SLOTS - 1;
 const _: () = assert!(align_of::<Slot>() == PAGE_SLOTS, "an address has no room for the mask");
 
-/// A folded page is crowded whenever it reaches a multiple of so many keys.
+/// A folded page counts as crowded each time its keys reach a multiple of this number.
 pub(crate) const CROWDED: usize = if cfg!(any(miri, feature = "shuttle")) { 8 } else { 256 };
-/// Keys of an unfolded page, at most, for which it is folded.
+/// An unfolded page is folded when it has no more keys than this.
 const SPARSE: usize = CROWDED / 4;
 
-/// Slots drawn in vain before they are counted instead.
+/// So many slots are drawn at random in vain; then slots are counted instead.
 const DRAWS_MAX: usize = 256;
 
 /// The slots of a page: one if they are folded.

@@ -9,13 +9,13 @@
 //!  packed   PackedChain [ form    ][ form    ][ 128 KiB ][ form ]      immutable, shared
 //! ```
 //!
-//! A form is one of the codec's streams: packed in slices, and unpacked at once,
-//! which takes about a tenth of a millisecond. So whoever sends such a value
-//! keeps a reference and a place in it and nothing else: no workspace and no
-//! window from one segment to the next, however slowly it is read; and a part
-//! of it costs what the segments cost that the part lies in. The price is that
-//! no segment can refer to the one before, some percent of what is saved on
-//! text. A segment that does not shrink is shared with the raw chain.
+//! A form is one of the codec's streams. It is packed in slices, and unpacked at once,
+//! which takes about a tenth of a millisecond. So whoever sends such a value keeps a
+//! reference to it and a place in it, however slowly the client reads. No workspace and no
+//! window is kept from one segment to the next. Reading a part of a value costs what its
+//! segments cost. The price is that no segment can refer to the one before: on text that
+//! loses some percent of what is saved. A segment that does not shrink is shared with the
+//! raw chain.
 //!
 //! Who packs and unpacks whole values, and when, is in `large/work.rs`.
 
@@ -40,8 +40,7 @@ pub(crate) mod work;
 /// Segments that are estimated before a value is packed.
 const ESTIMATED_SEGMENTS: usize = 4;
 
-/// A segment is kept in its packed form if that is this much shorter: a
-/// thirty-second.
+/// A segment is kept in its packed form if that is shorter by one part in so many.
 const SEGMENT_SAVING: usize = 32;
 
 /// A large string in its packed form. Cheap to clone: all clones are the same.

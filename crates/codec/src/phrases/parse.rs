@@ -1,31 +1,37 @@
 //! The cheapest way to put a text together from phrases.
 //!
-//! From left to right, each place is reached by the phrase whose end it is and
-//! by which all up to there costs least; at the end of a piece of 4 KiB the way
-//! is followed back. What a phrase costs may depend on the byte before it, which
-//! is the text's and not the way's, so that the cheapest would be found if all were
-//! looked at. That takes twice as long as to find one that is half a percent dearer,
-//! which needs only two phrases of a place, the longest and the longest that this
-//! begins with, and no way on from a place that costs hardly less than the furthest
-//! one. Where a very long phrase fits it is taken without looking into it: what
-//! repeats most costs least to pack.
+//! The search goes through the text from left to right. Of each place it notes the
+//! cheapest way to reach it: the cost, and the last phrase of that way. At the end of a
+//! piece of 4 KiB it follows these notes back, and has the phrases of the whole way. The
+//! cost of a phrase may depend on the byte before it. That byte is the text's, whatever
+//! way leads there, so looking at every phrase of every place would find the cheapest way.
 //!
-//! Cost: one search for every third or fourth byte, some tens of nanoseconds; 32 KiB,
-//! once.
+//! Finding the very cheapest takes twice as long as finding one that is half a percent
+//! dearer. So three things are left out:
+//!
+//! - At each place only two phrases are tried: the longest that fits, and the longest one
+//!   that it begins with.
+//! - A place that costs hardly less than the furthest one reached is not gone on from.
+//! - Where a very long phrase fits, it is taken, and nothing within it is looked at. So
+//!   what repeats most costs least to pack.
+//!
+//! Cost: one search for every third or fourth byte, some tens of nanoseconds each; 32 KiB
+//! of working room, reserved once.
 
 use super::search::Phrases;
 
-/// Bytes that the cheapest way is looked for in at once.
+/// Bytes of a piece: a way is looked for in one piece at a time.
 const PIECE: usize = 4096;
 
-/// A phrase of this length is taken where it fits.
+/// A phrase of this many bytes or more is taken wherever it fits.
 const LONG: usize = 40;
 
-/// Phrases that are looked at for a place.
+/// Phrases that are tried at a place.
 const CANDIDATES: usize = 2;
 
-/// What a place must cost less than the furthest one for a way from it to be looked
-/// for, in bits, to pack fast. Looking for phrases to train with needs none.
+/// A place is gone on from if it costs at least so many bits less than the furthest place
+/// reached. This makes packing fast; the search for phrases to train with goes on from
+/// every place.
 pub(super) const WORTH_BITS: u32 = 4;
 
 /// What the search for the cheapest way works in.

@@ -226,15 +226,19 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
     );
     scrape.gauges(
         "snug_raw_bytes",
-        "Of these, bytes that are held raw.",
+        "Bytes of values that are held raw, by type.",
         each(|m| m.raw.saturating_sub(m.packed_from)),
     );
     scrape.gauges(
         "snug_packed_from_bytes",
-        "Of these, bytes that are held packed.",
+        "Bytes of values that are held packed, as clients see them, by type.",
         each(|m| m.packed_from),
     );
-    scrape.gauges("snug_packed_bytes", "What those are packed into.", each(|m| m.packed));
+    scrape.gauges(
+        "snug_packed_bytes",
+        "Bytes that packed values are packed into, by type.",
+        each(|m| m.packed),
+    );
     let by_state = types.iter().flat_map(|(name, memory)| {
         let labels = |state: &str| vec![("type", (*name).to_owned()), ("state", state.to_owned())];
         [(labels("raw"), memory.raw_values as f64), (labels("packed"), memory.packed_values as f64)]
@@ -273,10 +277,14 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
         "Values and blocks packed since the start, those left raw with codec none.",
         each(|o| o.values),
     );
-    scrape.counters("snug_packing_raw_bytes", "Their bytes before packing.", each(|o| o.raw_bytes));
+    scrape.counters(
+        "snug_packing_raw_bytes",
+        "Bytes of packed values and blocks before packing, since the start.",
+        each(|o| o.raw_bytes),
+    );
     scrape.counters(
         "snug_packing_packed_bytes",
-        "Their bytes after packing.",
+        "Bytes of packed values and blocks after packing, since the start.",
         each(|o| o.packed_bytes),
     );
     for (stat, name, help) in [
@@ -315,8 +323,8 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
     let rows = server.family_sums.lock().rows(&families);
     for (n, name, help) in [
         (0, "snug_family_values", "Values packed, worth it or not, by family."),
-        (1, "snug_family_raw_bytes", "Their bytes before packing."),
-        (2, "snug_family_packed_bytes", "Their bytes after packing."),
+        (1, "snug_family_raw_bytes", "Bytes of packed values before packing, by family."),
+        (2, "snug_family_packed_bytes", "Bytes of packed values after packing, by family."),
         (3, "snug_family_left_by_policy", "Values that the policy left raw, by family."),
         (4, "snug_family_not_worth", "Values that did not save enough, by family."),
         (5, "snug_family_left_expiring", "Values left raw as they were soon to expire, by family."),

@@ -1,22 +1,26 @@
 //! How much of its time a worker may pack for.
 //!
-//! Strings and stream blocks draw on one allowance: `pack-cpu-percent` of the time
-//! while clients keep the worker busy, and more as they leave it idle. Half a
-//! worker's time spent on clients is already busy: what is packed in the other half
-//! makes them wait. Where they take all of it, they get nearly all of that too: then
-//! packing could not keep up with a tenth of the time either, what waits takes what it
-//! would without packing, and a storm passes.
-//! How large the share is is decided with each tick of the clock; it is granted as
-//! time passes, so that few clients meet a slice and none a series of them.
+//! All packing of a worker draws on one allowance. How large it is depends on how much
+//! of the worker's time clients take:
+//!
+//! - Nothing: packing may take all of the time.
+//! - Half or more: packing gets `pack-cpu-percent`. Half is busy already, for what is
+//!   packed in the other half makes clients wait.
+//! - All of it: packing gets a tenth of `pack-cpu-percent`. It could not keep up in such
+//!   a storm with more either. What waits to be packed takes the memory that it would
+//!   take without packing, and the storm passes.
+//!
+//! Each tick of the clock decides on the share. The time is granted bit by bit as it
+//! passes: so few clients meet a slice of packing, and none meets a series of them.
 //!
 //! ```text
 //!  share granted
 //!  100 % |\
 //!        | \              100 - 2 * busy
 //!        |  \
-//!        |   \______      pack-cpu-percent, more the shorter memory is
-//!        |          \__   from 80 of what the sweeper leaves on falling to
-//!        |                a tenth, at 95 of it: all of it is never measured
+//!        |   \______      pack-cpu-percent, or more if memory is short
+//!        |          \__   falls to a tenth between 80 and 95 percent of what
+//!        |                the sweeper leaves (100 is never measured)
 //!        +---------------> busy: percent of the time spent on clients
 //! ```
 //!
@@ -28,22 +32,22 @@ use crate::engine::server::Server;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
-/// The percent of the time that packing takes when memory is shortest, unless
-/// `pack-cpu-percent` grants more.
+/// Percent of the time that packing is granted when memory is shortest. It is granted
+/// `pack-cpu-percent` if that is more.
 const HARDEST_PERCENT: f64 = 50.0;
 
-/// No more is granted at once than this time calls for, however long nothing was.
+/// Time that was not used is granted later, but not for longer than this.
 const GRANTED_FOR_MAX: Duration = Duration::from_millis(2);
 
-/// Clients that take more than this of the time that the sweeper leaves them keep a
-/// worker more than busy.
+/// The part of the time left by the sweeper from which on clients count as taking too
+/// much for packing to keep its whole share.
 const SATURATED_FROM: f64 = 0.8;
 
-/// From here on they count as taking all of it: between two events there is always a
-/// moment that is not theirs.
+/// The part from which on clients count as taking all of the time. It is below 1 because
+/// a moment passes between two events that no client has taken.
 const SATURATED_AT: f64 = 0.95;
 
-/// What is left of `pack-cpu-percent` where they take all of it.
+/// The part of `pack-cpu-percent` that packing keeps where clients take all of the time.
 const SATURATED_PART: f64 = 0.1;
 
 /// The part of the time that packing is granted, when clients have taken `busy` and the

@@ -28,9 +28,14 @@ use Field::{Counter, Gauge, Status};
 /// of counters stand without their `_total`.
 const FROM_INFO: &[(&str, &str, Field, &str)] = &[
     ("uptime_in_seconds", "redis_uptime_in_seconds", Gauge, "Seconds since the start."),
-    ("process_id", "redis_process_id", Gauge, "The process's number."),
+    ("process_id", "redis_process_id", Gauge, "Id of the server's process."),
     ("hz", "redis_hz", Gauge, "Rounds of background work a second."),
-    ("configured_hz", "redis_configured_hz", Gauge, "The same as it is configured."),
+    (
+        "configured_hz",
+        "redis_configured_hz",
+        Gauge,
+        "Rounds of background work a second, as configured by hz.",
+    ),
     (
         "io_threads_active",
         "redis_io_threads_active",
@@ -54,19 +59,19 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
         "total_blocking_keys_on_nokey",
         "redis_blocking_keys_on_nokey",
         Gauge,
-        "Of these, keys whose removal ends the wait.",
+        "Keys that clients wait for and whose removal ends the wait.",
     ),
     (
         "client_recent_max_output_buffer",
         "redis_client_recent_max_output_buffer_bytes",
         Gauge,
-        "The largest queue of replies.",
+        "Bytes of the longest queue of replies that waits for one client.",
     ),
     (
         "client_recent_max_input_buffer",
         "redis_client_recent_max_input_buffer_bytes",
         Gauge,
-        "The largest unfinished request.",
+        "Bytes of the largest unfinished request of one client.",
     ),
     ("used_memory", "redis_memory_used_bytes", Gauge, "Bytes allocated."),
     ("used_memory_rss", "redis_memory_used_rss_bytes", Gauge, "Bytes resident."),
@@ -91,26 +96,56 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
     ),
     ("used_memory_lua", "redis_memory_used_lua_bytes", Gauge, "Bytes of the script engine."),
     ("used_memory_scripts", "redis_memory_used_scripts_bytes", Gauge, "Bytes of scripts."),
-    ("total_system_memory", "redis_total_system_memory_bytes", Gauge, "Memory of the machine."),
-    ("maxmemory", "redis_memory_max_bytes", Gauge, "The limit on memory; 0 for none."),
-    ("allocator_active", "redis_allocator_active_bytes", Gauge, "Bytes in the allocator's pages."),
+    (
+        "total_system_memory",
+        "redis_total_system_memory_bytes",
+        Gauge,
+        "Bytes of memory that the machine has.",
+    ),
+    ("maxmemory", "redis_memory_max_bytes", Gauge, "Bytes that maxmemory allows; 0 for no limit."),
+    (
+        "allocator_active",
+        "redis_allocator_active_bytes",
+        Gauge,
+        "Bytes of the pages that the allocator holds.",
+    ),
     ("allocator_allocated", "redis_allocator_allocated_bytes", Gauge, "Bytes allocated."),
     ("allocator_resident", "redis_allocator_resident_bytes", Gauge, "Bytes resident."),
-    ("allocator_frag_ratio", "redis_allocator_frag_ratio", Gauge, "Active to allocated bytes."),
-    ("allocator_frag_bytes", "redis_allocator_frag_bytes", Gauge, "Active less allocated bytes."),
-    ("allocator_rss_ratio", "redis_allocator_rss_ratio", Gauge, "Resident to active bytes."),
-    ("allocator_rss_bytes", "redis_allocator_rss_bytes", Gauge, "Resident less active bytes."),
+    (
+        "allocator_frag_ratio",
+        "redis_allocator_frag_ratio",
+        Gauge,
+        "Bytes of the allocator's pages for each byte allocated.",
+    ),
+    (
+        "allocator_frag_bytes",
+        "redis_allocator_frag_bytes",
+        Gauge,
+        "Bytes of the allocator's pages that are not allocated.",
+    ),
+    (
+        "allocator_rss_ratio",
+        "redis_allocator_rss_ratio",
+        Gauge,
+        "Resident bytes for each byte of the allocator's pages.",
+    ),
+    (
+        "allocator_rss_bytes",
+        "redis_allocator_rss_bytes",
+        Gauge,
+        "Resident bytes less the bytes of the allocator's pages.",
+    ),
     (
         "mem_fragmentation_ratio",
         "redis_mem_fragmentation_ratio",
         Gauge,
-        "Resident to allocated bytes.",
+        "Resident bytes for each byte allocated.",
     ),
     (
         "mem_fragmentation_bytes",
         "redis_mem_fragmentation_bytes",
         Gauge,
-        "Resident less allocated bytes.",
+        "Resident bytes less the bytes allocated.",
     ),
     ("mem_clients_slaves", "redis_mem_clients_slaves", Gauge, "Bytes of replicas' buffers."),
     ("mem_clients_normal", "redis_mem_clients_normal", Gauge, "Bytes of clients' buffers."),
@@ -132,14 +167,24 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
         Gauge,
         "Whether memory is being defragmented.",
     ),
-    ("active_defrag_hits", "redis_defrag_hits", Gauge, "Values moved by it."),
-    ("active_defrag_misses", "redis_defrag_misses", Gauge, "Values that it left in place."),
-    ("active_defrag_key_hits", "redis_defrag_key_hits", Gauge, "Keys of which it moved something."),
+    ("active_defrag_hits", "redis_defrag_hits", Gauge, "Values that defragmentation moved."),
+    (
+        "active_defrag_misses",
+        "redis_defrag_misses",
+        Gauge,
+        "Values that defragmentation left in place.",
+    ),
+    (
+        "active_defrag_key_hits",
+        "redis_defrag_key_hits",
+        Gauge,
+        "Keys of which defragmentation moved something.",
+    ),
     (
         "active_defrag_key_misses",
         "redis_defrag_key_misses",
         Gauge,
-        "Keys of which it moved nothing.",
+        "Keys of which defragmentation moved nothing.",
     ),
     ("loading", "redis_loading_dump_file", Gauge, "Whether data is being loaded."),
     (
@@ -182,50 +227,50 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
         "rdb_last_cow_size",
         "redis_rdb_last_cow_size_bytes",
         Gauge,
-        "Bytes that the last snapshot had copied because they changed.",
+        "Bytes that the last snapshot copied because they changed meanwhile.",
     ),
     ("aof_enabled", "redis_aof_enabled", Gauge, "Whether there is an append-only file."),
     (
         "aof_rewrite_in_progress",
         "redis_aof_rewrite_in_progress",
         Gauge,
-        "Whether it is being rewritten.",
+        "Whether the append-only file is being rewritten.",
     ),
     (
         "aof_rewrite_scheduled",
         "redis_aof_rewrite_scheduled",
         Gauge,
-        "Whether it is to be rewritten.",
+        "Whether a rewrite of the append-only file is due.",
     ),
     (
         "aof_last_rewrite_time_sec",
         "redis_aof_last_rewrite_duration_sec",
         Gauge,
-        "Seconds that its last rewrite took.",
+        "Seconds that the last rewrite of the append-only file took.",
     ),
     (
         "aof_current_rewrite_time_sec",
         "redis_aof_current_rewrite_duration_sec",
         Gauge,
-        "Seconds that its rewrite has taken so far.",
+        "Seconds that the running rewrite of the append-only file has taken so far.",
     ),
     (
         "aof_last_cow_size",
         "redis_aof_last_cow_size_bytes",
         Gauge,
-        "Bytes that its last rewrite had copied because they changed.",
+        "Bytes that the last rewrite of the append-only file copied because they changed meanwhile.",
     ),
     (
         "aof_last_bgrewrite_status",
         "redis_aof_last_bgrewrite_status",
         Status,
-        "Whether its last rewrite was a success.",
+        "Whether the last rewrite of the append-only file was a success.",
     ),
     (
         "aof_last_write_status",
         "redis_aof_last_write_status",
         Status,
-        "Whether its last write was a success.",
+        "Whether the last write to the append-only file was a success.",
     ),
     ("total_connections_received", "redis_connections_received", Counter, "Connections accepted."),
     ("total_commands_processed", "redis_commands_processed", Counter, "Commands executed."),
@@ -251,12 +296,17 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
     ),
     ("rejected_connections", "redis_rejected_connections", Counter, "Connections refused."),
     ("sync_full", "redis_replica_resyncs_full", Gauge, "Full resynchronisations of replicas."),
-    ("sync_partial_ok", "redis_replica_partial_resync_accepted", Gauge, "Partial ones."),
+    (
+        "sync_partial_ok",
+        "redis_replica_partial_resync_accepted",
+        Gauge,
+        "Partial resynchronisations of replicas.",
+    ),
     (
         "sync_partial_err",
         "redis_replica_partial_resync_denied",
         Gauge,
-        "Partial ones that had to be full.",
+        "Requests of replicas for a partial resynchronisation that had to be a full one.",
     ),
     ("expired_keys", "redis_expired_keys", Counter, "Keys removed because their time had come."),
     (
@@ -280,7 +330,7 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
     ("evicted_keys", "redis_evicted_keys", Counter, "Keys evicted at the limit on memory."),
     ("evicted_clients", "redis_evicted_clients", Counter, "Clients ended at the limit on memory."),
     ("keyspace_hits", "redis_keyspace_hits", Counter, "Reads that found their key."),
-    ("keyspace_misses", "redis_keyspace_misses", Counter, "Reads that did not."),
+    ("keyspace_misses", "redis_keyspace_misses", Counter, "Reads that found no key."),
     ("pubsub_channels", "redis_pubsub_channels", Gauge, "Channels with subscribers."),
     ("pubsub_patterns", "redis_pubsub_patterns", Gauge, "Patterns with subscribers."),
     (
@@ -324,14 +374,24 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
         Gauge,
         "Size of the replication backlog.",
     ),
-    ("repl_backlog_active", "redis_repl_backlog_is_active", Gauge, "Whether there is one."),
+    (
+        "repl_backlog_active",
+        "redis_repl_backlog_is_active",
+        Gauge,
+        "Whether there is a replication backlog.",
+    ),
     (
         "repl_backlog_first_byte_offset",
         "redis_repl_backlog_first_byte_offset",
         Gauge,
-        "Where it begins.",
+        "Offset of the first byte in the replication backlog.",
     ),
-    ("repl_backlog_histlen", "redis_repl_backlog_history_bytes", Gauge, "Bytes in it."),
+    (
+        "repl_backlog_histlen",
+        "redis_repl_backlog_history_bytes",
+        Gauge,
+        "Bytes in the replication backlog.",
+    ),
     ("master_repl_offset", "redis_master_repl_offset", Gauge, "Offset of replication."),
     (
         "second_repl_offset",
@@ -340,20 +400,25 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
         "Offset up to which the second replication ID is accepted.",
     ),
     ("used_cpu_sys", "redis_cpu_sys_seconds", Counter, "CPU seconds in the kernel."),
-    ("used_cpu_user", "redis_cpu_user_seconds", Counter, "CPU seconds out of it."),
+    ("used_cpu_user", "redis_cpu_user_seconds", Counter, "CPU seconds outside of the kernel."),
     (
         "used_cpu_sys_children",
         "redis_cpu_sys_children_seconds",
         Counter,
-        "The same of child processes.",
+        "CPU seconds of child processes in the kernel.",
     ),
     (
         "used_cpu_user_children",
         "redis_cpu_user_children_seconds",
         Counter,
-        "The same of child processes.",
+        "CPU seconds of child processes outside of the kernel.",
     ),
-    ("cluster_enabled", "redis_cluster_enabled", Gauge, "Whether it is a node of a cluster."),
+    (
+        "cluster_enabled",
+        "redis_cluster_enabled",
+        Gauge,
+        "Whether the server is a node of a cluster.",
+    ),
 ];
 
 pub(super) fn gather(scrape: &mut Scrape, server: &Server) {
@@ -428,7 +493,7 @@ fn of_databases(scrape: &mut Scrape, fields: &BTreeMap<&str, &str>) {
     scrape.gauges("redis_db_keys", "Keys by database.", all("keys", 1.0, none));
     let help = "Keys that expire, by database.";
     scrape.gauges("redis_db_keys_expiring", help, all("expires", 1.0, none));
-    let help = "Their mean time to live.";
+    let help = "Mean seconds that keys with a time to live have left, by database.";
     scrape.gauges("redis_db_avg_ttl_seconds", help, all("avg_ttl", 1e-3, None));
 }
 
@@ -480,9 +545,13 @@ fn of_commands(scrape: &mut Scrape, server: &Server) {
         server.monitor.slow_len() as f64,
     );
     if let Some(last) = slow.first() {
-        scrape.gauge("redis_slowlog_last_id", "Number of its last entry.", last.id as f64);
+        scrape.gauge(
+            "redis_slowlog_last_id",
+            "Number of the last entry in the slow log.",
+            last.id as f64,
+        );
         let took = last.microseconds as f64 / 1e6;
-        let help = "How long that command took.";
+        let help = "Time that the last command in the slow log took.";
         scrape.gauge("redis_last_slow_execution_duration_seconds", help, took);
     }
 }

@@ -29,24 +29,30 @@
 //!  cache:93ab..  a:6:{s:6:"_token";..        ───> cache:#, if it is most of them
 //! ```
 //!
-//! A value's [`Claim`] says which family judges and counts it (that of its shape, if the
-//! shape recurs and most of its values look so; else that of its sign, if that recurs;
-//! else the rest), which one learns from it, and which lend their dictionaries to the
-//! first while it has none of its own. A family learns by itself once `ALONE_BYTES` of
-//! values have come by, or when it is most of what comes by there; until then its lender
-//! does. So a thousand names of twenty values each learn as one, two kinds of values under
-//! one shape learn apart, and what begins to come under a known shape is known by its sign.
+//! A value's [`Claim`] answers three questions:
 //!
-//! What is learnt costs little beside what it is about. Samples are a twelfth of the
-//! memory in use at most, and go when they have been trained from, whatever came of it. A
-//! dictionary is as large as the store allows, holds no phrase that saves less than it
-//! takes, and is kept only if it saves more than it weighs (`training.rs` of the crate). A
-//! family whose values stop coming is trained from the few there are ([`Families::stalled`]),
-//! and anew when it has come to hold eight times as much.
+//! - Which family judges and counts it? That of its shape, if the shape recurs and most
+//!   of its values look like this one. Else that of its sign, if the sign recurs. Else
+//!   the rest.
+//! - Which family learns from it? Its own, once `ALONE_BYTES` of values have come to that
+//!   family, or when most of what comes to the lender is that family's. Until then its
+//!   lender learns.
+//! - Which families lend a dictionary to its own, while that has none?
 //!
-//! A family that has come to hold `GROWN_BYTES` is trained once more, from more
-//! samples: it packs to a twentieth to a seventh less then, and unpacks sooner, as
-//! there are fewer phrases to a value. One at a time collects them (`Growing`).
+//! So a thousand names with twenty values each learn as one. Two kinds of values under
+//! one shape learn apart. A new kind of value under a known shape is told by its sign.
+//!
+//! What is learnt costs little beside what it is about. Samples take at most a twelfth of
+//! the memory in use. They go as soon as a dictionary was trained from them, whether it
+//! was kept or not. A dictionary holds no phrase that saves less than it takes, and is
+//! kept only if it saves more than it weighs (`training.rs` of the crate). A family whose
+//! values stop coming is trained from the few there are ([`Families::stalled`]), and
+//! again when it holds eight times as much.
+//!
+//! A family that has come to hold `GROWN_BYTES` is trained once more, from more samples.
+//! Its values then pack to a twentieth to a seventh less. They also unpack sooner, since
+//! a value is made of fewer phrases. One family at a time collects such samples
+//! (`Growing`).
 //!
 //! Cost: a look-up is a pass over the key and a hash. A family keeps samples
 //! only until it has its dictionary, all of them together at most
@@ -87,11 +93,12 @@ use training::Growing;
 /// Families beside the one that takes the rest.
 pub const FAMILIES_MAX: usize = 1024;
 
-/// When no place is free, one value in so many of other shapes triggers a clean-up. It
-/// removes families that have met at most 1 value, then 4, then 16, until so many
-/// places are free.
+/// When no place is free, one value in so many of other shapes triggers a clean-up.
 const CLEAR_ONE_IN: usize = 64;
+/// A clean-up removes families that have met at most 1 value. If that is not enough, it
+/// removes those that have met at most 4, then those that have met at most 16.
 const CLEAR_UP_TO: [u64; 3] = [1, 4, 16];
+/// A clean-up ends when so many places are free.
 const CLEAR_ENOUGH: usize = FAMILIES_MAX / 8;
 
 /// What the family of the rest is called.
@@ -100,16 +107,17 @@ const REST: &[u8] = b"*";
 /// Families by the shapes of their keys.
 type ByShape = HashMap<Box<[u8]>, Arc<KeyFamily>>;
 
-/// So many shapes, and so many signs, have a family as soon as they are met; others when
-/// they recur.
+/// The first shapes, so many of them, have a family as soon as they are met. Others have
+/// one when they recur.
 const FIRST_SHAPES: usize = 16;
+/// The same of signs.
 const FIRST_SIGNS: usize = 4;
-/// Signs that have a family at most.
+/// Most signs that have a family.
 const SIGNS_MAX: usize = 128;
-/// A family learns by itself when so many bytes of values have come by, or when it is
-/// most of what lends to it.
+/// A family learns by itself when so many bytes of values have come to it. It does so
+/// earlier if most of what comes to its lender is its own.
 const ALONE_BYTES: u64 = 64 << 10;
-/// Families count what came by of late: when so many values have, all counts are halved.
+/// Counts are of late: when so many values have come, every family's count is halved.
 const OF_LATE: u64 = 1 << 16;
 
 /// The families of one type.
