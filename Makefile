@@ -14,6 +14,7 @@ FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
 CRASHES ?= 1000000
 KILLS ?= 100
+CHAOS_SECONDS ?= 600
 FRAMEWORK_SECONDS ?= 20
 PROGRAMS ?= 100000
 
@@ -104,6 +105,12 @@ programs: setup ## PROGRAMS (100,000) random Lua programs, answered as redis-ser
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
 	SNUG_PROGRAMS=$(PROGRAMS) SNUG_RANDOM_SEED=$(or $(PROGRAM_SEED),$(shell date +%s)) SNUG_TEST_SECONDS=86400 \
 	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug differential/test_programs.py
+
+.PHONY: chaos
+chaos: setup ## CHAOS_SECONDS (600) of cut links and killed nodes under load, for each of two groups; CHAOS_SEED=7 repeats
+	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
+	SNUG_CHAOS_SECONDS=$(CHAOS_SECONDS) SNUG_RANDOM_SEED=$(or $(CHAOS_SEED),$(shell date +%s)) SNUG_TEST_SECONDS=86400 \
+	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug replication/test_chaos.py -s
 
 .PHONY: frameworks
 frameworks: setup ## job queues, locks, caches and clients of five languages, FRAMEWORK_SECONDS (20) of load each

@@ -150,7 +150,8 @@ class Proxy:
 
     `cut()` ends all that are there. `allow(n)` lets so many bytes come back from the
     other side, over all connections, and then cuts; `refuse` ends new ones at once.
-    While `pause_after` is a number nothing more comes back when so many bytes have."""
+    While `pause_after` is a number nothing more comes back when so many bytes have. Bytes
+    wait `delay` seconds, and with `split` come in parts of at most so many."""
 
     def __init__(self, port):
         self.target = port
@@ -159,6 +160,7 @@ class Proxy:
         self.lock = threading.Lock()
         self.pairs, self.left, self.refuse, self.ended = [], None, False, False
         self.passed, self.pause_after = 0, None
+        self.delay, self.split = 0, 1 << 14
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -189,9 +191,11 @@ class Proxy:
                     if held and key.fileobj is far:
                         time.sleep(0.01)
                         continue
-                    data = key.fileobj.recv(1 << 14)
+                    data = key.fileobj.recv(self.split)
                     if not data:
                         return
+                    if self.delay:
+                        time.sleep(self.delay)
                     if key.fileobj is far:
                         data, ends = self.permitted(data)
                         key.data.sendall(data)
