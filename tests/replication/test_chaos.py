@@ -133,13 +133,18 @@ class Group:
             node.process.send_signal(signal.SIGCONT)
         elif name == "kill":
             self.nodes.kill(replica)
-            self.nodes.restart(replica)
+            self.again(replica)
             self.link(replica)
             # What it had acknowledged is lost with it: the other has to have it, too.
             self.wait_until_all_are_near()
         else:
             self.wait_until_all_are_near()
             self.kill_primary()
+
+    def again(self, node):
+        """Starts a node again; redis-server keeps what it was sent as a file, and loads it."""
+        self.nodes.restart(node)
+        eventually("what was saved", lambda: node.info()["loading"] == "0")
 
     def wait_until_all_are_near(self):
         wait_until_up(*self.replicas())
@@ -163,7 +168,7 @@ class Group:
         self.judge(best, has_died=True)
         with self.lock:
             self.primary = best
-        self.nodes.restart(dead)
+        self.again(dead)
         for node in self.replicas():
             self.link(node)
         wait_until_up(*self.replicas())

@@ -152,6 +152,12 @@ impl Journal {
         number
     }
 
+    /// Has the next commit begin with a `SELECT`: somebody may begin to read at this moment.
+    pub(crate) fn select_anew(&self, batch: &Batch<'_>) {
+        let _alone = batch.exclusive();
+        self.log.lock().db = None;
+    }
+
     /// Whether followers are so far behind that commands that write are to wait.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {

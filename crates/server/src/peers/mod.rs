@@ -516,7 +516,7 @@ impl Peers {
         let _alone = batch.exclusive();
         if !self.is_replica() {
             // So that what follows begins with a SELECT.
-            journal.mark(batch);
+            journal.select_anew(batch);
         }
         let stream = self.stream();
         let backlog = &stream.backlog;
