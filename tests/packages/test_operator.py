@@ -135,7 +135,7 @@ def package(binary, tmp_path_factory):
 
 
 def build(binary, folder):
-    environment = {**os.environ, "SNUG_DEB_COMPRESSION": "none"}
+    environment = {**os.environ, "SNUG_DEB_COMPRESSION": "-Zgzip -z1"}
     return run(ROOT / "packaging" / "deb" / "build", binary, folder, env=environment).split()[-1]
 
 

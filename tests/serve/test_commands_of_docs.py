@@ -51,6 +51,7 @@ class Shell:
             (folder / name).mkdir()
         (folder / "etc" / "snug.conf").write_text("maxclients 100\n")
         (folder / "etc" / "users.acl").write_text("user default on nopass ~* &* +@all\n")
+        (folder / "page.html").write_text("<html><p>a page</p></html>")
         (folder / "policy.json").write_text('{"level": 3}')
         self.environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
         for line in STAGE.get(page.name, []):
