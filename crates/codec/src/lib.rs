@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod codec;
+pub mod coding;
 pub mod columns;
 mod dictionary;
 pub mod estimate;

@@ -32,7 +32,7 @@ use snug_codec::policy::Choice;
 use snug_codec::stream::{self, AtOnce, Pace};
 use snug_codec::{Codec, NoDictionaries, SEGMENT_BYTES, Segments, UnpackError, Workspace};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 pub(crate) mod work;
@@ -53,6 +53,26 @@ struct Packed {
     form_len: usize,
     allocated: usize,
     parts: Box<[Part]>,
+}
+
+/// A reference to a [`PackedChain`] that does not keep it.
+#[derive(Clone, Debug)]
+pub struct WeakChain(Weak<Packed>);
+
+impl WeakChain {
+    /// Whether it is a reference to this very chain.
+    pub fn is(&self, chain: &PackedChain) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&chain.0))
+    }
+}
+
+/// A segment of a packed chain as it lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Lies<'a> {
+    /// It did not shrink: its bytes.
+    Raw(&'a Bytes),
+    /// Its packed form.
+    Packed(&'a [u8]),
 }
 
 #[derive(Debug)]
@@ -133,6 +153,25 @@ impl PackedChain {
     /// Whether both are the very same, and not only equal.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Where it is: no other has the same address while somebody refers to it, weakly or
+    /// not.
+    pub fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
+    /// A reference by which it can be told again, and that keeps no segment.
+    pub fn downgrade(&self) -> WeakChain {
+        WeakChain(Arc::downgrade(&self.0))
+    }
+
+    /// Segment `index` as it lies, if there is such a one.
+    pub fn lies(&self, index: usize) -> Option<Lies<'_>> {
+        Some(match self.0.parts.get(index)? {
+            Part::Raw(bytes) => Lies::Raw(bytes),
+            Part::Packed(form) => Lies::Packed(form),
+        })
     }
 
     /// Bytes of the packed form.

@@ -77,7 +77,7 @@ pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
 pub use eviction::{Eviction, Order};
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use jobs::{Extent, Job, Name, Names, Outcome, Piece};
-pub use large::{PackedChain, PackedLarge};
+pub use large::{Lies, PackedChain, PackedLarge, WeakChain};
 pub use making::{Limits, Making, Restore};
 pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};
 pub use pack::families::{self, Families, KeyFamily};

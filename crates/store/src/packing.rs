@@ -49,6 +49,11 @@ impl PackedStr<'_> {
         self.len() == 0
     }
 
+    /// The packed form itself.
+    pub fn form(&self) -> &[u8] {
+        self.form
+    }
+
     /// Unpacks to the end of `out`, which is as it was if that fails.
     pub fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Damaged> {
         let families = self.session.store().families();

@@ -23,7 +23,8 @@ use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::sockets::descriptors::{ADMIN_CONNECTIONS_MAX, Spare, ran_out};
 use crate::sockets::stream::{Stream, Tls};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use crate::text::accepted::{Accepted, Sent};
+use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::service::service_fn;
@@ -31,6 +32,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use rustls::ServerConnection;
+use snug_codec::coding::Encoder;
 use socket2::{SockRef, Socket};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -300,6 +302,34 @@ fn not_allowed(methods: &'static str) -> Answer {
 }
 
 async fn answer(server: &Server, request: Request<Incoming>) -> Answer {
+    let accept = request.headers().get(header::ACCEPT_ENCODING);
+    let accepted = Accepted::of(accept.and_then(|accept| accept.to_str().ok()));
+    encoded(routed(server, request).await, accepted).await
+}
+
+/// Answers below this go as they are.
+const ENCODED_MIN: usize = 1024;
+
+/// An answer in an encoding that the client takes, if that is worth it.
+async fn encoded(answer: Answer, accepted: Accepted) -> Answer {
+    let (mut head, body) = answer.into_parts();
+    let len = body.size_hint().exact().unwrap_or(0) as usize;
+    let Sent::Made(coding) = accepted.choose(None, len >= ENCODED_MIN) else {
+        return Response::from_parts(head, body);
+    };
+    let raw = body.collect().await.map_or_else(|never| match never {}, Collected::to_bytes);
+    match Encoder::whole(coding, &raw) {
+        Ok(made) if len >= ENCODED_MIN => {
+            let name = HeaderValue::from_static(coding.name());
+            head.headers.insert(header::CONTENT_ENCODING, name);
+            head.headers.insert(header::VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+            Response::from_parts(head, Full::new(made.into()))
+        }
+        _ => Response::from_parts(head, Full::new(raw)),
+    }
+}
+
+async fn routed(server: &Server, request: Request<Incoming>) -> Answer {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path().to_owned();
     match (&path[..], reads) {

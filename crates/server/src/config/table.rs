@@ -80,6 +80,7 @@ parameters! {
         ContentPort "content-port" PORT, "0", FIXED, "TCP port of content over HTTP; 0 for none.";
         ContentBind "content-bind" Kind::Text, "127.0.0.1", FIXED, "Addresses that the content port listens on.";
         ContentTls "content-tls" Kind::Bool, "no", FIXED, "Have the content port speak TLS, with the certificates of the tls- parameters.";
+        ContentCacheBytes "content-cache-bytes" BYTES, "4194304", MUTABLE, "Most bytes of encoded bodies that a worker keeps for the next client; 0 for none.";
         MaxClients "maxclients" Kind::Int { min: 1, max: 1_000_000 }, "10000", MUTABLE, "Most clients connected at once.";
         Databases "databases" Kind::Int { min: 1, max: snug_store::DATABASES_MAX as i64 }, "16", FIXED, "Logical databases.";
         RequirePass "requirepass" Kind::Text, "", MUTABLE, "Password of the default user; empty for none.";

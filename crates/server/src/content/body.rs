@@ -11,8 +11,9 @@
 use crate::net::worker;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use snug_codec::coding::{Coding, Encoder, raw_zstd_head};
 use snug_codec::{SEGMENT_BYTES, Segments};
-use snug_store::PackedChain;
+use snug_store::{Lies, PackedChain};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -25,6 +26,8 @@ pub(super) enum Held {
     Bytes(Bytes),
     Chain(Segments),
     Packed(PackedChain),
+    /// A string of this length that is sent as it lies, and was not unpacked.
+    Unread(usize),
 }
 
 impl Held {
@@ -33,6 +36,7 @@ impl Held {
             Self::Bytes(bytes) => bytes.len(),
             Self::Chain(chain) => chain.len(),
             Self::Packed(chain) => chain.len(),
+            Self::Unread(len) => *len,
         }
     }
 
@@ -56,6 +60,7 @@ impl Held {
                 let segment = worker::with(|scratch| scratch.session.segment(chain, index));
                 segment.map_err(io::Error::other)?
             }
+            Self::Unread(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         if within >= segment.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -64,11 +69,51 @@ impl Held {
     }
 }
 
+/// A string as it lies, packed: where that is a coding of HTTP.
+#[derive(Clone, Debug)]
+pub(super) enum Lying {
+    /// The form of a short one, without its header.
+    Form(Bytes),
+    /// A long one, whose segments are frames of zstd or were not packed.
+    Chain(PackedChain),
+}
+
+/// The coding that a packed chain is, if it is one, and the length of that.
+pub(super) fn coding_of_chain(chain: &PackedChain) -> Option<(Coding, usize)> {
+    let (mut coding, mut len) = (None, 0);
+    for index in 0..chain.segments() {
+        let one = match chain.lies(index)? {
+            Lies::Raw(bytes) => {
+                len += raw_zstd_head(bytes.len()).len() + bytes.len();
+                Coding::Zstd
+            }
+            Lies::Packed(form) => {
+                let (one, body) = Coding::of_form(form)?;
+                len += one.prefix().len() + body.len();
+                one
+            }
+        };
+        // Only frames of zstd may follow each other.
+        if coding.is_some_and(|coding| coding != one || one != Coding::Zstd) {
+            return None;
+        }
+        coding = Some(one);
+    }
+    Some((coding?, len))
+}
+
 #[derive(Debug)]
 enum Piece {
     Bytes(Bytes),
     Of(Held, Range<usize>),
+    /// The segments of a chain as they lie, from this one on.
+    Lying(PackedChain, usize),
+    /// A value that is encoded as it is sent, from this byte on.
+    Made(Held, usize, Box<Encoder>),
 }
+
+/// Raw bytes that are encoded at once.
+const ENCODED_AT_ONCE: usize = 16 * 1024;
 
 /// The body of an answer.
 #[derive(Debug, Default)]
@@ -77,6 +122,8 @@ pub(super) struct Body {
     left: u64,
     /// Others have their turn before the next piece.
     rests: bool,
+    /// How long it is will be known at its end.
+    open: bool,
 }
 
 impl Body {
@@ -108,9 +155,22 @@ impl Body {
         }
     }
 
-    /// Bytes that are still to be sent.
-    pub(super) fn len(&self) -> u64 {
-        self.left
+    /// Adds a packed chain as it lies, which is a coding.
+    pub(super) fn push_lying(&mut self, chain: &PackedChain) {
+        let len = coding_of_chain(chain).map_or(0, |(_, len)| len);
+        self.left += len as u64;
+        self.pieces.push_back(Piece::Lying(chain.clone(), 0));
+    }
+
+    /// Adds what an encoder makes of a value, as it is sent.
+    pub(super) fn push_made(&mut self, held: &Held, encoder: Encoder) {
+        self.open = true;
+        self.pieces.push_back(Piece::Made(held.clone(), 0, Box::new(encoder)));
+    }
+
+    /// Bytes that are still to be sent, if that is known.
+    pub(super) fn len(&self) -> Option<u64> {
+        (!self.open).then_some(self.left)
     }
 
     fn next(&mut self) -> Option<io::Result<Bytes>> {
@@ -125,7 +185,38 @@ impl Body {
                 self.rests = true;
                 bytes
             })),
+            Piece::Lying(chain, index) => Some(self.next_lying(chain, index)),
+            Piece::Made(held, at, encoder) => Some(self.next_made(held, at, encoder)),
         }
+    }
+
+    fn next_lying(&mut self, chain: PackedChain, index: usize) -> io::Result<Bytes> {
+        let (head, bytes) = match chain.lies(index).ok_or(io::ErrorKind::UnexpectedEof)? {
+            Lies::Raw(bytes) => (raw_zstd_head(bytes.len()).to_vec(), bytes.clone()),
+            Lies::Packed(form) => {
+                let (coding, body) = Coding::of_form(form).ok_or(io::ErrorKind::InvalidData)?;
+                (coding.prefix().to_vec(), Bytes::copy_from_slice(body))
+            }
+        };
+        if index + 1 < chain.segments() {
+            self.pieces.push_front(Piece::Lying(chain, index + 1));
+        }
+        self.pieces.push_front(Piece::Bytes(bytes));
+        self.rests = true;
+        Ok(head.into())
+    }
+
+    /// Encodes a little. What comes of it may be nothing yet.
+    fn next_made(&mut self, held: Held, at: usize, mut encoder: Box<Encoder>) -> io::Result<Bytes> {
+        self.rests = true;
+        if at >= held.len() {
+            return encoder.finish().map(Bytes::from);
+        }
+        let mut raw = held.piece(at)?;
+        raw.truncate(ENCODED_AT_ONCE);
+        let made = encoder.push(&raw)?;
+        self.pieces.push_front(Piece::Made(held, at + raw.len(), encoder));
+        Ok(made.into())
     }
 }
 
@@ -142,12 +233,19 @@ impl hyper::body::Body for Body {
             task.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Poll::Ready(body.next().map(|bytes| {
-            bytes.map(|bytes| {
-                body.left -= bytes.len() as u64;
-                Frame::data(bytes)
-            })
-        }))
+        match body.next() {
+            Some(Ok(bytes)) if bytes.is_empty() && !body.pieces.is_empty() => {
+                body.rests = false;
+                task.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(Ok(bytes)) => {
+                body.left = body.left.saturating_sub(bytes.len() as u64);
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Some(Err(error)) => Poll::Ready(Some(Err(error))),
+            None => Poll::Ready(None),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -155,6 +253,6 @@ impl hyper::body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        if self.open { SizeHint::new() } else { SizeHint::with_exact(self.left) }
     }
 }

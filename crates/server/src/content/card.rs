@@ -87,6 +87,14 @@ impl Card {
     }
 }
 
+impl Card {
+    /// The type that was declared, as it was.
+    pub(super) fn mime(&self) -> Option<String> {
+        let (_, value) = self.headers.iter().find(|(name, _)| name == header::CONTENT_TYPE)?;
+        value.to_str().ok().map(str::to_owned)
+    }
+}
+
 /// The type of a string of which nobody has declared one, by its first and last bytes. What a
 /// browser would run is text: whoever wrote it has not said that it is a page.
 pub(super) fn looks_like(front: &[u8], back: &[u8]) -> &'static str {

@@ -6,20 +6,24 @@
 
 use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
-use super::body::{Body, Held};
+use super::body::{Body, Held, Lying, coding_of_chain};
 use super::card::{Card, looks_like};
 use super::conditions::{self, Current, Verdict};
 use super::name;
 use super::ranges::{self, Asked};
-use super::tag::{Tag, Tagging};
+use super::tag::{Tag, Tagging, hash};
+use super::{kept, variant};
 use crate::engine::context::Context;
+use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
+use crate::text::accepted::{Accepted, Sent};
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
+use snug_codec::coding::Coding;
 use snug_store::{Found, SlotGuard, Str};
 use std::ops::Range;
 
@@ -34,6 +38,8 @@ pub(super) struct Seen {
     pub tag: Tag,
     /// What is known of it.
     pub card: Option<Card>,
+    /// The coding in which it lies, packed, if that is one that the client takes.
+    pub lies: Option<(Coding, Lying)>,
 }
 
 impl Seen {
@@ -72,25 +78,96 @@ pub(super) fn card_of(cx: &Context<'_>, key: &[u8]) -> Option<Card> {
     Card::parse(&slot.string(found)?.to_bytes().ok()?)
 }
 
-/// Looks a string up, as `GET` does; `None` if there is no such key.
-pub(super) async fn look(asking: &mut Asking<'_>, key: &[u8]) -> Result<Option<Seen>, Refusal> {
+/// What was found at a key under its lock.
+struct Looked {
+    held: Held,
+    expiry: Option<u64>,
+    /// Its tag, if that is known.
+    tag: Option<Tag>,
+    lies: Option<(Coding, Lying)>,
+    /// The hash of the packed form, if the tag is to be kept for that.
+    form: Option<u128>,
+}
+
+/// A string that is packed in a form which the client may be sent; `None` if this is none.
+/// It is not unpacked if its tag is known and what is known of it is on its `card`.
+fn lying(
+    slot: &SlotGuard<'_>,
+    found: Found,
+    accepted: Accepted,
+    card: Option<&Card>,
+) -> Result<Option<Looked>, Error> {
+    let expiry = slot.expiry(found);
+    Ok(match slot.string(found) {
+        Some(Str::Packed(packed)) => {
+            let Some((coding, body)) = Coding::of_form(packed.form()) else { return Ok(None) };
+            if !accepted.takes(coding) {
+                return Ok(None);
+            }
+            let form = hash(packed.form());
+            let tag = kept::tag_of_form(form);
+            let lies = Some((coding, Lying::Form(Bytes::copy_from_slice(body))));
+            let described = card.is_some_and(|card| Some(card.tag) == tag);
+            let unread = described && accepted.choose(Some(coding), true) == Sent::Lies(coding);
+            let held = match unread {
+                true => Held::Unread(packed.len()),
+                false => held(slot, found)?,
+            };
+            Some(Looked { held, expiry, tag, lies, form: Some(form) })
+        }
+        Some(Str::PackedLarge(packed)) => {
+            let chain = packed.checked()?;
+            let coding = coding_of_chain(&chain).map(|(coding, _)| coding);
+            let lies = coding.filter(|&coding| accepted.takes(coding));
+            let lies = lies.map(|coding| (coding, Lying::Chain(chain.clone())));
+            let tag = kept::tag_of_chain(&chain);
+            Some(Looked { held: Held::Packed(chain), expiry, tag, lies, form: None })
+        }
+        _ => None,
+    })
+}
+
+/// Looks a string up, as `GET` does, for a client that takes these encodings; `None` if
+/// there is no such key.
+async fn look(
+    asking: &mut Asking<'_>,
+    key: &[u8],
+    accepted: Accepted,
+) -> Result<Option<Seen>, Refusal> {
     let mut seen = None;
     let args = OwnedArgs::of(&[b"GET", key]);
     asking
         .by(&args, |cx, _, _| {
+            // Before the value: what is written in between has another tag.
+            let card = card_of(cx, key);
             let name = cx.key(key);
             let mut slot = cx.lock(&name);
             let Some(found) = cx.find_string(&mut slot, &name)? else { return Ok(()) };
-            let (held, expiry) = (held(&slot, found)?, slot.expiry(found));
-            drop(slot);
-            seen = Some((held, expiry, card_of(cx, key)));
+            let looked = match lying(&slot, found, accepted, card.as_ref())? {
+                Some(lying) => lying,
+                None => Looked {
+                    held: held(&slot, found)?,
+                    expiry: slot.expiry(found),
+                    tag: None,
+                    lies: None,
+                    form: None,
+                },
+            };
+            seen = Some((looked, card));
             Ok(())
         })
         .await?;
-    let Some((held, expiry, card)) = seen else { return Ok(None) };
-    let tag = tag_of(&held).await?;
+    let Some((looked, card)) = seen else { return Ok(None) };
+    let Looked { held, expiry, tag, lies, form } = looked;
+    let tag = match tag {
+        Some(tag) => tag,
+        None => tag_of(&held).await?,
+    };
+    if let Some(form) = form {
+        kept::keep_tag_of_form(form, tag);
+    }
     let card = card.filter(|card| card.tag == tag);
-    Ok(Some(Seen { held, expiry, tag, card }))
+    Ok(Some(Seen { held, expiry, tag, card, lies }))
 }
 
 /// Segments that are read before others have their turn.
@@ -113,7 +190,11 @@ pub(super) async fn tag_of(held: &Held) -> Result<Tag, Refusal> {
             tokio::task::yield_now().await;
         }
     }
-    Ok(tagging.finish())
+    let tag = tagging.finish();
+    if let Held::Packed(chain) = held {
+        kept::keep_tag_of_chain(chain, tag);
+    }
+    Ok(tag)
 }
 
 /// Answers a `GET` or a `HEAD`.
@@ -123,9 +204,18 @@ pub(super) async fn answer(
     key: &[u8],
     headers: &HeaderMap,
 ) -> Result<Answer, Refusal> {
-    let seen = look(asking, key).await?;
+    let accepted = match method == Method::GET && headers.contains_key(header::RANGE) {
+        true => Accepted::of(None),
+        false => variant::accepted(headers),
+    };
+    let seen = look(asking, key, accepted).await?;
     let current = seen.as_ref().map(Seen::current);
-    let verdict = conditions::judge(headers, current, true, |_| true);
+    let verdict = conditions::judge(headers, current, true, |opaque| {
+        match opaque.split_once('-').map(|(_, name)| Coding::from_name(name)) {
+            None => accepted.takes_identity(),
+            Some(coding) => coding.is_some_and(|coding| accepted.takes(coding)),
+        }
+    });
     let Some(seen) = seen else {
         let status = match verdict {
             Verdict::Failed => StatusCode::PRECONDITION_FAILED,
@@ -133,7 +223,7 @@ pub(super) async fn answer(
         };
         return Err(Refusal::new(status, "there is no such key"));
     };
-    let opaque = seen.tag.to_string();
+    let mut opaque = seen.tag.to_string();
     let mut answer = match verdict {
         Verdict::Failed => {
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, "a condition does not hold"));
@@ -145,7 +235,13 @@ pub(super) async fn answer(
             describe(&seen, answer.headers_mut());
             return Ok(answer);
         }
-        Verdict::Go => whole_or_parts(&seen, method, headers, &opaque)?,
+        Verdict::Go => match encoded(&asking.link.server, key, &seen, accepted)? {
+            Some((coding, answer)) => {
+                opaque = format!("{opaque}-{}", coding.name());
+                answer
+            }
+            None => whole_or_parts(&seen, method, headers, &opaque)?,
+        },
     };
     let all = answer.headers_mut();
     put(all, header::ETAG, &format!("\"{opaque}\""));
@@ -157,8 +253,42 @@ pub(super) async fn answer(
     Ok(answer)
 }
 
+/// The answer in an encoding, if it is to be in one.
+fn encoded(
+    server: &Server,
+    key: &[u8],
+    seen: &Seen,
+    accepted: Accepted,
+) -> Result<Option<(Coding, Answer)>, Refusal> {
+    let failed =
+        |error: std::io::Error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let (coding, body) = match variant::choose(server, key, seen, accepted) {
+        Sent::Identity => return Ok(None),
+        Sent::Lies(coding) => (coding, variant::lying(seen)),
+        Sent::Made(coding) => {
+            let must = !accepted.takes_identity();
+            match variant::made(server, seen, coding, must).map_err(failed)? {
+                Some(body) => (coding, body),
+                None => return Ok(None),
+            }
+        }
+        Sent::Nothing => {
+            let why = "sent are zstd, br, gzip and identity";
+            return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, why));
+        }
+    };
+    let mut answer = empty(StatusCode::OK);
+    if let Some(len) = body.len() {
+        answer.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    put(answer.headers_mut(), header::CONTENT_ENCODING, coding.name());
+    *answer.body_mut() = body;
+    Ok(Some((coding, answer)))
+}
+
 /// Headers that a 304 has too.
 fn describe(seen: &Seen, headers: &mut HeaderMap) {
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Some(card) = &seen.card {
         let kept = card.headers.iter().filter(|(name, _)| name != header::CONTENT_TYPE);
@@ -246,7 +376,7 @@ fn several_parts(seen: &Seen, parts: &[Range<usize>]) -> Answer {
     body.push_bytes(Bytes::from(format!("\r\n--{boundary}--\r\n")));
     let mut answer = empty(StatusCode::PARTIAL_CONTENT);
     let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len().unwrap_or(0)));
     let kind = format!("multipart/byteranges; boundary={boundary}");
     put(headers, header::CONTENT_TYPE, &kind);
     *answer.body_mut() = body;

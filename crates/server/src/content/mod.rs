@@ -35,6 +35,7 @@ mod body;
 mod card;
 mod conditions;
 mod get;
+mod kept;
 mod link;
 mod listing;
 mod name;
@@ -44,5 +45,6 @@ mod ranges;
 mod receive;
 mod route;
 mod tag;
+mod variant;
 
 pub(crate) use link::HTTP;

@@ -15,7 +15,8 @@ pub(super) async fn answer(
     match *request.method() {
         Method::GET | Method::HEAD => _ = asking.command(&[b"SNUG", b"POLICY", b"GET"]).await?,
         Method::PUT => {
-            let received = receive(asking.link, request.into_body(), POLICY_BYTES_MAX).await?;
+            let received =
+                receive(asking.link, request.into_body(), POLICY_BYTES_MAX, None).await?;
             let policy = match received {
                 Received::Short(policy) => policy,
                 Received::Long(chain) => chain.to_vec(),

@@ -53,10 +53,11 @@ pub(super) async fn put(
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
     let (head, body) = request.into_parts();
-    match store(asking, key, &head.headers, body, false).await? {
-        (true, tag) => Ok(with_tag(empty(StatusCode::NO_CONTENT), tag)),
-        (false, tag) => Ok(located(with_tag(empty(StatusCode::CREATED), tag), key)),
-    }
+    let (was_there, tag) = store(asking, key, &head.headers, body, false).await?;
+    Ok(match was_there {
+        true => with_tag(empty(StatusCode::NO_CONTENT), tag, &head.headers),
+        false => located(with_tag(empty(StatusCode::CREATED), tag, &head.headers), key),
+    })
 }
 
 /// Answers a `POST`: the string gets a key that nobody has.
@@ -71,10 +72,15 @@ pub(super) async fn post(
         return Err(Refusal::bad("keys of this name hold what is known of others"));
     }
     let (_, tag) = store(asking, &key, &head.headers, body, true).await?;
-    Ok(located(with_tag(empty(StatusCode::CREATED), tag), &key))
+    Ok(located(with_tag(empty(StatusCode::CREATED), tag, &head.headers), &key))
 }
 
-fn with_tag(mut answer: Answer, tag: Tag) -> Answer {
+/// Tells the tag of what was put, if that is what was sent: a body that was decoded has
+/// another than what the client knows of it.
+fn with_tag(mut answer: Answer, tag: Tag, headers: &HeaderMap) -> Answer {
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return answer;
+    }
     if let Ok(value) = HeaderValue::from_str(&format!("\"{tag}\"")) {
         answer.headers_mut().insert(header::ETAG, value);
     }
@@ -100,13 +106,7 @@ async fn store(
     if headers.contains_key(header::CONTENT_RANGE) {
         return Err(Refusal::bad("a part of a body cannot be put"));
     }
-    if headers.contains_key(header::CONTENT_ENCODING) {
-        return Err(Refusal::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "bodies are taken as they are",
-        )
-        .with(header::ACCEPT_ENCODING, "identity"));
-    }
+    let coding = receive::coding(headers)?;
     let ttl_ms = ttl_ms(headers)?;
     // Its tag is not known yet.
     let card = Card::of_request(Tag::of(b""), 0, headers).map_err(Refusal::bad)?;
@@ -120,7 +120,7 @@ async fn store(
         asking.by(&OwnedArgs::of(&[b"SET", key, b""]), |_, _, _| Ok(())).await?;
         refuse_early(asking, key, headers).await?;
     }
-    let received = receive(asking.link, body, limit).await?;
+    let received = receive(asking.link, body, limit, coding).await?;
     let (args, tag) = match received {
         Received::Short(bytes) => (OwnedArgs::of(&[b"SET", key, &bytes]), Tag::of(&bytes)),
         Received::Long(chain) => {
@@ -202,7 +202,7 @@ async fn unread(
     let Some((held, card)) = seen else { return Ok(None) };
     let tag = get::tag_of(&held).await?;
     let card = card.filter(|card| card.tag == tag);
-    Ok(Some(Seen { held, expiry: None, tag, card }))
+    Ok(Some(Seen { held, expiry: None, tag, card, lies: None }))
 }
 
 async fn refuse_early(

@@ -10,8 +10,11 @@ use crate::config::Param;
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderMap};
+use snug_codec::coding::{Coding, Decoder};
 use snug_codec::{Segments, SegmentsFiller};
 use snug_resp::LARGE_BULK;
+use std::io;
 
 /// A body that has come as a whole: short ones in one piece, as commands have them.
 #[derive(Debug)]
@@ -50,22 +53,47 @@ impl Drop for Kept<'_> {
     }
 }
 
-/// Receives a body of at most `limit` bytes.
+/// The coding that a request says its body is in, if it is in one.
+pub(super) fn coding(headers: &HeaderMap) -> Result<Option<Coding>, Refusal> {
+    let mut said = headers.get_all(header::CONTENT_ENCODING).iter();
+    let (Some(first), more) = (said.next(), said.next()) else { return Ok(None) };
+    let name = first.to_str().unwrap_or("?").trim();
+    if name.eq_ignore_ascii_case("identity") && more.is_none() {
+        return Ok(None);
+    }
+    match Coding::from_name(name).filter(|_| more.is_none()) {
+        Some(coding) => Ok(Some(coding)),
+        None => Err(Refusal::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "a body is as it is, or in one of zstd, br and gzip",
+        )
+        .with(header::ACCEPT_ENCODING, "zstd, br, gzip")),
+    }
+}
+
+/// Receives a body of at most `limit` bytes, and decodes it. What it decodes to counts too:
+/// whoever sends a little that stands for a lot is stopped there.
 pub(super) async fn receive(
     link: &Link,
-    mut body: Incoming,
+    body: Incoming,
     limit: usize,
+    coding: Option<Coding>,
 ) -> Result<Received, Refusal> {
-    let said = body.size_hint();
-    if said.lower() > limit as u64 {
+    if body.size_hint().lower() > limit as u64 {
         return Err(too_long(limit));
     }
-    let expected = said.exact().map_or(limit, |len| len as usize);
+    match coding {
+        None => as_it_is(link, body, limit).await,
+        Some(coding) => decoded(link, body, limit, coding).await,
+    }
+}
+
+async fn as_it_is(link: &Link, mut body: Incoming, limit: usize) -> Result<Received, Refusal> {
+    let expected = body.size_hint().exact().map_or(limit, |len| len as usize);
     let mut filler = SegmentsFiller::new(expected);
     let (mut kept, mut turn) = (Kept(link, 0), 0);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Refusal::bad(format!("the body broke off: {error}")))?;
-        let Ok(bytes) = frame.into_data() else { continue };
+        let Ok(bytes) = frame.map_err(broken)?.into_data() else { continue };
         if filler.append(&bytes) < bytes.len() {
             return Err(too_long(limit));
         }
@@ -76,9 +104,52 @@ pub(super) async fn receive(
             tokio::task::yield_now().await;
         }
     }
+    Ok(whole(filler))
+}
+
+/// Raw bytes that are decoded before others have their turn.
+const DECODED_AT_ONCE: usize = 64 * 1024;
+
+async fn decoded(
+    link: &Link,
+    mut body: Incoming,
+    limit: usize,
+    coding: Coding,
+) -> Result<Received, Refusal> {
+    let wrong =
+        |error: io::Error| Refusal::bad(format!("the body is no {}: {error}", coding.name()));
+    let mut decoder = Decoder::new(coding).map_err(wrong)?;
+    let (mut filler, mut kept) = (SegmentsFiller::new(limit), Kept(link, 0));
+    let mut room = vec![0; DECODED_AT_ONCE];
+    loop {
+        match decoder.read(&mut room) {
+            Ok(0) => return Ok(whole(filler)),
+            Ok(read) => {
+                if filler.append(&room[..read]) < read {
+                    return Err(too_long(limit));
+                }
+                kept.grow(read);
+                tokio::task::yield_now().await;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                match body.frame().await.transpose().map_err(broken)? {
+                    Some(frame) => decoder.push(&frame.into_data().unwrap_or_default()),
+                    None => decoder.end(),
+                }
+            }
+            Err(error) => return Err(wrong(error)),
+        }
+    }
+}
+
+fn broken(error: hyper::Error) -> Refusal {
+    Refusal::bad(format!("the body broke off: {error}"))
+}
+
+fn whole(filler: SegmentsFiller) -> Received {
     let chain = filler.finish();
-    Ok(match chain.len() {
+    match chain.len() {
         0..=LARGE_BULK => Received::Short(chain.to_vec()),
         _ => Received::Long(chain),
-    })
+    }
 }

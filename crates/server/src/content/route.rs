@@ -16,10 +16,12 @@ const OF_THE_POLICY: &str = "GET, HEAD, PUT, OPTIONS";
 pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
     let head = request.method() == Method::HEAD;
     let mut answer = routed(link, request).await.unwrap_or_else(Answer::from);
-    if head && answer.body().len() > 0 {
-        let len = HeaderValue::from(answer.body().len());
-        answer.headers_mut().entry(header::CONTENT_LENGTH).or_insert(len);
-        *answer.body_mut() = super::body::Body::empty();
+    if head {
+        let body = std::mem::take(answer.body_mut());
+        if let Some(len) = body.len().filter(|&len| len > 0) {
+            let headers = answer.headers_mut();
+            headers.entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(len));
+        }
     }
     answer
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use twox_hash::xxhash3_128;
 
 /// The tag of a string's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tag(u128);
 
 impl Tag {
@@ -31,6 +31,11 @@ impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
+}
+
+/// The hash of a packed form, by which its tag is kept.
+pub(super) fn hash(form: &[u8]) -> u128 {
+    xxhash3_128::Hasher::oneshot(form)
 }
 
 /// The tag of bytes that come one after the other.
