@@ -2,13 +2,14 @@
 
 import pytest
 
+from harness import servers
 from harness.content import Content, serving
 
 
 @pytest.fixture(scope="module")
 def content(target):
     """One server for all tests of a module; each has keys of its own."""
-    server = serving(target).start()
+    server = serving(target, "--admin-port", str(servers.free_port()), "--admin-token", "token").start()
     yield Content(server)
     print(server.log())
     assert server.alive() and server.stop() == 0

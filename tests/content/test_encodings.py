@@ -4,6 +4,7 @@ it is the string. gzip by Python's own module, zstd and brotli by curl, if that 
 import gzip
 import json
 import random
+import re
 import shutil
 import subprocess
 import zlib
@@ -68,6 +69,14 @@ def test_what_is_not_worth_it_goes_as_it_is(content):
         content.ask("PUT", "/content/config", b"{}")
 
 
+def counted(content, how):
+    """Bodies that were sent in this way, by the metrics."""
+    admin = Content(content.server)
+    admin.port = int(content.server.command[content.server.command.index("--admin-port") + 1])
+    text = admin.ask("GET", "/metrics", headers={"Authorization": "Bearer token"})[1].decode()
+    return float(re.search(rf'^snug_content_bodies_total{{sent="{how}"}} (.*)$', text, re.MULTILINE)[1])
+
+
 @pytest.mark.parametrize("codec", ["gzip", "brotli", "zstd"])
 @pytest.mark.parametrize("body", [DOCUMENT, LONG], ids=len)
 def test_as_it_lies(content, codec, body):
@@ -82,10 +91,13 @@ def test_as_it_lies(content, codec, body):
             client.call("SNUG", "PACK", key)
             packed = {k[1]: v[1] for k, v in zip(*[iter(client.call("SNUG", "OBJECT", key)[1])] * 2)}
             assert packed[b"codec"] == codec.encode(), packed
+        before = counted(content, "lying")
         seen = [content.get(key, Accept_Encoding=name) for _ in range(3)]
         for status, said, headers in seen:
             assert (status, headers["Content-Encoding"], headers["ETag"]) == (200, name, raw[2]["ETag"][:-1] + f'-{name}"')
         assert len({said for _, said, _ in seen}) == 1
+        if body is DOCUMENT or codec == "zstd":
+            assert counted(content, "lying") >= before + 3
         said = seen[0][1]
         if codec == "gzip":
             assert gzip.decompress(said) == body
@@ -104,6 +116,10 @@ def test_as_it_lies(content, codec, body):
             assert content.get(key, Accept_Encoding="identity")[1] == body + b"x"
             client.call("SNUG", "PACK", key)
             assert content.get(key, Accept_Encoding=name)[2]["ETag"] != seen[0][2]["ETag"]
+            # Of what nobody declared the type is seen, though nobody unpacks it.
+            content.put(key, body)
+            client.call("SNUG", "PACK", key)
+            assert {content.get(key, Accept_Encoding=name)[2]["Content-Type"] for _ in range(3)} == {"application/json"}
     finally:
         content.ask("PUT", "/content/config", b"{}")
 

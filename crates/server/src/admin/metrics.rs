@@ -189,6 +189,7 @@ fn gather(server: &Server) -> Scrape {
     of_families(&mut scrape, server);
     of_dictionaries(&mut scrape, server);
     of_background(&mut scrape, server);
+    of_content(&mut scrape, server);
     of_workspaces(&mut scrape, server);
     scrape
 }
@@ -450,6 +451,29 @@ fn of_background(scrape: &mut Scrape, server: &Server) {
         "snug_memory_peak_bytes",
         "The most bytes ever allocated.",
         server.peak_memory.load(std::sync::atomic::Ordering::Relaxed) as f64,
+    );
+}
+
+/// Content over HTTP.
+fn of_content(scrape: &mut Scrape, server: &Server) {
+    let count = |stat| server.stats.get(stat) as f64;
+    let help = "Requests for content over HTTP, refused ones too.";
+    scrape.counter("snug_content_requests", help, count(Stat::content_requests));
+    let sent = [
+        ("raw", Stat::content_raw, Stat::content_raw_bytes),
+        ("lying", Stat::content_lying, Stat::content_lying_bytes),
+        ("encoded", Stat::content_encoded, Stat::content_encoded_bytes),
+        ("kept", Stat::content_kept, Stat::content_kept_bytes),
+    ];
+    scrape.counters(
+        "snug_content_bodies",
+        "Whole bodies sent over HTTP: raw, as they lie packed, encoded, or as encoded before.",
+        sent.map(|(how, bodies, _)| (label("sent", how), count(bodies))),
+    );
+    scrape.counters(
+        "snug_content_body_bytes",
+        "Bytes of the strings that these bodies stood for, whatever they were sent in.",
+        sent.map(|(how, _, bytes)| (label("sent", how), count(bytes))),
     );
 }
 

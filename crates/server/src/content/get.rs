@@ -15,6 +15,7 @@ use super::tag::{Tag, Tagging, hash};
 use super::{kept, variant};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
+use crate::measure::stats::Stat;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::request::args::OwnedArgs;
@@ -107,7 +108,7 @@ fn lying(
             let form = hash(packed.form());
             let tag = kept::tag_of_form(form);
             let lies = Some((coding, Lying::Form(Bytes::copy_from_slice(body))));
-            let described = card.is_some_and(|card| Some(card.tag) == tag);
+            let described = card.is_some_and(|card| Some(card.tag) == tag && card.mime().is_some());
             let unread = described && accepted.choose(Some(coding), true) == Sent::Lies(coding);
             let held = match unread {
                 true => Held::Unread(packed.len()),
@@ -117,11 +118,9 @@ fn lying(
         }
         Some(Str::PackedLarge(packed)) => {
             let chain = packed.checked()?;
-            let coding = coding_of_chain(&chain).map(|(coding, _)| coding);
-            let lies = coding.filter(|&coding| accepted.takes(coding));
-            let lies = lies.map(|coding| (coding, Lying::Chain(chain.clone())));
             let tag = kept::tag_of_chain(&chain);
-            Some(Looked { held: Held::Packed(chain), expiry, tag, lies, form: None })
+            // In what it lies is looked at with no lock.
+            Some(Looked { held: Held::Packed(chain), expiry, tag, lies: None, form: None })
         }
         _ => None,
     })
@@ -166,6 +165,12 @@ async fn look(
     if let Some(form) = form {
         kept::keep_tag_of_form(form, tag);
     }
+    let lies = match (&held, lies) {
+        (Held::Packed(chain), None) => coding_of_chain(chain)
+            .filter(|(coding, _)| accepted.takes(*coding))
+            .map(|(coding, _)| (coding, Lying::Chain(chain.clone()))),
+        (_, lies) => lies,
+    };
     let card = card.filter(|card| card.tag == tag);
     Ok(Some(Seen { held, expiry, tag, card, lies }))
 }
@@ -240,7 +245,7 @@ pub(super) async fn answer(
                 opaque = format!("{opaque}-{}", coding.name());
                 answer
             }
-            None => whole_or_parts(&seen, method, headers, &opaque)?,
+            None => whole_or_parts(&asking.link.server, &seen, method, headers, &opaque)?,
         },
     };
     let all = answer.headers_mut();
@@ -264,7 +269,10 @@ fn encoded(
         |error: std::io::Error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     let (coding, body) = match variant::choose(server, key, seen, accepted) {
         Sent::Identity => return Ok(None),
-        Sent::Lies(coding) => (coding, variant::lying(seen)),
+        Sent::Lies(coding) => {
+            variant::count(server, Stat::content_lying, Stat::content_lying_bytes, seen);
+            (coding, variant::lying(seen))
+        }
         Sent::Made(coding) => {
             let must = !accepted.takes_identity();
             match variant::made(server, seen, coding, must).map_err(failed)? {
@@ -311,6 +319,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, text: &str) {
 
 /// The body, or those parts of it that are asked for.
 fn whole_or_parts(
+    server: &Server,
     seen: &Seen,
     method: &Method,
     headers: &HeaderMap,
@@ -333,6 +342,7 @@ fn whole_or_parts(
             if method == Method::GET {
                 answer.body_mut().push(&seen.held, 0..len);
             }
+            variant::count(server, Stat::content_raw, Stat::content_raw_bytes, seen);
             Ok(answer)
         }
         Asked::Beyond => {

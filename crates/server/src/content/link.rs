@@ -75,8 +75,8 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// So many bytes more of bodies are kept, or fewer.
-    pub(super) fn keeps(&self, more: usize, fewer: usize) {
+    /// So many bytes more of bodies are kept, or fewer; how many there are now.
+    pub(super) fn keeps(&self, more: usize, fewer: usize) -> usize {
         self.incoming.fetch_add(more.wrapping_sub(fewer), Relaxed);
         let bytes = self.incoming.load(Relaxed);
         self.shared.figures.query_bytes.store(bytes, Relaxed);
@@ -85,6 +85,7 @@ impl Link {
         if more > fewer {
             self.server.evict_clients();
         }
+        bytes
     }
 }
 
@@ -177,6 +178,7 @@ struct Socket {
 impl Socket {
     fn moved(&self, bytes: usize, total: Stat, times: Stat) {
         self.link.moved.fetch_add(bytes as u64, Relaxed);
+        self.link.shared.figures.last_active.store(unix_ms(), Relaxed);
         self.link.server.stats.add(total, bytes as u64);
         self.link.server.stats.add(times, 1);
     }

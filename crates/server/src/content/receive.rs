@@ -12,7 +12,7 @@ use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap};
 use snug_codec::coding::{Coding, Decoder};
-use snug_codec::{Segments, SegmentsFiller};
+use snug_codec::{SEGMENT_BYTES, Segments, SegmentsFiller};
 use snug_resp::LARGE_BULK;
 use std::io;
 
@@ -41,9 +41,14 @@ pub(super) fn too_long(limit: usize) -> Refusal {
 struct Kept<'l>(&'l Link, usize);
 
 impl Kept<'_> {
-    fn grow(&mut self, bytes: usize) {
+    /// So many bytes more. All bodies of a connection together may be as long as one.
+    fn grow(&mut self, bytes: usize) -> Result<(), Refusal> {
         self.1 += bytes;
-        self.0.keeps(bytes, 0);
+        let most = self.0.server.config.number(Param::ClientQueryBufferLimit) as usize;
+        match self.0.keeps(bytes, 0) > most.saturating_add(SEGMENT_BYTES) {
+            true => Err(too_long(most)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -92,6 +97,8 @@ async fn as_it_is(link: &Link, mut body: Incoming, limit: usize) -> Result<Recei
     let expected = body.size_hint().exact().map_or(limit, |len| len as usize);
     let mut filler = SegmentsFiller::new(expected);
     let (mut kept, mut turn) = (Kept(link, 0), 0);
+    // The first segment is there as soon as a byte of it is.
+    kept.grow(expected.min(SEGMENT_BYTES))?;
     while let Some(frame) = body.frame().await {
         let Ok(bytes) = frame.map_err(broken)?.into_data() else { continue };
         if filler.append(&bytes) < bytes.len() {
@@ -99,7 +106,7 @@ async fn as_it_is(link: &Link, mut body: Incoming, limit: usize) -> Result<Recei
         }
         turn += bytes.len();
         if turn >= TURN_BYTES {
-            kept.grow(turn);
+            kept.grow(turn)?;
             turn = 0;
             tokio::task::yield_now().await;
         }
@@ -121,6 +128,7 @@ async fn decoded(
     let mut decoder = Decoder::new(coding).map_err(wrong)?;
     let (mut filler, mut kept) = (SegmentsFiller::new(limit), Kept(link, 0));
     let mut room = vec![0; DECODED_AT_ONCE];
+    kept.grow(SEGMENT_BYTES + DECODED_AT_ONCE)?;
     loop {
         match decoder.read(&mut room) {
             Ok(0) => return Ok(whole(filler)),
@@ -128,7 +136,7 @@ async fn decoded(
                 if filler.append(&room[..read]) < read {
                     return Err(too_long(limit));
                 }
-                kept.grow(read);
+                kept.grow(read)?;
                 tokio::task::yield_now().await;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -4,6 +4,7 @@ use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
 use super::link::Link;
 use super::{get, listing, name, policy, put};
+use crate::measure::stats::Stat;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode};
@@ -15,6 +16,7 @@ const OF_THE_POLICY: &str = "GET, HEAD, PUT, OPTIONS";
 /// Answers a request.
 pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
     let head = request.method() == Method::HEAD;
+    link.server.stats.add(Stat::content_requests, 1);
     let mut answer = routed(link, request).await.unwrap_or_else(Answer::from);
     if head {
         let body = std::mem::take(answer.body_mut());

@@ -13,6 +13,7 @@ use super::get::Seen;
 use super::kept;
 use crate::config::Param;
 use crate::engine::server::Server;
+use crate::measure::stats::Stat;
 use crate::text::accepted::{Accepted, Sent};
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap};
@@ -70,18 +71,29 @@ pub(super) fn made(
     let Held::Bytes(raw) = &seen.held else {
         let mut body = Body::empty();
         body.push_made(&seen.held, Encoder::new(coding, seen.held.len())?);
+        count(server, Stat::content_encoded, Stat::content_encoded_bytes, seen);
         return Ok(Some(body));
     };
     let most = server.config.number(Param::ContentCacheBytes) as usize;
     let made = match kept::body(seen.tag, coding, most) {
-        Some(made) => made,
+        Some(made) => {
+            count(server, Stat::content_kept, Stat::content_kept_bytes, seen);
+            made
+        }
         None => {
+            count(server, Stat::content_encoded, Stat::content_encoded_bytes, seen);
             let made = Bytes::from(Encoder::whole(coding, raw)?);
             kept::keep_body(seen.tag, coding, &made, most);
             made
         }
     };
     Ok((must || made.len() < raw.len()).then(|| Body::of(made)))
+}
+
+/// Counts a body that is sent, and the bytes of its string.
+pub(super) fn count(server: &Server, bodies: Stat, bytes: Stat, seen: &Seen) {
+    server.stats.add(bodies, 1);
+    server.stats.add(bytes, seen.held.len() as u64);
 }
 
 /// The body of a string as it lies.

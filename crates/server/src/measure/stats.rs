@@ -90,6 +90,17 @@ counters! {
     pack_microseconds,
     pack_rejected,
     values_damaged,
+    /// Requests for content over HTTP, and how whole bodies were sent, with the bytes of
+    /// their strings: as they are, as they lie packed, encoded, or as encoded before.
+    content_requests,
+    content_raw,
+    content_raw_bytes,
+    content_lying,
+    content_lying_bytes,
+    content_encoded,
+    content_encoded_bytes,
+    content_kept,
+    content_kept_bytes,
     dictionaries_trained,
     dictionaries_rejected,
     sweeper_microseconds,
