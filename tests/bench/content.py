@@ -2,11 +2,12 @@
 
     python tests/bench/content.py --snug target/release/snug [--seconds 5] [--cores 0 1]
 
-Prints two tables in Markdown. The first: GET of 10 KB of JSON by `wrk` on the second core
+Prints three tables in Markdown. The first: GET of 10 KB of JSON by `wrk` on the second core
 from a server with one worker on the first: nginx with `gzip_static` and the same file, and
 Snug with the string raw, packed in gzip and sent as it lies, encoded once and kept, and
 packed with its family's dictionary. The second: bytes on the wire and CPU for each encoding,
-for JSON of 10 KB to 1 MB. CPU is the server's own, from /proc. Needs nginx and wrk (Debian
+for JSON of 10 KB to 1 MB. The third: what `snug bench capture` has put, fetched over HTTP, kind
+by kind. CPU is the server's own, from /proc. Needs nginx and wrk (Debian
 has both).
 """
 
@@ -133,15 +134,54 @@ def encodings(target, cores):
         server.stop()
 
 
+def capture(target, path, seconds):
+    """What a capture pipeline has put over RESP, fetched over HTTP, kind by kind."""
+    print(f"\n`capture`, {seconds} s of it at a fiftieth of its rate over RESP, then 200 of each kind over HTTP: bytes on the wire for each byte, and CPU us a KiB.\n")
+    print("| kind | mean bytes | identity us | zstd | us | br | us | gzip | us | verdict |\n| --- | ---: " + "| ---: " * 7 + "| --- |")
+    server = serving(target, "--workers", "1", "--pack", "no", "--content-cache-bytes", "0").start()
+    content = Content(server)
+    try:
+        subprocess.run([path, "bench", "capture", "--port", str(server.port), "--scale", "0.02", "--duration", str(seconds)], check=True, capture_output=True)
+        for kind in ("packet", "session", "http-meta", "http-body", "http-log"):
+            paths = [key["href"] for key in json.loads(content.ask("GET", f"/content?prefix={kind}&count=200")[1])["keys"]]
+            row, ratios = [], {}
+            for encoding in ("identity", "zstd", "br", "gzip"):
+                connection = http.client.HTTPConnection("127.0.0.1", content.port)
+                before, raw, wire, until = cpu(server.pid), 0, 0, time.monotonic() + 1
+                while time.monotonic() < until:
+                    for href in paths:
+                        connection.request("GET", href, headers={"Accept-Encoding": encoding})
+                        wire += len(connection.getresponse().read())
+                        raw += sizes[href] if encoding != "identity" else 0
+                connection.close()
+                raw = raw or wire
+                if encoding == "identity":
+                    sizes = {href: len(content.ask("GET", href)[1]) for href in paths}
+                    row.append(f"{sum(sizes.values()) / len(sizes):,.0f}")
+                else:
+                    ratios[encoding] = wire / raw
+                    row.append(f"{wire / raw:.2f}")
+                row.append(f"{(cpu(server.pid) - before) * 1e6 / (raw / 1024):.1f}")
+            verdict = "as it is" if min(ratios.values()) > 0.9 else "encoded"
+            print(f"| {kind} | " + " | ".join(row) + f" | {verdict} |")
+    finally:
+        server.stop()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snug", default="target/release/snug")
     parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--cores", type=int, nargs=2, default=[0, 1])
+    parser.add_argument("--only", nargs="*", choices=["nginx", "encodings", "capture"])
     options = parser.parse_args()
     target = servers.Target(str(pathlib.Path(options.snug).resolve()))
-    beside_nginx(target, options.seconds, options.cores)
-    encodings(target, options.cores)
+    parts = {
+        "nginx": lambda: beside_nginx(target, options.seconds, options.cores),
+        "encodings": lambda: encodings(target, options.cores),
+        "capture": lambda: capture(target, options.snug, options.seconds),
+    }
+    [run() for name, run in parts.items() if name in (options.only or parts)]
 
 
 if __name__ == "__main__":
