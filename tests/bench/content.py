@@ -142,8 +142,13 @@ def capture(target, path, seconds):
     content = Content(server)
     try:
         subprocess.run([path, "bench", "capture", "--port", str(server.port), "--scale", "0.02", "--duration", str(seconds)], check=True, capture_output=True)
-        for kind in ("packet", "session", "http-meta", "http-body", "http-log"):
-            paths = [key["href"] for key in json.loads(content.ask("GET", f"/content?prefix={kind}&count=200")[1])["keys"]]
+        # The pipeline keeps them some seconds; here they stay.
+        paths = {}
+        with server.connect() as client:
+            for kind in ("packet", "session", "http-meta", "http-body", "http-log"):
+                found = json.loads(content.ask("GET", f"/content?prefix={kind}&count=200")[1])["keys"]
+                paths[kind] = [key["href"] for key in found if client.call("PERSIST", key["key"]) == (":", 1)]
+        for kind, paths in paths.items():
             row, ratios = [], {}
             for encoding in ("identity", "zstd", "br", "gzip"):
                 connection = http.client.HTTPConnection("127.0.0.1", content.port)
@@ -151,7 +156,9 @@ def capture(target, path, seconds):
                 while time.monotonic() < until:
                     for href in paths:
                         connection.request("GET", href, headers={"Accept-Encoding": encoding})
-                        wire += len(connection.getresponse().read())
+                        answer = connection.getresponse()
+                        assert answer.status == 200, href
+                        wire += len(answer.read())
                         raw += sizes[href] if encoding != "identity" else 0
                 connection.close()
                 raw = raw or wire
