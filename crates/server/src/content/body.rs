@@ -14,6 +14,7 @@ use hyper::body::{Frame, SizeHint};
 use snug_codec::coding::{Coding, Encoder, raw_zstd_head};
 use snug_codec::{SEGMENT_BYTES, Segments};
 use snug_store::{Lies, PackedChain};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -108,8 +109,48 @@ enum Piece {
     Of(Held, Range<usize>),
     /// The segments of a chain as they lie, from this one on.
     Lying(PackedChain, usize),
-    /// A value that is encoded as it is sent, from this byte on.
-    Made(Held, usize, Box<Encoder>),
+    /// A value that is encoded as it is sent.
+    Made(Box<Making>),
+}
+
+/// A value that is being encoded.
+#[derive(Debug)]
+struct Making {
+    held: Held,
+    /// What comes next: bytes of a segment that was read, then the segment from `at` on.
+    read: Bytes,
+    at: usize,
+    encoder: Encoder,
+    _place: Place,
+}
+
+/// Bodies that a worker encodes at once, of up to 2 MB of working memory each: however many
+/// read theirs slowly, the others get theirs as they are.
+const MAKING_MAX: usize = 64;
+
+thread_local! {
+    static MAKING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The place of one of them.
+#[derive(Debug)]
+pub(super) struct Place(());
+
+impl Place {
+    /// A place, if there is one or there `must` be.
+    pub(super) fn take(must: bool) -> Option<Self> {
+        let taken = MAKING.get();
+        (must || taken < MAKING_MAX).then(|| {
+            MAKING.set(taken + 1);
+            Self(())
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        MAKING.set(MAKING.get().saturating_sub(1));
+    }
 }
 
 /// Raw bytes that are encoded at once.
@@ -163,9 +204,16 @@ impl Body {
     }
 
     /// Adds what an encoder makes of a value, as it is sent.
-    pub(super) fn push_made(&mut self, held: &Held, encoder: Encoder) {
+    pub(super) fn push_made(&mut self, held: &Held, encoder: Encoder, place: Place) {
         self.open = true;
-        self.pieces.push_back(Piece::Made(held.clone(), 0, Box::new(encoder)));
+        let (held, read) = (held.clone(), Bytes::new());
+        self.pieces.push_back(Piece::Made(Box::new(Making {
+            held,
+            read,
+            at: 0,
+            encoder,
+            _place: place,
+        })));
     }
 
     /// Bytes that are still to be sent, if that is known.
@@ -186,7 +234,7 @@ impl Body {
                 bytes
             })),
             Piece::Lying(chain, index) => Some(self.next_lying(chain, index)),
-            Piece::Made(held, at, encoder) => Some(self.next_made(held, at, encoder)),
+            Piece::Made(making) => Some(self.next_made(making)),
         }
     }
 
@@ -207,15 +255,18 @@ impl Body {
     }
 
     /// Encodes a little. What comes of it may be nothing yet.
-    fn next_made(&mut self, held: Held, at: usize, mut encoder: Box<Encoder>) -> io::Result<Bytes> {
+    fn next_made(&mut self, mut making: Box<Making>) -> io::Result<Bytes> {
         self.rests = true;
-        if at >= held.len() {
-            return encoder.finish().map(Bytes::from);
+        if making.read.is_empty() {
+            if making.at >= making.held.len() {
+                return making.encoder.finish().map(Bytes::from);
+            }
+            making.read = making.held.piece(making.at)?;
+            making.at += making.read.len();
         }
-        let mut raw = held.piece(at)?;
-        raw.truncate(ENCODED_AT_ONCE);
-        let made = encoder.push(&raw)?;
-        self.pieces.push_front(Piece::Made(held, at + raw.len(), encoder));
+        let raw = making.read.split_to(making.read.len().min(ENCODED_AT_ONCE));
+        let made = making.encoder.push(&raw)?;
+        self.pieces.push_front(Piece::Made(making));
         Ok(made.into())
     }
 }

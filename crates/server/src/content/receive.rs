@@ -14,6 +14,7 @@ use hyper::header::{self, HeaderMap};
 use snug_codec::coding::{Coding, Decoder};
 use snug_codec::{SEGMENT_BYTES, Segments, SegmentsFiller};
 use snug_resp::LARGE_BULK;
+use std::cell::Cell;
 use std::io;
 
 /// A body that has come as a whole: short ones in one piece, as commands have them.
@@ -114,6 +115,32 @@ async fn as_it_is(link: &Link, mut body: Incoming, limit: usize) -> Result<Recei
     Ok(whole(filler))
 }
 
+/// Bodies that a worker decodes at once: each may need a window of up to 16 MiB.
+const DECODING_MAX: usize = 32;
+
+thread_local! {
+    static DECODING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The place of one of them.
+struct Place(());
+
+impl Place {
+    fn take() -> Option<Self> {
+        let taken = DECODING.get();
+        (taken < DECODING_MAX).then(|| {
+            DECODING.set(taken + 1);
+            Self(())
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        DECODING.set(DECODING.get().saturating_sub(1));
+    }
+}
+
 /// Raw bytes that are decoded before others have their turn.
 const DECODED_AT_ONCE: usize = 64 * 1024;
 
@@ -125,6 +152,12 @@ async fn decoded(
 ) -> Result<Received, Refusal> {
     let wrong =
         |error: io::Error| Refusal::bad(format!("the body is no {}: {error}", coding.name()));
+    let Some(_place) = Place::take() else {
+        let why = "too many bodies are being decoded";
+        return Err(
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why).with(header::RETRY_AFTER, "1")
+        );
+    };
     let mut decoder = Decoder::new(coding).map_err(wrong)?;
     let (mut filler, mut kept) = (SegmentsFiller::new(limit), Kept(link, 0));
     let mut room = vec![0; DECODED_AT_ONCE];

@@ -8,7 +8,7 @@
 //!
 //! A client that asks for ranges is sent them of the bytes as they are.
 
-use super::body::{Body, Held, Lying};
+use super::body::{Body, Held, Lying, Place};
 use super::get::Seen;
 use super::kept;
 use crate::config::Param;
@@ -69,8 +69,9 @@ pub(super) fn made(
     must: bool,
 ) -> io::Result<Option<Body>> {
     let Held::Bytes(raw) = &seen.held else {
+        let Some(place) = Place::take(must) else { return Ok(None) };
         let mut body = Body::empty();
-        body.push_made(&seen.held, Encoder::new(coding, seen.held.len())?);
+        body.push_made(&seen.held, Encoder::new(coding, seen.held.len())?, place);
         count(server, Stat::content_encoded, Stat::content_encoded_bytes, seen);
         return Ok(Some(body));
     };
