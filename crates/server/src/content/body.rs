@@ -124,7 +124,7 @@ struct Making {
     _place: Place,
 }
 
-/// Bodies that a worker encodes at once, of up to 2 MB of working memory each: however many
+/// Bodies that a worker encodes at once, of up to 3 MB of working memory each: however many
 /// read theirs slowly, the others get theirs as they are.
 const MAKING_MAX: usize = 64;
 
@@ -154,7 +154,7 @@ impl Drop for Place {
 }
 
 /// Raw bytes that are encoded at once.
-const ENCODED_AT_ONCE: usize = 16 * 1024;
+const ENCODED_AT_ONCE: usize = 4 * 1024;
 
 /// The body of an answer.
 #[derive(Debug, Default)]

@@ -50,7 +50,7 @@ impl Accepted {
             *to = named.or(others).unwrap_or(0);
         }
         // It is acceptable unless it is excluded, and last if it is not named.
-        let unnamed = if others == Some(0) { 0 } else { 1 };
+        let unnamed = Weight::from(others != Some(0));
         accepted.identity = identity.unwrap_or(unnamed);
         accepted
     }
