@@ -73,6 +73,10 @@ dist: packaged ## all packages, an archive of the program, and checksums
 bench: setup release ## the whole suite beside redis-server, into docs/benchmarks.md; BENCH_FLAGS as `snug compare` takes them
 	$(TARGET)/release/snug compare snug redis=redis-server --docs docs --readme README.md $(BENCH_FLAGS)
 
+.PHONY: durability
+durability: setup release ## what saving, loading and the append-only file cost, beside redis-server; DURABILITY_FLAGS="--scale 1"
+	cd tests && ../$(PYTHON) -m bench.durability --snug $(TARGET)/release/snug $(DURABILITY_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZ_SECONDS (60) each; needs nightly and cargo-fuzz
 	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || \

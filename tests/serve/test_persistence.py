@@ -566,7 +566,7 @@ def test_a_kill_under_load_loses_nothing_that_may_not_be(start, policy):
     """With `always` nothing that was acknowledged; else only what was acknowledged within
     the last second; and of each client always a beginning."""
     rng = random.Random(os.environ.get("SNUG_KILL_SEED", policy))
-    for _ in range(int(os.environ.get("SNUG_KILLS", 3))):
+    for _ in range(int(os.environ.get("SNUG_KILLS", 10))):
         server = start(*AOF, "--appendfsync", policy)
         told, killed = killed_under_load(server, policy, rng)
         again(server)

@@ -305,8 +305,9 @@ fn persistence(cx: &View<'_>, text: &mut String) {
             "aof_base_size": figures.aof_rewritten_size.load(Relaxed),
             "aof_pending_rewrite": u8::from(figures.aof_wants_rewrite.load(Relaxed)),
             "aof_buffer_length": cx.server.journal.waiting(),
-            "aof_pending_bio_fsync": 0,
-            "aof_delayed_fsync": 0,
+            "aof_pending_bio_fsync": u8::from(persist.stalled_ms() > 0),
+            "aof_delayed_fsync": figures.slow_turns.load(Relaxed),
+            "snug_aof_stalled_seconds": persist.stalled_ms() / 1000,
             "snug_aof_write_failures": figures.write_failures.load(Relaxed),
         );
     }

@@ -10,6 +10,7 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,6 +21,8 @@ pub(crate) trait Output: Write + Send {
     fn sync(&self) -> io::Result<()>;
     /// Cuts the file to a length.
     fn cut(&mut self, len: u64) -> io::Result<()>;
+    /// Whether it still has this name: it, or its folder, may have been removed.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// A lock on a file, held until it is dropped or the process ends.
@@ -94,6 +97,12 @@ impl Output for DiskFile {
 
     fn cut(&mut self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let mine = self.0.metadata()?;
+        let there = metadata(path)?;
+        Ok(there.is_some_and(|there| (there.dev(), there.ino()) == (mine.dev(), mine.ino())))
     }
 }
 

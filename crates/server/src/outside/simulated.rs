@@ -209,6 +209,10 @@ impl Output for Open {
         state.files[self.1].cut(len as usize);
         Ok(())
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.0.0.lock().names.get(path) == Some(&self.1))
+    }
 }
 
 impl Files for Machine {

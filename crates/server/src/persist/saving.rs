@@ -188,6 +188,7 @@ impl Persist {
     /// Writes the snapshot's file; the changes of the store that are in it. It takes the
     /// place of one in another format.
     fn save_now(&self) -> Result<(u64, PathBuf), String> {
+        self.return_to_dir();
         self.lock_dump()?;
         let format = self.save_format();
         let path = self.dump_path(format);
@@ -208,6 +209,7 @@ impl Persist {
 
     /// Writes a base for the append-only file and hands it to its writer.
     fn rewrite_now(self: &Arc<Self>) -> Result<(u64, PathBuf), String> {
+        self.return_to_dir();
         let (place, format) = (self.aof_place(), self.base_format());
         self.files.make_dir(&place.dir).map_err(|e| format!("{}: {e}", place.dir.display()))?;
         let path = place.temporary();

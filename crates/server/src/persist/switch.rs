@@ -136,10 +136,15 @@ impl Persist {
                 telling = Some(told);
             }
             let manner = self.manner();
+            self.figures.turn_began.store(manner.now, Relaxed);
             let mut turn = writer.turn(manner);
             if ends && turn.failed.is_none() {
                 turn.failed = writer.finish(manner).err();
             }
+            let slow = self.stalled_ms() >= super::SLOW_MS;
+            self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
+            self.figures.turn_began.store(0, Relaxed);
+            let was_stalled = self.figures.is_stalled.swap(false, Relaxed);
             self.publish(&writer);
             self.durable.reached(writer.reached().1);
             if let Some(done) = turn.rewritten {
@@ -158,7 +163,7 @@ impl Persist {
                     tracing::error!(%error, "the append-only file could not be written: it is tried again");
                 }
                 self.set_aof_error(Some(told));
-            } else if failing && !failed {
+            } else if (failing || was_stalled) && !failed {
                 tracing::info!("the append-only file is written again");
                 self.set_aof_error(None);
             }

@@ -272,6 +272,18 @@ const FROM_INFO: &[(&str, &str, Field, &str)] = &[
         Status,
         "Whether the last write to the append-only file was a success.",
     ),
+    (
+        "snug_aof_stalled_seconds",
+        "snug_aof_stalled_seconds",
+        Gauge,
+        "Seconds for which the disk has not answered the append-only file; there while it is on.",
+    ),
+    (
+        "aof_delayed_fsync",
+        "snug_aof_slow_writes",
+        Counter,
+        "Writes and syncs of the append-only file that took more than two seconds.",
+    ),
     ("total_connections_received", "redis_connections_received", Counter, "Connections accepted."),
     ("total_commands_processed", "redis_commands_processed", Counter, "Commands executed."),
     (

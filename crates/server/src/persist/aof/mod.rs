@@ -224,12 +224,25 @@ impl Aof {
         if open.synced == open.len {
             return Ok(());
         }
-        let synced = open.file.sync();
+        let path = self.manifest.increments.last().map(|part| self.place.path(part));
+        let synced = open.file.sync().and_then(|()| is_there(&*open.file, path.as_deref()));
         match &synced {
             Ok(()) => open.synced = open.len,
             Err(_) => self.give_up(),
         }
         synced
+    }
+
+    /// That the file which is written to still has its name: what is written to one that
+    /// was removed is lost. If not, all is begun anew.
+    pub(crate) fn look(&mut self) -> io::Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let path = self.manifest.increments.last().map(|part| self.place.path(part));
+        let there = is_there(&*open.file, path.as_deref());
+        if there.is_err() {
+            self.give_up();
+        }
+        there
     }
 
     /// Whether everything that was written is on disk.
@@ -300,6 +313,14 @@ impl Aof {
         self.manifest.history.clear();
         if self.is_valid { self.place.put_manifest(&self.manifest) } else { Ok(()) }
     }
+}
+
+fn is_there(file: &dyn Output, path: Option<&Path>) -> io::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    if file.is_at(path)? {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("{} was removed", path.display())))
 }
 
 /// The most parts that are given to the system at once.

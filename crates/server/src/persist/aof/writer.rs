@@ -41,6 +41,8 @@ pub(crate) struct Writer {
     synced: u64,
     /// When it was synced last, in milliseconds.
     synced_at: u64,
+    /// When it was last seen that the file is still there.
+    looked_at: u64,
     last_mark: u64,
     last_second: u64,
     rewritten: Option<Rewritten>,
@@ -72,6 +74,9 @@ pub(crate) struct Turn {
 /// With `everysec`, what was written is synced when the last sync is this old.
 const SYNC_EVERY_MS: u64 = 1000;
 
+/// Where nothing is synced, it is looked so often whether the file is still there.
+const LOOK_EVERY_MS: u64 = 1000;
+
 impl Writer {
     pub(crate) fn new(aof: Aof, follower: Follower, now: u64) -> Self {
         let joined = follower.joined_at();
@@ -82,6 +87,7 @@ impl Writer {
             written: joined,
             synced: joined,
             synced_at: now,
+            looked_at: now,
             last_mark: 0,
             last_second: 0,
             rewritten: None,
@@ -169,6 +175,9 @@ impl Writer {
         if is_due && !manner.no_sync {
             self.aof.sync()?;
             self.synced_at = manner.now;
+        } else if manner.now >= self.looked_at + LOOK_EVERY_MS {
+            self.looked_at = manner.now;
+            self.aof.look()?;
         }
         if self.aof.is_synced() {
             self.synced = self.written;
