@@ -49,7 +49,7 @@ impl Manifest {
             if line.starts_with('#') {
                 continue;
             }
-            let words = words(line).ok_or(bad("a quote is not closed"))?;
+            let words = words(line).ok_or(bad("a quote is not closed, or a name is no text"))?;
             let (mut name, mut number, mut kind) = (None, None, None);
             if words.is_empty() || !words.len().is_multiple_of(2) {
                 return Err(bad("it is not made of names and values"));
@@ -63,7 +63,7 @@ impl Manifest {
                 }
             }
             let name = name.ok_or(bad("it names no file"))?;
-            if name.contains('/') || name == ".." {
+            if name.contains(['/', '\0']) || matches!(&name[..], "" | "." | "..") {
                 return Err(bad("a file's name is a path"));
             }
             let part = Part { name, number: number.ok_or(bad("it has no number"))? };
@@ -117,49 +117,81 @@ impl Manifest {
     }
 }
 
-/// The words of a line, some of which may stand in quotes.
+/// The words of a line, some of which may stand in quotes. In double quotes a backslash
+/// gives what follows it another meaning, as in Redis: `\n`, `\x41`, `\"`.
 fn words(line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
-    let mut rest = line.trim();
-    while !rest.is_empty() {
-        let mut word = String::new();
-        let mut chars = rest.char_indices();
-        let quote = rest.starts_with('"');
-        let mut end = None;
-        if quote {
-            chars.next();
-        }
-        while let Some((at, c)) = chars.next() {
-            match c {
-                '"' if quote => {
-                    end = Some(at + 1);
+    let mut rest = line.trim().as_bytes();
+    while let Some(&first) = rest.first() {
+        let quote = Some(first).filter(|first| matches!(first, b'"' | b'\''));
+        let mut word = Vec::new();
+        rest = if quote.is_some() { &rest[1..] } else { rest };
+        loop {
+            match (quote, rest) {
+                (None, []) => break,
+                (None, [byte, ..]) if byte.is_ascii_whitespace() => break,
+                (Some(_), []) => return None,
+                (Some(quote), [byte, behind @ ..]) if *byte == quote => {
+                    rest = behind;
+                    // A word ends with its quote.
+                    if behind.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+                        return None;
+                    }
                     break;
                 }
-                '\\' if quote => word.push(chars.next()?.1),
-                c if !quote && c.is_whitespace() => {
-                    end = Some(at);
-                    break;
+                (Some(b'"'), [b'\\', b'x', high, low, behind @ ..])
+                    if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+                {
+                    let digit = |byte: &u8| (*byte as char).to_digit(16).unwrap_or(0) as u8;
+                    word.push(digit(high) << 4 | digit(low));
+                    rest = behind;
                 }
-                c => word.push(c),
+                (Some(b'"'), [b'\\', byte, behind @ ..]) => {
+                    word.push(match byte {
+                        b'n' => b'\n',
+                        b'r' => b'\r',
+                        b't' => b'\t',
+                        b'b' => 8,
+                        b'a' => 7,
+                        byte => *byte,
+                    });
+                    rest = behind;
+                }
+                (Some(b'\''), [b'\\', b'\'', behind @ ..]) => {
+                    word.push(b'\'');
+                    rest = behind;
+                }
+                (_, [byte, behind @ ..]) => {
+                    word.push(*byte);
+                    rest = behind;
+                }
             }
         }
-        let end = match end {
-            None if quote => return None,
-            None => rest.len(),
-            Some(end) => end,
-        };
-        words.push(word);
-        rest = rest[end..].trim_start();
+        words.push(String::from_utf8(word).ok()?);
+        rest = rest.trim_ascii_start();
     }
     Some(words)
 }
 
 /// A name, in quotes if it needs them.
 fn quoted(name: &str) -> String {
-    if !name.contains(|c: char| c.is_whitespace() || c == '"' || c == '\\') {
+    let is_plain = |byte: u8| !byte.is_ascii_whitespace() && !byte.is_ascii_control();
+    let needs = |byte: u8| !is_plain(byte) || matches!(byte, b'"' | b'\'' | b'\\');
+    // What `trim` takes away is more than what separates words.
+    if !name.bytes().any(needs) && name.trim() == name {
         return name.to_owned();
     }
-    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+    let mut text = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            // Only these would end the line, or be cut off at its end.
+            c if c.is_ascii_control() => _ = write!(text, "\\x{:02x}", c as u32),
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+    text
 }
 
 #[cfg(test)]
@@ -182,6 +214,38 @@ mod tests {
     }
 
     #[test]
+    fn names_in_quotes_are_read_as_redis_writes_them() {
+        let text = "file \"\\xd0\\xb4 \\\"a\\\\.aof\" seq 1 type b\nfile 'b \\' c' seq 1 type i\n";
+        let manifest = Manifest::parse(text).unwrap();
+        assert_eq!(manifest.base.as_ref().unwrap().name, "д \"a\\.aof");
+        assert_eq!(manifest.increments[0].name, "b ' c");
+        assert_eq!(Manifest::parse(&manifest.text()), Ok(manifest));
+    }
+
+    /// Every byte of a manifest is changed in each of its bits, and it is cut everywhere:
+    /// an error that names a line, or a manifest that is written as it was read.
+    #[test]
+    fn damage_is_an_error_or_another_manifest() {
+        let text =
+            "file \"a b.2.base.rdb\" seq 2 type b\nfile a.1 seq 1 type h\nfile a.3 seq 3 type i\n";
+        let damaged = (0..text.len()).flat_map(|at| {
+            let flip = move |bit: u32| {
+                let mut bytes = text.as_bytes().to_vec();
+                bytes[at] ^= 1 << bit;
+                bytes
+            };
+            (0..8).map(flip).chain([text.as_bytes()[..at].to_vec()])
+        });
+        for bytes in damaged {
+            let Ok(text) = std::str::from_utf8(&bytes) else { continue };
+            match Manifest::parse(text) {
+                Ok(manifest) => assert_eq!(Manifest::parse(&manifest.text()), Ok(manifest)),
+                Err(bad) => assert!(bad.to_string().starts_with("line ")),
+            }
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (text, why) in [
             ("", "empty"),
@@ -192,6 +256,9 @@ mod tests {
             ("file a seq 1 type x", "type"),
             ("file \"a seq 1 type b", "quote"),
             ("file a seq", "names and values"),
+            ("file \"\" seq 1 type b", "path"),
+            ("file \"\\xff\" seq 1 type b", "no text"),
+            ("file \"a\"b seq 1 type b", "quote"),
         ] {
             let told = Manifest::parse(text).unwrap_err().to_string();
             assert!(told.contains(why), "{told}");
