@@ -216,3 +216,51 @@ def test_what_a_script_was_denied_is_logged(target, times):
         assert told == {(b"command", b"lua", b"get", b"bob", times), (b"key", b"lua", b"yours", b"bob", times)}
         assert all(b"name=bobs" in e[b"client-info"] and b"cmd=eval" in e[b"client-info"] for e in entries)
     server.stop()
+
+
+def test_a_script_that_runs_aside_does_so_for_its_client(target):
+    """A script that is new runs in another thread: what its client is told and not told,
+    and what others are told of it, is the same."""
+    server = target.start()
+    with server.connect(3) as client, server.connect() as other, server.connect() as monitor:
+        client.call("SET", "k", 1)
+        client.call("CLIENT", "TRACKING", "ON", "NOLOOP")
+        monitor.call("MONITOR")
+        assert client.call("GET", "k") == ("$", b"1")
+        # Its own change is not told, what the script read is remembered.
+        client.send("EVAL", "return redis.call('set', KEYS[1], 2)", 1, "k")
+        assert client.frame() == ("+", b"OK")
+        client.send("EVAL", "return redis.call('get', KEYS[1])", 1, "k")
+        assert client.frame() == ("$", b"2")
+        client.send("PING")
+        assert client.frame() == ("+", b"PONG")
+        other.call("SET", "k", 3)
+        assert client.frame() == (">", [("$", b"invalidate"), ("*", [("$", b"k")])])
+        lines = [monitor.frame()[1].split(b" ", 1)[1] for _ in range(6)]
+        assert [line.split(b"] ")[1] for line in lines] == [
+            b'"GET" "k"',
+            b'"EVAL" "return redis.call(\'set\', KEYS[1], 2)" "1" "k"',
+            b'"set" "k" "2"',
+            b'"EVAL" "return redis.call(\'get\', KEYS[1])" "1" "k"',
+            b'"get" "k"',
+            b'"PING"',
+        ]
+        assert [line.startswith(b"[0 lua] ") for line in lines] == [False, False, True, False, True, False]
+        # Who tracks prefixes is told of all that it changed, its own client too.
+        client.call("CLIENT", "TRACKING", "OFF")
+        client.call("CLIENT", "TRACKING", "ON", "BCAST")
+        assert client.call("EVAL", "return redis.call('mset', KEYS[1], 5, KEYS[2], 6)", 2, "a", "b") == ("+", b"OK")
+        assert client.frame() == (">", [("$", b"invalidate"), ("*", [("$", b"a"), ("$", b"b")])])
+        # What it publishes to itself comes after its reply.
+        client.send("SUBSCRIBE", "news")
+        assert client.frame() == (">", [("$", b"subscribe"), ("$", b"news"), (":", 1)])
+        assert client.call("EVAL", "return redis.call('publish', 'news', 'x')", 0) == (":", 1)
+        assert client.frame() == (">", [("$", b"message"), ("$", b"news"), ("$", b"x")])
+        # What was denied is written down.
+        other.call("ACL", "SETUSER", "few", "on", "nopass", "~*", "+eval", "+get")
+        client.call("AUTH", "few", "")
+        assert client.call("EVAL", "return redis.call('incr', KEYS[1])", 1, "k")[0] == "-"
+        entry = other.call("ACL", "LOG")[1][0][1]
+        fields = {entry[n][1]: entry[n + 1][1] for n in range(0, len(entry), 2)}
+        assert (fields[b"context"], fields[b"object"], fields[b"username"]) == (b"lua", b"incr", b"few")
+    server.stop()

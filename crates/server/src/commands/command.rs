@@ -332,6 +332,7 @@ fn keys_of(args: Args<'_>) -> Result<(Args<'_>, SmallVec<[UsedKey; 4]>), Error> 
     }
     match command.used_keys(args) {
         Ok(keys) if !keys.is_empty() => Ok((args, keys)),
+        _ if command.has(NO_MANDATORY_KEYS) => Ok((args, SmallVec::new())),
         _ => Err(Error::new("ERR Invalid arguments specified for command")),
     }
 }

@@ -12,7 +12,7 @@ use crate::commands::stream_groups::{Given, LOOKUPS, Member, visit_pending};
 use crate::engine::blocked::Wait;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::Context;
 use crate::engine::keys::KeySpec;
 use crate::engine::keys::uses::*;
 use crate::engine::out::{Out, OutMark};
@@ -387,7 +387,7 @@ fn nothing_yet(
     out: &mut Out,
 ) -> Answer {
     out.truncate(mark);
-    if options.timeout_ms.is_some() && matches!(cx.origin, Origin::Script) {
+    if options.timeout_ms.is_some() && cx.origin.is_script() {
         let name = cx.command.name;
         return Err(Error::from(format!(
             "ERR {name} command is not allowed with BLOCK option from scripts"

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     MemoryOrPercent,
     /// One of these words.
     Enum(&'static [&'static str]),
-    /// One or more of these words.
+    /// One or more of these words. The first says that it is none of the others.
     Words(&'static [&'static str]),
     /// Any text.
     Text,
@@ -160,7 +160,13 @@ impl Param {
             }
             Kind::Words(words) => {
                 let places = value.split_ascii_whitespace().map(|word| place(words, word));
-                let places = places.collect::<Result<Vec<usize>, String>>()?;
+                let mut places = places.collect::<Result<Vec<usize>, String>>()?;
+                // As Redis shows them: in one order, and the first only alone.
+                places.sort_unstable();
+                places.dedup();
+                if places.len() > 1 {
+                    places.retain(|&place| place > 0);
+                }
                 // No word at all is not one of them.
                 let Some(&first) = places.first() else { return Err(one_of(words)) };
                 let shown: Vec<&str> = places.iter().map(|&place| words[place]).collect();

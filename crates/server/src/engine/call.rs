@@ -3,7 +3,7 @@
 use crate::config::Param;
 use crate::engine::blocked::Waiter;
 use crate::engine::command::{Answer, Command, Unanswered, flags};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, Origin};
 use crate::engine::large::Work;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -82,14 +82,19 @@ pub(crate) fn call_by(
 /// Notes which keys a client is about to read that is to be told when they change.
 #[inline]
 fn remember_keys(cx: &Context<'_>, command: &Command, args: Args<'_>) {
-    let Some(client) = cx.client.as_deref() else { return };
-    if client.tracking.as_ref().is_some_and(|mode| mode.remembers()) && command.has(flags::READONLY)
-    {
+    let (id, remembers) = match (cx.client.as_deref(), cx.origin) {
+        (Some(client), _) => {
+            (client.id(), client.tracking.as_ref().is_some_and(|mode| mode.remembers()))
+        }
+        (None, Origin::Aside(absent)) => (absent.shared.id, absent.remembers),
+        _ => return,
+    };
+    if remembers && command.has(flags::READONLY) {
         // Arguments that name no keys are an error the handler will tell.
         let keys = command.used_keys(args).unwrap_or_default();
         let most = cx.server.config.number(Param::TrackingTableMaxKeys) as usize;
         let keys = keys.iter().map(|(at, _)| args.bytes(*at));
-        cx.server.tracking.remember(client.id(), keys, most);
+        cx.server.tracking.remember(id, keys, most);
     }
 }
 

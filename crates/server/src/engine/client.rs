@@ -89,6 +89,14 @@ impl Default for Caller {
     }
 }
 
+/// A client that another thread executes for: what a script that runs aside needs of it.
+#[derive(Debug)]
+pub(crate) struct Absent {
+    pub shared: Arc<Shared>,
+    /// Whether keys that are read for it are to be remembered.
+    pub remembers: bool,
+}
+
 /// One client, as its own worker has it, beside its [`Caller`].
 #[derive(Debug)]
 pub(crate) struct Client {

@@ -18,7 +18,7 @@
 
 use crate::config::{self, Param};
 use crate::engine::blocked::Waiter;
-use crate::engine::client::{Caller, Client};
+use crate::engine::client::{Absent, Caller, Client};
 use crate::engine::command::Command;
 use crate::engine::large::Done;
 use crate::engine::server::Server;
@@ -43,6 +43,8 @@ pub(crate) enum Origin<'c> {
     Exec,
     /// A script: as a transaction's command.
     Script,
+    /// The same aside, in another thread than its client's.
+    Aside(&'c Absent),
     /// A client that has waited for the command's outcome, and still may; and which of
     /// its keys is ready.
     Waiter(&'c Arc<Waiter>, &'c [u8]),
@@ -61,6 +63,11 @@ impl Origin<'_> {
     /// Whether it may wait for what others write.
     pub(crate) fn may_block(self) -> bool {
         matches!(self, Self::Client | Self::Waiter(..))
+    }
+
+    /// Whether it is a script's command.
+    pub(crate) fn is_script(self) -> bool {
+        matches!(self, Self::Script | Self::Aside(_))
     }
 
     /// Whether the time of a key that it names can have come.
@@ -109,6 +116,7 @@ impl<'c> Context<'c> {
         match (&self.client, &self.origin) {
             (Some(client), _) => Some(&client.shared),
             (None, Origin::Waiter(waiter, _)) => Some(&waiter.client),
+            (None, Origin::Aside(absent)) => Some(&absent.shared),
             (None, _) => None,
         }
     }

@@ -174,6 +174,13 @@ impl Monitor {
         }
     }
 
+    /// A script begins: it is shown before its commands are.
+    pub(crate) fn script_begins(&self, cx: &Context<'_>, args: Args<'_>) {
+        if self.followed.load(Relaxed) {
+            self.show(cx, args);
+        }
+    }
+
     /// A command waited and was then ended, with an error or without.
     pub(crate) fn ended(&self, worker: usize, command: &Command, failed: bool) {
         let row = &self.rows[worker][command.index as usize];
@@ -315,6 +322,7 @@ fn shown(cx: &Context<'_>, args: Args<'_>) -> Vec<u8> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (now.as_secs(), now.subsec_micros());
     let peer = match cx.known().map(|client| &client.peer) {
+        _ if cx.origin.is_script() => "lua".into(),
         Some(Address::Unix(path)) => format!("unix:{}", path.display()),
         Some(Address::Net(address)) => address.to_string(),
         None => String::new(),

@@ -8,13 +8,15 @@
 use super::host::{Find, Who};
 use super::run::{self, Program, Source};
 use crate::engine::aside::{Running, Touches};
-use crate::engine::client::Caller;
+use crate::engine::client::{Absent, Caller};
 use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::{Context, Origin};
 use crate::engine::large::{Done, Work};
 use crate::engine::out::Out;
 use crate::engine::scripts::{Habits, Needs, ScriptFlags};
 use crate::engine::server::Server;
+use crate::follow::pubsub::{self, OnBehalf};
+use crate::follow::tracking;
 use crate::outside::clock::unix_ms;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
@@ -29,8 +31,8 @@ use tokio::sync::oneshot;
 /// How often it is looked whether a script has ended that takes long on a worker.
 const LOOKED_AFTER: Duration = Duration::from_millis(1);
 
-/// What came of a script: its reply, or an error.
-pub(crate) type Reply = Arc<Mutex<Option<Result<Out, Error>>>>;
+/// What came of a script: its reply, or an error; and what it published to its own client.
+pub(crate) type Reply = Arc<Mutex<Option<(Result<Out, Error>, Vec<u8>)>>>;
 
 /// A script that is to run aside.
 struct Errand {
@@ -49,6 +51,7 @@ struct Errand {
     keys: Range<usize>,
     rest: Range<usize>,
     who: Who,
+    client: Absent,
     reply: Reply,
     done: oneshot::Sender<()>,
 }
@@ -77,11 +80,13 @@ pub(super) fn send(
     let server = cx.server.me.upgrade().ok_or(gone.clone())?;
     let (done, ended) = oneshot::channel();
     let reply = Reply::default();
+    let (caller, command, worker) = (*cx.caller, cx.command, cx.worker);
+    let client = cx.client()?;
     let errand = Errand {
         server,
-        caller: *cx.caller,
-        command: cx.command,
-        worker: cx.worker,
+        caller,
+        command,
+        worker,
         find,
         short,
         name: program.name.into(),
@@ -92,7 +97,11 @@ pub(super) fn send(
         args: OwnedArgs::new(program.args),
         keys: program.keys.clone(),
         rest: program.rest.clone(),
-        who: Who::of(cx.client()?),
+        who: Who::of(client),
+        client: Absent {
+            shared: Arc::clone(&client.shared),
+            remembers: client.tracking.as_ref().is_some_and(|mode| mode.remembers()),
+        },
         reply: Arc::clone(&reply),
         done,
     };
@@ -122,17 +131,28 @@ pub(crate) fn later(server: &Server) -> Unanswered {
 pub(super) fn reply(cx: &mut Context<'_>) -> Option<Result<Out, Error>> {
     let sent = cx.client.as_deref_mut()?.script.take()?;
     let reply = sent.downcast::<Reply>().ok()?.lock().take();
-    Some(reply.unwrap_or_else(|| Err(Error::new("ERR the script has ended without a reply"))))
+    let Some((reply, own)) = reply else {
+        return Some(Err(Error::new("ERR the script has ended without a reply")));
+    };
+    if !own.is_empty() {
+        pubsub::tell_own(pubsub::caller(), &own);
+    }
+    Some(reply)
 }
 
 fn work(errands: &Receiver<Errand>) {
     while let Ok(errand) = errands.recv() {
         let (reply, done) = (Arc::clone(&errand.reply), errand.done);
         let errand = Errand { done: oneshot::channel().0, ..errand };
+        let on_behalf = OnBehalf::of(&errand.client.shared);
         let ran = std::panic::AssertUnwindSafe(|| run_aside(&errand));
         let result = std::panic::catch_unwind(ran)
             .unwrap_or_else(|_| Err(Error::new("ERR internal error while a script was running")));
-        *reply.lock() = Some(result);
+        if tracking::any_changed() {
+            errand.server.tracking.tell_changed();
+        }
+        *reply.lock() = Some((result, pubsub::take_own()));
+        drop(on_behalf);
         let _ = done.send(());
     }
 }
@@ -180,7 +200,7 @@ fn run_aside(errand: &Errand) -> Result<Out, Error> {
             server,
             command: errand.command,
             worker: errand.worker,
-            origin: Origin::Script,
+            origin: Origin::Aside(&errand.client),
             hashed: None,
             pool: None,
             finished: None,

@@ -75,6 +75,7 @@ pub(crate) fn run(
         out.append(reply?);
         return Ok(());
     }
+    cx.server.monitor.script_begins(cx, program.args);
     may_run(cx, program)?;
     let short_of_memory = cx.server.config.number(Param::MaxMemory) != 0
         && cx.server.make_room(cx.store) == Room::None;
