@@ -61,6 +61,37 @@ def some_rules(rng, names, categories):
     return rules
 
 
+#: What rules are made of, for rules that are wrong.
+PIECES = ["+", "-", "@", "|", "~", "%", "R", "W", "RW", "&", "*", "(", ")", "<", ">", "#", "!", " ", "", "\xff", "all", "get", "config"]
+PIECES += ["config|get", "select", "allkeys", "on", "off", "nopass", "reset", "resetkeys", "a", "0" * 64, "f" * 63, '"', "'", "client|id", "nosuch"]
+
+
+def wrong_rules(rng, names, categories):
+    """Rules as an attacker writes them, or somebody who guesses."""
+    rules = some_rules(rng, names, categories) if rng.random() < 0.5 else []
+    for _ in range(rng.randrange(1, 4)):
+        if rules and rng.random() < 0.3:
+            word = list(rng.choice(rules))
+            at = rng.randrange(len(word) + 1)
+            word[at : at + rng.randrange(2)] = rng.choice(PIECES)
+        else:
+            word = [rng.choice(PIECES) for _ in range(rng.randrange(1, 5))]
+        rules.insert(rng.randrange(len(rules) + 1), "".join(word))
+    return [rule.encode("latin-1") for rule in rules]
+
+
+def test_wrong_rules_are_refused_in_the_same_words(both):
+    rng = random.Random(SEED + 2)
+    names = sorted(set.intersection(*map(commands, both)))
+    categories = [plain(name) for name in both[0].call("ACL", "CAT")[1]]
+    for _ in range(1500):
+        rules = wrong_rules(rng, names, categories)
+        told = [c.call("ACL", "SETUSER", "w", *rules) for c in both]
+        assert told[0] == told[1], rules
+        if rng.random() < 0.1:
+            [c.call("ACL", "DELUSER", "w") for c in both]
+
+
 KEYS = ["a1", "b1", "c1", "d1", "k", "x"]
 #: Commands with their keys, as K, and channels, as C.
 SHAPES = """

@@ -139,7 +139,8 @@ mod tests {
             ("%~x", "Error in ACL SETUSER modifier '%~x': Syntax error"),
             ("%RR~x", "Error in ACL SETUSER modifier '%RR~x': Syntax error"),
         ] {
-            assert_eq!(users.set(b"u", &words(rules)).err().as_deref(), Some(why), "{rules}");
+            let error = users.set(b"u", &words(rules)).err();
+            assert_eq!(error.as_deref(), Some(why.as_bytes()), "{rules}");
         }
         assert!(users.set(b"u", &words("allkeys ~x")).is_err());
         assert!(users.set(b"u", &words("allchannels &x")).is_err());

@@ -140,18 +140,18 @@ impl Rules {
         terms: Terms<'_>,
         rules: &[Vec<u8>],
         told: Told,
-    ) -> Result<(), String> {
+    ) -> Result<(), Vec<u8>> {
         let merged = merge(rules).map_err(|start| {
-            let start = String::from_utf8_lossy(start);
-            format!("Unmatched parenthesis in acl selector starting at '{start}'.")
+            [b"Unmatched parenthesis in acl selector starting at '", start, b"'."].concat()
         })?;
         for rule in merged {
             self.set(terms, &rule).map_err(|error| {
                 let rule = rule.split(|&byte| byte == 0).next().unwrap_or_default();
                 let of_password = matches!(rule.first(), Some(b'<' | b'>' | b'#' | b'!'));
                 let hidden = told == Told::WithoutPasswords && of_password;
-                let rule = if hidden { "(hidden)".into() } else { String::from_utf8_lossy(rule) };
-                format!("Error in ACL SETUSER modifier '{rule}': {}", error.text())
+                let rule = if hidden { b"(hidden)" } else { rule };
+                let why = error.text().as_bytes();
+                [b"Error in ACL SETUSER modifier '", rule, b"': ", why].concat()
             })?;
         }
         Ok(())

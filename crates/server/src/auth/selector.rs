@@ -242,6 +242,8 @@ impl Selector {
             self.commands.set_all(catalog, false);
         } else {
             match rule {
+                // Before it is looked at, as Redis does it.
+                [b'~' | b'%', ..] if self.all_keys => return Err(RuleError::AllKeys),
                 [b'~', pattern @ ..] => self.add_keys(Access::BOTH, pattern)?,
                 [b'%', rest @ ..] => {
                     let (access, pattern) = split_access(rest)?;
@@ -264,9 +266,6 @@ impl Selector {
     }
 
     fn add_keys(&mut self, access: Access, pattern: &[u8]) -> Result<(), RuleError> {
-        if self.all_keys {
-            return Err(RuleError::AllKeys);
-        }
         if has_spaces(pattern) {
             return Err(RuleError::Syntax);
         }

@@ -236,9 +236,9 @@ impl Users {
 
     /// Applies rules to a user, made new if there is none of that name: all of them or
     /// none. What is to be done about subscriptions, if anything.
-    pub(crate) fn set(&self, name: &[u8], rules: &[Vec<u8>]) -> Result<Option<Revoked>, String> {
+    pub(crate) fn set(&self, name: &[u8], rules: &[Vec<u8>]) -> Result<Option<Revoked>, Vec<u8>> {
         if !is_name(name) {
-            return Err("Usernames can't contain spaces or null characters".into());
+            return Err(b"Usernames can't contain spaces or null characters".to_vec());
         }
         let _one_at_a_time = self.changing.lock();
         let user = self.get(name);
@@ -289,7 +289,8 @@ impl Users {
             return Err("Spaces not allowed in ACL usernames".into());
         }
         let mut new = self.new_rules();
-        new.apply(self.terms(), rules, Told::WithoutPasswords)?;
+        let applied = new.apply(self.terms(), rules, Told::WithoutPasswords);
+        applied.map_err(|why| String::from_utf8_lossy(&why).into_owned())?;
         if !new.enabled {
             let user = String::from_utf8_lossy(name);
             tracing::warn!(%user, "the user is disabled: its rules have no 'on'");

@@ -112,8 +112,9 @@ fn setuser(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 /// An error in words, as a reply: it may quote what a client sent.
-fn one_line(text: String) -> Error {
-    Error::from(format!("ERR {}", text.replace(['\r', '\n'], " ")))
+fn one_line(text: impl AsRef<[u8]>) -> Error {
+    let breaks = |byte: u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };
+    Error::from(b"ERR ".iter().chain(text.as_ref()).map(|&byte| breaks(byte)).collect::<Vec<u8>>())
 }
 
 fn deluser(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -200,7 +201,7 @@ fn cat(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         3 => {
             let category = Categories::named(args.bytes(2)).ok_or_else(|| {
                 let name = quoted(args.bytes(2), 128);
-                one_line(format!("Unknown category '{}'", String::from_utf8_lossy(name)))
+                one_line([b"Unknown category '", name, b"'"].concat())
             })?;
             let names: Vec<&str> = cx.server.users.catalog().of_category(category).collect();
             out.w().array(names.len());
