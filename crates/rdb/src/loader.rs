@@ -87,6 +87,19 @@ pub enum Refused {
     Stopped,
 }
 
+impl Refused {
+    /// The same, without the name of a key.
+    #[must_use]
+    pub fn without_key(mut self) -> Self {
+        match &mut self {
+            Self::Damaged(error) => error.key = None,
+            Self::Twice { key, .. } => *key = b"(hidden)".to_vec(),
+            Self::Database { .. } | Self::Stopped => {}
+        }
+        self
+    }
+}
+
 /// Auxiliary fields, functions and modules that are remembered, at most.
 const REMEMBERED_MAX: usize = 1024;
 

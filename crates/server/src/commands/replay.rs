@@ -7,6 +7,7 @@
 //! itself: a stream that ends before it leaves nothing of a transaction behind.
 
 use crate::commands;
+use crate::config::Param;
 use crate::engine::client::Caller;
 use crate::engine::command::{Command, Group, Unanswered};
 use crate::engine::context::{Context, Origin};
@@ -61,8 +62,16 @@ impl Replayer {
     }
 
     fn now(&mut self, on: Replayed<'_>, args: Args<'_>) -> Result<(), String> {
-        let told = |error: Error| String::from_utf8_lossy(error.text()).into_owned();
-        let failed = |why: String| format!("'{}' was answered with {why}", shown(args));
+        // An error may quote arguments: only its code tells nothing of them.
+        let hides = on.server.config.is_on(Param::HideUserDataFromLog);
+        let told = |error: Error| match hides {
+            true => error.code().into_owned(),
+            false => String::from_utf8_lossy(error.text()).into_owned(),
+        };
+        let failed = |why: String| match hides {
+            true => format!("a command was answered with {why}"),
+            false => format!("'{}' was answered with {why}", shown(args)),
+        };
         let command = find(args).map_err(told)?;
         if !command.arity_fits(args.len()) {
             return Err(failed(told(Error::wrong_arity(&command.full_name()))));
@@ -94,6 +103,7 @@ impl Replayer {
             }
         }
         match self.out.bytes.first() {
+            Some(b'-') if hides => Err(failed("an error".into())),
             Some(b'-') => Err(failed(String::from_utf8_lossy(&self.out.bytes).trim().into())),
             _ => Ok(()),
         }

@@ -67,7 +67,6 @@ const LATER: &[&str] = &[
     "dual-channel-replication-enabled",
     "events-per-io-thread",
     "extended-redis-compatibility",
-    "hide-user-data-from-log",
     "locale-collate",
     "log-timestamp-format",
     "max-new-connections-per-cycle",

@@ -136,6 +136,7 @@ parameters! {
         ShutdownOnSigint "shutdown-on-sigint" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "What SIGINT does: end as SHUTDOWN with these options does.";
         LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
         LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
+        HideUserDataFromLog "hide-user-data-from-log" Kind::Bool, "no", MUTABLE, "Keep names of keys, arguments of commands and names in certificates out of the log.";
         LogFile "logfile" Kind::Text, "", FIXED, "File to log to, in dir if its name is relative; empty for standard output.";
         LazyfreeLazyUserFlush "lazyfree-lazy-user-flush" Kind::Bool, "no", MUTABLE, "FLUSHALL and FLUSHDB free in the background unless told SYNC.";
         LazyfreeLazyUserDel "lazyfree-lazy-user-del" Kind::Bool, "no", MUTABLE, "DEL frees as UNLINK does.";

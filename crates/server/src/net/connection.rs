@@ -117,6 +117,7 @@ impl Drop for Connection {
                 self.server.blocked.remove(&batch, waiter);
             }
             crate::commands::transactions::unwatch_all(&self.server, &batch, &mut self.client);
+            crate::commands::migrate::give_up(&self.server, &batch, &mut self.client);
         });
         self.server.pubsub.leave(&self.client.shared, &mut self.client.subscriptions);
         self.server.end_tracking(&mut self.client);
@@ -196,9 +197,10 @@ impl Connection {
             && let Some(name) = new.stream.common_name()
             && !new.server.log_in_by_certificate(&mut new.client, &name)
         {
+            let hides = new.server.config.is_on(Param::HideUserDataFromLog);
             tracing::debug!(
                 client = new.client.id(),
-                name,
+                name = if hides { "(hidden)" } else { &*name },
                 "no user has the name of the client's certificate"
             );
         }

@@ -93,6 +93,8 @@ pub(crate) struct Source<'s> {
     /// How many threads load.
     pub(crate) threads: usize,
     pub(crate) databases: usize,
+    /// Names of keys stay out of errors, which are logged.
+    pub(crate) hides_keys: bool,
     /// Whoever has libraries of functions takes one.
     pub(crate) library: &'s dyn Fn(&[u8]) -> Result<(), String>,
     pub(crate) stopped: &'s AtomicBool,
@@ -164,7 +166,8 @@ impl Source<'_> {
             progress.tell();
             !stopped.load(Relaxed)
         });
-        let loaded = loaded.map_err(|e| e.to_string())?;
+        let hides = self.hides_keys;
+        let loaded = loaded.map_err(|e| if hides { e.without_key() } else { e }.to_string())?;
         progress.keys.store(loaded.keys, Relaxed);
         progress.expired.store(loaded.expired, Relaxed);
         for code in &loaded.functions {

@@ -414,6 +414,7 @@ impl Persist {
             sanitizes: self.config.number(Param::SanitizeDumpPayload) == 1,
             threads: self.loading_threads(),
             databases: self.store.databases(),
+            hides_keys: self.config.is_on(Param::HideUserDataFromLog),
             library,
             stopped: &self.stop,
             past: None,

@@ -165,7 +165,10 @@ impl Persist {
             }
             for (db, value) in taken.drain(..) {
                 let put = keys.put(db, &value, &mut with);
-                put.map_err(|e| format!("key '{}': {e}", value.key().escape_ascii()))?;
+                put.map_err(|e| match self.config.is_on(Param::HideUserDataFromLog) {
+                    true => format!("a key: {e}"),
+                    false => format!("key '{}': {e}", value.key().escape_ascii()),
+                })?;
                 self.figures.keys_saved.fetch_add(1, Relaxed);
             }
             if step == Step::Done {

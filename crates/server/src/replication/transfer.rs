@@ -114,7 +114,7 @@ pub(super) fn take_in(
     let incoming =
         |wire| Incoming { wire, left: total, read: 0, signed: Instant::now(), broken: None };
     let selected = if mode == SWAP {
-        let gathered = gather(incoming(wire), &end, session)?;
+        let gathered = gather(incoming(wire), &end, (server, session))?;
         let _loading = replace(wire, session, false)?;
         put(server, session, gathered.values);
         take_libraries(server, &gathered.functions);
@@ -230,6 +230,14 @@ fn refused(refused: impl std::fmt::Display) -> Broken {
     Broken::Load(refused.to_string())
 }
 
+/// Why a data set was refused, for the log.
+fn unloaded(server: &Server, why: Refused) -> Broken {
+    match server.config.is_on(Param::HideUserDataFromLog) {
+        true => refused(why.without_key()),
+        false => refused(why),
+    }
+}
+
 fn loading(server: &Server) -> Loading {
     let read = ReadOptions { checksum: server.config.is_on(Param::Rdbchecksum) };
     Loading { read, ..Loading::default() }
@@ -257,7 +265,7 @@ fn stream(mut begun: Begun<Incoming<'_, '_>>, end: &End, server: &Server) -> Res
     let (mut begun, unread) = reader.into_parts();
     let loaded = match loaded {
         Ok(loaded) => loaded,
-        Err(why) => return Err(begun.rest.broken.take().unwrap_or_else(|| refused(why))),
+        Err(why) => return Err(begun.rest.broken.take().unwrap_or_else(|| unloaded(server, why))),
     };
     finish(&mut begun.rest, unread, end)?;
     take_libraries(server, &loaded.functions);
@@ -274,7 +282,7 @@ fn load(server: &Server, file: Begun<std::fs::File>) -> Result<usize, Broken> {
     let loading = loading(server);
     let mut reader = Reader::new(file, loading.read).map_err(refused)?;
     let loaded = snug_rdb::load(&mut reader, &server.store, &loading, |_| true);
-    let loaded = loaded.map_err(refused)?;
+    let loaded = loaded.map_err(|why| unloaded(server, why))?;
     take_libraries(server, &loaded.functions);
     Ok(selected(&loaded.aux, server.store.databases()))
 }
@@ -287,10 +295,10 @@ fn load_image(server: &Server, from: impl Read) -> Result<Gathered, Broken> {
     let image = read_image(from, &making, |db, value| {
         values.push((db, value));
         if values.len() >= KEYS_AT_ONCE {
-            give(&mut session, values.drain(..));
+            give(server, &mut session, values.drain(..));
         }
     });
-    give(&mut session, values.into_iter());
+    give(server, &mut session, values.into_iter());
     image
 }
 
@@ -342,7 +350,11 @@ fn take_libraries(server: &Server, functions: &[Vec<u8>]) {
 }
 
 /// Makes the values of the data set as it streams, and puts them nowhere yet.
-fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Gathered, Broken> {
+fn gather(
+    incoming: Incoming<'_, '_>,
+    end: &End,
+    (server, session): (&Server, &Session),
+) -> Result<Gathered, Broken> {
     let mut incoming = begun(incoming)?;
     if incoming.is_image {
         let mut values = Vec::new();
@@ -378,7 +390,7 @@ fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Ga
     })();
     let (mut incoming, unread) = reader.into_parts();
     if let Err(why) = gathered {
-        return Err(incoming.rest.broken.take().unwrap_or_else(|| refused(why)));
+        return Err(incoming.rest.broken.take().unwrap_or_else(|| unloaded(server, why)));
     }
     finish(&mut incoming.rest, unread, end)?;
     Ok(Gathered { values, functions, aux })
@@ -388,18 +400,21 @@ fn gather(incoming: Incoming<'_, '_>, end: &End, session: &Session) -> Result<Ga
 fn put(server: &Server, session: &mut Session, values: Vec<(usize, Detached)>) {
     let mut values = values.into_iter().peekable();
     while values.peek().is_some() {
-        give(session, values.by_ref().take(KEYS_AT_ONCE));
+        give(server, session, values.by_ref().take(KEYS_AT_ONCE));
     }
     let keys = server.store.keys_of_all();
     tracing::info!(keys, "the data set of the primary is in place");
 }
 
 /// Puts some values in their slots at once.
-fn give(session: &mut Session, values: impl Iterator<Item = (usize, Detached)>) {
+fn give(server: &Server, session: &mut Session, values: impl Iterator<Item = (usize, Detached)>) {
     let batch = session.enter(unix_ms());
     for (db, value) in values {
         if let Err(value) = batch.load(db, value) {
-            let key = value.key().escape_ascii().to_string();
+            let key = match server.config.is_on(Param::HideUserDataFromLog) {
+                true => "(hidden)".to_owned(),
+                false => value.key().escape_ascii().to_string(),
+            };
             tracing::warn!(key, db, "the data set has a key twice: the first one stays");
         }
     }
