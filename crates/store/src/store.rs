@@ -77,7 +77,7 @@ pub const DATABASES_MAX: usize = 10_000;
 #[allow(unused_variables)]
 pub trait Observer: Send + Sync {
     /// A key changed in a slot that is observed ([`SlotGuard::observe`]); `told` is
-    /// not [`Told::Nobody`] and not [`Told::Quietly`]. `came` if it is new, or has been
+    /// not [`Told::Nobody`]. `came` if it is new, or has been
     /// given the value of another key.
     fn changed(&self, slot: &SlotGuard<'_>, key: &[u8], told: Told, came: bool) {}
 

@@ -35,6 +35,7 @@ mod keys;
 mod latency;
 mod lists;
 mod memory;
+pub(crate) mod migrate;
 mod mirror;
 mod object;
 mod persistence;
@@ -77,6 +78,7 @@ const GROUPS: &[&[Command]] = &[
     latency::COMMANDS,
     lists::COMMANDS,
     memory::COMMANDS,
+    migrate::COMMANDS,
     object::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,
@@ -347,7 +349,6 @@ const OF_REDIS_ALONE: &[&str] = &[
     "fcall",
     "fcall_ro",
     "function",
-    "migrate",
     "module",
     "psync",
     "replconf",

@@ -128,6 +128,8 @@ pub(crate) struct Client {
     /// What will come of the script that its command has sent aside, until the command is
     /// executed again.
     pub script: Option<Box<dyn Any + Send>>,
+    /// Keys that its command has sent to another server, until it is executed again.
+    pub moving: Option<Box<dyn Any + Send>>,
 }
 
 /// The keys a client watches.
@@ -166,6 +168,7 @@ impl Client {
             psync: None,
             clock: None,
             script: None,
+            moving: None,
         }
     }
 

@@ -33,6 +33,7 @@ impl Use {
     const DELETE: Self = Self(1 << 7);
     const NOT_KEY: Self = Self(1 << 8);
     const VARIABLE: Self = Self(1 << 9);
+    const INCOMPLETE: Self = Self(1 << 10);
 
     const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -44,7 +45,7 @@ impl Use {
 
     /// The names of the flags, as clients read them.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> + Clone {
-        const NAMES: [(Use, &str); 10] = [
+        const NAMES: [(Use, &str); 11] = [
             (Use::RO, "RO"),
             (Use::RW, "RW"),
             (Use::OW, "OW"),
@@ -55,6 +56,7 @@ impl Use {
             (Use::DELETE, "delete"),
             (Use::NOT_KEY, "not_key"),
             (Use::VARIABLE, "variable_flags"),
+            (Use::INCOMPLETE, "incomplete"),
         ];
         NAMES.into_iter().filter(move |(flag, _)| self.has(*flag)).map(|(_, name)| name)
     }
@@ -86,6 +88,8 @@ pub(crate) mod uses {
     pub(crate) const RW_ACCESS_UPDATE: Use = RW_ACCESS.and(Use::UPDATE);
     pub(crate) const RW_ACCESS_INSERT: Use = RW_ACCESS.and(Use::INSERT);
     pub(crate) const RW_ACCESS_DELETE: Use = RW_ACCESS.and(Use::DELETE);
+    /// The same, of keys of which a specification may miss some.
+    pub(crate) const RW_ACCESS_DELETE_INCOMPLETE: Use = RW_ACCESS_DELETE.and(Use::INCOMPLETE);
     pub(crate) const RW_UPDATE: Use = Use::RW.and(Use::UPDATE);
     pub(crate) const RW_INSERT: Use = Use::RW.and(Use::INSERT);
     pub(crate) const RW_DELETE: Use = Use::RW.and(Use::DELETE);
@@ -165,6 +169,13 @@ impl KeySpec {
     /// One key behind a word, which stands at this index or later.
     pub(crate) const fn behind(used: Use, word: &'static str, from: i32) -> Self {
         let find = Find::Range { last: 0, step: 1, limit: 0 };
+        Self { used, begin: Begin::Keyword(word, from), find }
+    }
+
+    /// All that follows a word, which is looked for from this index on, backwards if it
+    /// is negative.
+    pub(crate) const fn all_behind(used: Use, word: &'static str, from: i32) -> Self {
+        let find = Find::Range { last: -1, step: 1, limit: 0 };
         Self { used, begin: Begin::Keyword(word, from), find }
     }
 

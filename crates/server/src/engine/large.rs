@@ -153,6 +153,15 @@ impl Context<'_> {
         Unanswered::Later(Work(Box::pin(async { Done::Waited(done.await) })))
     }
 
+    /// Has the command executed again when this is done. Only for commands that
+    /// [may wait](Origin::may_wait).
+    ///
+    /// [`Origin::may_wait`]: crate::engine::context::Origin::may_wait
+    pub(crate) fn work(&self, work: impl Future<Output = Done> + Send + 'static) -> Unanswered {
+        debug_assert!(self.origin.may_wait());
+        Unanswered::Later(Work(Box::pin(work)))
+    }
+
     /// Begins to unpack a string that commands which must not wait will change, if
     /// it is large and packed: the command is then to be executed again when that is
     /// done.

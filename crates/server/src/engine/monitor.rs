@@ -295,6 +295,7 @@ fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
     match (command.container, command.name) {
         (None, "auth") => index > 0,
         (Some("acl"), "setuser") => index > 1,
+        (None, "migrate") => migrate_secret(args, index),
         (None, "hello") => {
             let mut at = 2;
             // `AUTH user password` and `SETNAME name`, in any order.
@@ -315,6 +316,22 @@ fn is_secret(command: &Command, args: Args<'_>, index: usize) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether an argument of `MIGRATE` is a password or the name of its user.
+fn migrate_secret(args: Args<'_>, index: usize) -> bool {
+    let mut at = 6;
+    while at < index && !args.is(at, "keys") {
+        let words = match args.is(at, "auth2") {
+            true => 2,
+            false => usize::from(args.is(at, "auth")),
+        };
+        if index <= at + words {
+            return true;
+        }
+        at += words + 1;
+    }
+    false
 }
 
 /// A command as `MONITOR` shows it: time, database, address, quoted arguments.

@@ -141,14 +141,16 @@ impl Observer for StoreEvents {
         let (db, number) = (slot.db(), hashed.slot());
         // Its neighbours' observers left their mark if they were all under one lock.
         let alone = slot.covered(&hashed).len() == 1;
-        if told == Told::Everybody
-            && slot.observed(Interest::Watch)
-            && !server.watches.touch(db, number, key)
+        if slot.observed(Interest::Watch)
+            && !server.watches.touch(db, number, key, told != Told::Everybody)
             && alone
         {
             slot.observe(Interest::Watch, false);
         }
-        if slot.observed(Interest::Wait) && !server.blocked.changed(db, number, key, came) && alone
+        if told != Told::Quietly
+            && slot.observed(Interest::Wait)
+            && !server.blocked.changed(db, number, key, came)
+            && alone
         {
             slot.observe(Interest::Wait, false);
         }

@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 struct Watch {
     key: Vec<u8>,
     broken: Arc<AtomicBool>,
+    /// It is broken by changes too that `WATCH` does not follow.
+    by_any: bool,
 }
 
 /// All watched keys, by database and slot.
@@ -31,12 +33,34 @@ pub(crate) struct Watches(Mutex<HashMap<(usize, usize), Vec<Watch>>>);
 impl Watches {
     /// Watches a key: `broken` is set when it changes.
     pub(crate) fn add(&self, store: &Batch<'_>, db: usize, key: &[u8], broken: &Arc<AtomicBool>) {
+        self.insert(store, db, key, (broken, false));
+    }
+
+    /// The same, for a copy of what the key holds: any change sets it, also of a stream's
+    /// groups.
+    pub(crate) fn add_any(
+        &self,
+        store: &Batch<'_>,
+        db: usize,
+        key: &[u8],
+        broken: &Arc<AtomicBool>,
+    ) {
+        self.insert(store, db, key, (broken, true));
+    }
+
+    fn insert(
+        &self,
+        store: &Batch<'_>,
+        db: usize,
+        key: &[u8],
+        (broken, by_any): (&Arc<AtomicBool>, bool),
+    ) {
         let hashed = store.key(key);
         let mut slot = store.lock(db, &hashed);
         // An expired key is gone before the watch begins, not broken by going.
         slot.find_untouched(&hashed);
         slot.observe(Interest::Watch, true);
-        let watch = Watch { key: key.to_vec(), broken: Arc::clone(broken) };
+        let watch = Watch { key: key.to_vec(), broken: Arc::clone(broken), by_any };
         self.0.lock().entry((db, hashed.slot())).or_default().push(watch);
     }
 
@@ -66,11 +90,12 @@ impl Watches {
     }
 
     /// A key in this slot changed; whether any is watched there. To be called with the
-    /// slot locked.
-    pub(crate) fn touch(&self, db: usize, slot: usize, key: &[u8]) -> bool {
+    /// slot locked. `quietly` if it is a change that `WATCH` does not follow.
+    pub(crate) fn touch(&self, db: usize, slot: usize, key: &[u8], quietly: bool) -> bool {
         let watched = self.0.lock();
         let watches = watched.get(&(db, slot));
-        let of_key = watches.into_iter().flatten().filter(|watch| watch.key == key);
+        let breaks = |watch: &&Watch| watch.key == key && (watch.by_any || !quietly);
+        let of_key = watches.into_iter().flatten().filter(breaks);
         of_key.for_each(|watch| watch.broken.store(true, Relaxed));
         watches.is_some()
     }
@@ -84,7 +109,7 @@ impl Watches {
         let in_dbs = watched.iter().filter(|((db, _), _)| dbs.contains(db));
         let copies: Vec<Watch> = in_dbs.flat_map(|(_, watches)| watches).cloned().collect();
         drop(watched);
-        for Watch { key, broken } in copies {
+        for Watch { key, broken, .. } in copies {
             let key = store.key(&key);
             let in_db = |&db: &usize| store.lock(db, &key).find_untouched(&key).is_some();
             if dbs.iter().any(in_db) {
@@ -144,7 +169,7 @@ mod tests {
         assert_eq!((there(), none()), (true, false));
 
         let (one, two) = (watch(0, b"k"), watch(1, b"k"));
-        watches.touch(0, batch.key(b"k").slot(), b"k");
+        watches.touch(0, batch.key(b"k").slot(), b"k", false);
         assert_eq!((one(), two()), (true, false));
     }
 

@@ -35,6 +35,9 @@ pub(crate) struct Scratch {
 /// Bytes read at once.
 const INPUT_BYTES: usize = 64 * 1024;
 
+/// Threads for what blocks, at most: `MIGRATE` makes payloads and looks up names there.
+const BLOCKING_THREADS: usize = 4;
+
 thread_local! {
     static SCRATCH: RefCell<Option<Scratch>> = const { RefCell::new(None) };
 }
@@ -74,6 +77,7 @@ pub(crate) fn run(
         .enable_io()
         .enable_time()
         .event_interval(31)
+        .max_blocking_threads(BLOCKING_THREADS)
         .build()?;
     runtime.block_on(async {
         server.loops.join();

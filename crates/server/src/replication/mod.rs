@@ -16,6 +16,7 @@
 //! | `serving.rs` | a replica of this node: what it lacks, then the stream |
 //! | `snapshots.rs` | data sets for replicas that need everything |
 //! | `dataset.rs` | such a data set, written |
+//! | `parcels.rs` | single values that another server is to have: `MIGRATE` |
 //! | `failover.rs` | this primary and a replica change places |
 //! | `clock.rs` | what happens with time: pings, limits, silence |
 //!
@@ -26,6 +27,7 @@ mod clock;
 mod dataset;
 pub(crate) mod failover;
 mod link;
+pub(crate) mod parcels;
 mod serving;
 mod snapshots;
 mod transfer;

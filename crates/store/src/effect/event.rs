@@ -116,8 +116,8 @@ impl Event {
 pub enum Told {
     /// Nobody, not even those: it changed nothing.
     Nobody,
-    /// It is counted and its event is published. Neither `WATCH` nor waiting clients
-    /// follow it: a change of a stream's groups.
+    /// It is counted, its event is published and the observer hears of it. Neither
+    /// `WATCH` nor waiting clients follow it: a change of a stream's groups.
     Quietly,
     /// Waiting clients, who are to look again; `WATCH` does not follow it.
     Waiting,

@@ -126,7 +126,7 @@ impl SlotGuard<'_> {
     #[cold]
     fn tell_observer(&self, key: &[u8], told: Told, came: Came, event: Event) {
         let store = self.session().store();
-        if self.is_observed() && told != Told::Quietly {
+        if self.is_observed() {
             store.observer().changed(self, key, told, came != Came::Not);
         }
         if told == Told::Everybody && store.heeded().any(Class::CHANGE) {
