@@ -331,3 +331,46 @@ def test_cluster_client(cluster_server, protocol):
         with pytest.raises(Exception, match="(?i)slot"):
             client.execute_command("MGET", "a", "b")
         client.flushall()
+
+
+def test_client_side_cache(shared_server):
+    """redis-py's own cache: what is read twice is asked for once, and what others change
+    is never told from the cache."""
+    from redis.cache import CacheConfig
+
+    client = redis.Redis(port=shared_server.port, protocol=3, decode_responses=True, cache_config=CacheConfig())
+    other = redis.Redis(port=shared_server.port, decode_responses=True)
+    other.flushall()
+    other.set("k", "1")
+    other.hset("h", mapping={"f": "a", "g": "b"})
+
+    def reads():
+        return sum(figures["calls"] for name, figures in other.info("commandstats").items() if name in ("cmdstat_get", "cmdstat_hgetall", "cmdstat_mget"))
+
+    assert client.get("k") == "1" and client.hgetall("h") == {"f": "a", "g": "b"}
+    before = reads()
+    for _ in range(20):
+        assert client.get("k") == "1" and client.hgetall("h") == {"f": "a", "g": "b"}
+    assert reads() == before and client.get_cache().size == 2
+
+    def changes(change, read, wanted):
+        read()
+        change()
+        deadline = time.monotonic() + 30
+        # The message is on its way: soon, and from then on, what is told is new.
+        while read() != wanted:
+            assert time.monotonic() < deadline, change
+        assert read() == wanted
+
+    changes(lambda: other.set("k", "2"), lambda: client.get("k"), "2")
+    changes(lambda: other.hdel("h", "g"), lambda: client.hgetall("h"), {"f": "a"})
+    changes(lambda: other.expire("k", 0), lambda: client.get("k"), None)
+    changes(lambda: other.mset({"a": 1, "b": 2}), lambda: client.mget("a", "b"), ["1", "2"])
+    changes(lambda: other.eval("redis.call('set', KEYS[1], 7)", 1, "a"), lambda: client.mget("a", "b"), ["7", "2"])
+    changes(lambda: other.rename("a", "b"), lambda: client.get("b"), "7")
+    changes(other.flushall, lambda: client.get("b"), None)
+    # Its own write is seen at once.
+    client.set("k", "mine")
+    assert client.get("k") == "mine"
+    client.close()
+    other.close()

@@ -104,7 +104,7 @@ def test_own_fields(pairs):
     text = info(pairs.get().tested, "everything")
     assert "Packing" in headings(text)
     got = info_fields(text)
-    assert got["redis_version"].startswith("7.2.")
+    assert got["redis_version"].startswith("7.4.")
     assert "snug_version" in got
 
 

@@ -3,7 +3,7 @@
 //! A handler looks and decides under the slot's lock and changes the hash by ops; a large
 //! value goes from its argument to the store and back by reference.
 
-use crate::commands::keys::{ScanOptions, cursor};
+use crate::commands::keys::{ScanOptions, Scanned, cursor};
 use crate::commands::strings::read;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
@@ -534,15 +534,18 @@ fn hscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             out.w().array(0);
             return Ok(());
         };
-        let options = ScanOptions::parse(args, 3, false)?;
+        let options = ScanOptions::parse(args, 3, Scanned::Fields)?;
         let mut found = Out::default();
         found.protocol = out.protocol;
         let mut count = 0;
         let next = hash.scan(cursor, options.count, |field, value| {
             if options.wants(&field.bytes()) {
                 found.item(&field);
-                found.item(&value);
-                count += 2;
+                count += 1;
+                if !options.no_values {
+                    found.item(&value);
+                    count += 1;
+                }
             }
         })?;
         scanned(out, next, found, count);

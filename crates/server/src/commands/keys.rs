@@ -372,13 +372,29 @@ pub(super) struct ScanOptions<'a> {
     pattern: Option<&'a [u8]>,
     kind: Option<&'a [u8]>,
     pub(super) count: usize,
+    /// Fields of a hash are wanted without their values.
+    pub(super) no_values: bool,
+}
+
+/// What is scanned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scanned {
+    Keys,
+    Fields,
+    Members,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Those from argument `from` on; keys alone have types.
-    pub(super) fn parse(args: Args<'a>, from: usize, of_keys: bool) -> Result<Self, Error> {
-        let mut options = Self { pattern: None, kind: None, count: 10 };
-        for at in (from..args.len()).step_by(2) {
+    /// Those from argument `from` on; keys alone have types, fields alone values.
+    pub(super) fn parse(args: Args<'a>, from: usize, of: Scanned) -> Result<Self, Error> {
+        let mut options = Self { pattern: None, kind: None, count: 10, no_values: false };
+        let mut at = from;
+        while at < args.len() {
+            if of == Scanned::Fields && args.is(at, "novalues") {
+                options.no_values = true;
+                at += 1;
+                continue;
+            }
             let value = args.get(at + 1).ok_or(Error::SYNTAX)?;
             if args.is(at, "count") {
                 options.count = args.int(at + 1)?.try_into().unwrap_or(0);
@@ -387,11 +403,12 @@ impl<'a> ScanOptions<'a> {
                 }
             } else if args.is(at, "match") {
                 options.pattern = (value != b"*").then_some(value);
-            } else if of_keys && args.is(at, "type") {
+            } else if of == Scanned::Keys && args.is(at, "type") {
                 options.kind = Some(value);
             } else {
                 return Err(Error::SYNTAX);
             }
+            at += 2;
         }
         Ok(options)
     }
@@ -404,7 +421,7 @@ impl<'a> ScanOptions<'a> {
 
 fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let cursor = cursor(args.bytes(1))?;
-    let options = ScanOptions::parse(args, 2, true)?;
+    let options = ScanOptions::parse(args, 2, Scanned::Keys)?;
     let mut found = 0;
     let mut encoded = Vec::new();
     let mut keys = Writer::new(&mut encoded, out.protocol);

@@ -4,7 +4,7 @@
 //! are taken out page by page and looked up in the others.
 
 use crate::commands::hashes::{Drawn, scanned};
-use crate::commands::keys::{ScanOptions, cursor};
+use crate::commands::keys::{ScanOptions, Scanned, cursor};
 use crate::commands::strings::read;
 use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
@@ -663,7 +663,7 @@ fn sscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             out.w().array(0);
             return Ok(());
         };
-        let options = ScanOptions::parse(args, 3, false)?;
+        let options = ScanOptions::parse(args, 3, Scanned::Members)?;
         let mut found = Out::default();
         found.protocol = out.protocol;
         let mut count = 0;

@@ -357,7 +357,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("hpexpiretime", "key FIELDS (numfields field...)"),
     ("hpttl", "key FIELDS (numfields field...)"),
     ("hrandfield", "key [count [WITHVALUES]]"),
-    ("hscan", "key cursor [MATCH pattern] [COUNT count]"),
+    ("hscan", "key cursor [MATCH pattern] [COUNT count] [NOVALUES]"),
     ("hset", "key (field value)..."),
     (
         "hsetex",

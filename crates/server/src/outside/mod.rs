@@ -7,4 +7,4 @@ pub(crate) mod files;
 pub(crate) mod simulated;
 
 /// The version of Redis whose behaviour this server has.
-pub(crate) const REDIS_VERSION: &str = "7.2.5";
+pub(crate) const REDIS_VERSION: &str = "7.4.2";

@@ -169,7 +169,7 @@ pub(super) fn add_library(stack: &mut Stack<'_>) {
 
 /// The version of Redis that is reported, and as a number.
 const VERSION: &str = crate::outside::REDIS_VERSION;
-const VERSION_NUMBER: i32 = 0x0007_0205;
+const VERSION_NUMBER: i32 = 0x0007_0402;
 
 /// Functions that need no host.
 const PLAIN: &[(&str, snug_lua::Native)] = &[

@@ -2,7 +2,7 @@
 
 use super::{begin_rows, read, write_row};
 use crate::commands::hashes::Drawn;
-use crate::commands::keys::{ScanOptions, cursor};
+use crate::commands::keys::{ScanOptions, Scanned, cursor};
 use crate::engine::command::Answer;
 use crate::engine::context::Context;
 use crate::engine::out::Out;
@@ -77,7 +77,7 @@ pub(super) fn zscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answ
     let mut encoded = Out::default();
     encoded.protocol = out.protocol;
     let next = read(cx, args.bytes(1), |zset| {
-        let options = ScanOptions::parse(args, 3, false)?;
+        let options = ScanOptions::parse(args, 3, Scanned::Members)?;
         let mut written = 0;
         let next = zset.scan(cursor, options.count, |member, score| {
             if options.wants(&member.bytes()) {
