@@ -30,7 +30,7 @@ demo: setup release ## 336,776 real flights into Snug and redis-server, side by 
 test: check unit proofs ## format, lints, Rust tests, tests of the running server: what CI runs
 
 .PHONY: lint
-lint: check ## format, lints, and the licences and sources of dependencies
+lint: check ## format, lints, and the licences, sources and known weaknesses of dependencies
 	@if $(CARGO) deny --version >/dev/null 2>&1; \
 	then $(CARGO) deny check licenses bans sources; \
 	else echo "lint: cargo-deny is not installed (cargo install --locked cargo-deny); dependencies not checked"; fi
@@ -139,7 +139,8 @@ setup: # what a fresh machine lacks
 	@.ci/setup
 
 .PHONY: check
-check: # format, lints, and the direction of the crates' rooms
+check: # format, lints, and the direction of the crates' rooms; known weaknesses of dependencies, where the database can be had
+	.ci/advisories
 	.ci/rooms
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --profile $(TEST_PROFILE) -- --deny warnings
