@@ -637,24 +637,15 @@ def test_libraries_of_functions_are_kept(target):
 
 @pytest.mark.parametrize("hides", ["yes", "no"])
 def test_the_log_tells_of_no_data_if_it_is_not_to(target, hides):
-    """What is wrong with files is told without names of keys and arguments."""
+    """What is wrong with a file, here a value that ends in the middle, is told without the
+    names of keys."""
     flags = ("--hide-user-data-from-log", hides)
-    server = target.start("--appendonly", "yes", *flags)
+    server = target.start(*flags)
     with server.connect() as connection:
         connection.call("SET", "secret-key", "secret-value")
         connection.call("SAVE")
-    server.process.kill()
-    server.process.wait()
     dump = (server.directory / "dump.rdb").read_bytes()
-    (increment,) = (server.directory / "appendonlydir").glob("*.incr.aof")
-    with increment.open("ab") as file:
-        file.write(b"*2\r\n$4\r\nINCR\r\n$10\r\nsecret-key\r\n")
-    server.launch()
-    assert server.process.wait(servers.START_SECONDS) == 1
-    assert "was answered with ERR" in server.log()
-    assert ("secret-key" in server.log()) == (hides == "no")
     server.stop()
-    # A value that ends in the middle.
     cut = target.server(*flags)
     (cut.directory / "dump.rdb").write_bytes(dump[: dump.index(b"secret-value") + 3])
     cut.launch()

@@ -10,7 +10,8 @@
 //!
 //! The worker's part is a future that waits for nothing but the socket. Large values are
 //! shared with the keyspace, by reference, and dumped elsewhere. What is in memory beside
-//! them are payloads of 1 MiB, or one larger value's.
+//! them are payloads of 1 MiB, or one larger value's, and 64 MiB of them at a time, or one
+//! that is larger still: whoever finds no room for another waits.
 
 use crate::engine::server::Server;
 use crate::outside::clock::unix_ms;
@@ -21,9 +22,13 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 
 /// Payloads made together, in bytes of what they are made of.
 const TOGETHER: usize = 1 << 20;
+/// Payloads that are made or sent, of all clients together, in MiB.
+const ROOM_MIB: usize = 64;
+static ROOM: Semaphore = Semaphore::const_new(ROOM_MIB);
 /// The most bytes of a reply's line.
 const LINE_MAX: usize = 1024;
 
@@ -121,6 +126,9 @@ async fn converse(
             bytes += parcel.value.allocated();
             some.push(parcel);
         }
+        let mib = (bytes >> 20).clamp(1, ROOM_MIB) as u32;
+        let room = async { ROOM.acquire_many(mib).await.map_err(io::Error::other) };
+        let room = within(target.timeout, room).await.map_err(|_| Failed::Writing)?;
         let (server, restore) = (Arc::clone(&server), target.restore);
         let made = tokio::task::spawn_blocking(move || {
             let mut request = Vec::new();
@@ -138,7 +146,8 @@ async fn converse(
         request.extend_from_slice(&more);
         sent.extend(keys);
         write(&stream, &request, target.timeout).await.map_err(|_| Failed::Writing)?;
-        request.clear();
+        request = Vec::new();
+        drop(room);
     }
     let mut lines = Lines { stream, buffer: Vec::new(), timeout: target.timeout };
     let mut refused = None;
