@@ -311,7 +311,8 @@ fn read_image(
     let mut image = Gathered::default();
     // A primary is trusted: it can have anything executed here.
     let reader = ImageReader::new(from, session, &Limits::DEFAULT, Trust::Own);
-    let mut reader = reader.map_err(refused)?;
+    // The mark stands behind it, if its length was not told.
+    let mut reader = reader.map_err(refused)?.followed();
     loop {
         match reader.next().map_err(refused)? {
             Part::Aux(name, value) if name.starts_with(b"repl-") => image.aux.push((name, value)),

@@ -66,6 +66,8 @@ pub struct ImageReader<'s, R> {
     /// Where the last block ended that ends with a whole key, and the keys until there.
     whole: (u64, u64),
     is_over: bool,
+    /// Something else follows the end.
+    is_followed: bool,
 }
 
 impl<R> std::fmt::Debug for ImageReader<'_, R> {
@@ -258,10 +260,17 @@ impl<'s, R: Read> ImageReader<'s, R> {
             keys: 0,
             whole: (0, 0),
             is_over: false,
+            is_followed: false,
         };
         let begun = reader.blocks.begin();
         reader.entries.is_own_seed = reader.located(begun)?;
         Ok(reader)
+    }
+
+    /// Something else may follow the end: nothing behind that is read.
+    pub fn followed(mut self) -> Self {
+        self.is_followed = true;
+        self
     }
 
     fn located<T>(&mut self, result: io::Result<T>) -> Result<T, ImageError> {
@@ -333,7 +342,9 @@ impl<'s, R: Read> ImageReader<'s, R> {
                     if body[..] != self.keys.to_le_bytes() {
                         return Err(wrong("there are not as many keys as were written"));
                     }
-                    self.blocks.at_end()?;
+                    if !self.is_followed {
+                        self.blocks.at_end()?;
+                    }
                     self.is_over = true;
                     return Ok(Part::End);
                 }
