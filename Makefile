@@ -131,6 +131,10 @@ bullmq: setup release ## BullMQ beside redis-server: rates, CPU and memory of 10
 	tests/frameworks/setup debian
 	$(PYTHON) tests/frameworks/measure.py --snug $(TARGET)/release/snug $(BULLMQ_FLAGS)
 
+.PHONY: advise
+advise: setup release ## what `snug advise` predicts of every workload, and what is used then; ADVISE_FLAGS="--scale 0.1"
+	cd tests && ../$(PYTHON) -m advise --snug $(TARGET)/release/snug $(ADVISE_FLAGS)
+
 .PHONY: miri
 miri: export MIRIFLAGS := -Zmiri-permissive-provenance -Zmiri-disable-isolation
 miri: ## check the unsafe modules for undefined behaviour; needs nightly with miri

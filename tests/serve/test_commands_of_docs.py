@@ -25,6 +25,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:snug|make|redis-\w+|curl|pip|npm|npx|docker|a
 #: Servers that a page takes for granted.
 STAGE = {
     "high-availability.md": ["redis-server --bind 10.0.0.1 --requirepass secret --save ''", "redis-server --bind 10.0.0.2 --requirepass password --save ''"],
+    "advise.md": ["redis-server --bind 10.0.0.1 --save '' --protected-mode no"],
     "configuration.md": [],
 }
 #: What stands in docs for places that a test has elsewhere.

@@ -44,4 +44,5 @@ pub mod suite;
 pub mod target;
 pub mod tls;
 pub mod transport;
+pub mod url;
 pub mod workloads;

@@ -32,6 +32,8 @@ enum Command {
     Compare(Box<snug_bench::side_by_side::CompareArgs>),
     /// Move from a Redis or Valkey server without downtime
     Migrate(snug_migrate::MigrateArgs),
+    /// Predict what a Redis server's data would take in Snug, from a sample
+    Advise(Box<snug_advise::AdviseArgs>),
     /// Tell what is in a file of data, and what is wrong with it
     Check(files::check::CheckArgs),
     /// Convert a file of data between RDB and Snug's format
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => snug_bench::cli::bench(&args),
         Command::Compare(args) => snug_bench::side_by_side::compare(&args),
         Command::Migrate(args) => snug_migrate::migrate(&args),
+        Command::Advise(args) => snug_advise::advise(&args),
         Command::Check(args) => files::check::check(&args),
         Command::Convert(args) => files::convert::convert(&args),
         Command::Ping(args) => ping::ping(&args),

@@ -9,7 +9,7 @@ use super::sections::{self, Section, escape};
 use crate::compare::Comparison;
 
 /// Colours by day and by night. Plots take the page's: their own black is its text.
-const STYLE: &str = "\
+pub const STYLE: &str = "\
 :root{color-scheme:light dark;--text:#222;--page:#fff;--line:#ddd;--code:#f4f4f4;\
 --better:#00664a;--worse:#a83200;--unsure:#6a5a00}\
 @media(prefers-color-scheme:dark){:root{--text:#ddd;--page:#181a1b;--line:#444;--code:#2a2d2e;\
@@ -84,9 +84,7 @@ fn title(report: &Report, comparison: &Comparison) -> String {
 
 fn push_plots(page: &mut String, report: &Report) {
     for plot in plots(report) {
-        // By its own a plot is black on white.
-        let svg = plot.svg.replace("#000000", "currentColor").replace("#FFFFFF", "none");
-        let _ = write!(page, "<figure id=\"{}\">{svg}</figure>", plot.slug);
+        let _ = write!(page, "<figure id=\"{}\">{}</figure>", plot.slug, plot.in_page());
     }
 }
 

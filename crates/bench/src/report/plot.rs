@@ -2,6 +2,7 @@
 
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::number;
 use super::{Report, StepResult};
@@ -16,6 +17,13 @@ pub struct Plot {
     pub slug: String,
     /// The SVG document.
     pub svg: String,
+}
+
+impl Plot {
+    /// The picture in a page's own colours: by its own it is black on white.
+    pub fn in_page(&self) -> String {
+        self.svg.replace("#000000", "currentColor").replace("#FFFFFF", "none")
+    }
 }
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
@@ -189,6 +197,51 @@ fn bar_plot(
         }
         Ok(())
     })
+}
+
+/// Two bars for each label, one under the other, for a page; a bar of 0 is left out, and
+/// where all are of one kind the legend too.
+pub fn pairs(title: &str, names: [&str; 2], rows: &[(String, [f64; 2])]) -> Option<String> {
+    let tallest = rows.iter().flat_map(|(_, pair)| *pair).fold(0.0, f64::max);
+    if rows.is_empty() || !tallest.is_finite() || tallest <= 0.0 {
+        return None;
+    }
+    let count = rows.len();
+    let longest = rows.iter().map(|(label, _)| label.chars().count()).max().unwrap_or_default();
+    let labels = AXIS_WIDTH.max(longest as u32 * LETTER_WIDTH);
+    let height = 3 * BAR_HEIGHT / 2 * count as u32 + HEAD_HEIGHT;
+    let places = [(labels, 0), (labels + 200, 0)];
+    let size = (WIDTH + labels, height + LEGEND_HEIGHT);
+    let plot = plot(title.to_owned(), size, |area, title| {
+        let (bars, below) = area.split_vertically(height);
+        let mut chart = ChartBuilder::on(&bars)
+            .caption(title, ("sans-serif", 18))
+            .margin(10)
+            .x_label_area_size(24)
+            .y_label_area_size(labels)
+            .build_cartesian_2d(0.0..tallest * 1.1, 0.0..count as f64)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .disable_y_axis()
+            .x_label_formatter(&|value| number(*value))
+            .y_labels(0)
+            .draw()?;
+        for (row, (label, pair)) in rows.iter().enumerate() {
+            let top = (count - row) as f64;
+            for (side, value) in pair.iter().enumerate().filter(|(_, value)| **value > 0.0) {
+                let from = top - 0.1 - 0.4 * side as f64;
+                let corners = [(0.0, from), (*value, from - 0.38)];
+                chart.draw_series([Rectangle::new(corners, COLORS[side].filled())])?;
+            }
+            let place = chart.backend_coord(&(0.0, top - 0.5));
+            let style = ("sans-serif", 12).into_text_style(area);
+            let style = style.pos(Pos::new(HPos::Right, VPos::Center));
+            area.draw_text(label, &style, (place.0 - 6, place.1))?;
+        }
+        draw_legend(&below, &names, &places)
+    })?;
+    Some(plot.in_page())
 }
 
 /// Latency by percentile; the axis is the number of nines, so that the tail has

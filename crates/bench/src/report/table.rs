@@ -53,6 +53,11 @@ pub fn number(value: f64) -> String {
     format!("{value:.places$}")
 }
 
+/// A number of things: whole, with thousands in groups.
+pub fn count(things: f64) -> String {
+    if things.abs() < 1000.0 { format!("{things:.0}") } else { number(things) }
+}
+
 /// Bytes in MB of 10^6.
 pub fn megabytes(bytes: u64) -> String {
     number(bytes as f64 / 1e6)
@@ -76,6 +81,11 @@ mod tests {
     fn numbers_are_short_and_grouped() {
         let shown = [0.0, 0.1234, 1.234, 12.34, 123.4, 1234.5, 1_234_567.0, -4321.0].map(number);
         assert_eq!(shown, ["0", "0.123", "1.23", "12.3", "123", "1,234", "1,234,567", "-4,321"]);
+    }
+
+    #[test]
+    fn counts_are_whole() {
+        assert_eq!([0.0, 7.0, 999.0, 1234.0].map(count), ["0", "7", "999", "1,234"]);
     }
 
     #[test]

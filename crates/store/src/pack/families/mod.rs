@@ -528,6 +528,11 @@ impl Families {
     }
 }
 
+/// The shape of a key, as families are told apart by it: `user:17:mail` is `user:#:mail`.
+pub fn shape_of(key: &[u8]) -> Vec<u8> {
+    shape(key, &mut [0; SHAPE_MAX]).to_vec()
+}
+
 #[cfg(test)]
 mod tests {
     use super::patience::PASSED_BY_MAX;

@@ -1,0 +1,95 @@
+"""How near `snug advise` comes to what Snug then uses: `make advise`, and in short form
+`serve/test_advise.py`.
+
+The same workloads of `snug bench` are loaded into a redis-server and into a Snug. The one
+is asked what it would take in Snug; the other is left to cool, and is asked what it takes.
+"""
+
+import json
+import subprocess
+import time
+
+from harness import servers
+
+#: Workloads, their share of the full size, and what else they are run with. `set-get`
+#: fills its keyspace; those that go on for a time go on for a second.
+WORKLOADS = {
+    "set-get": (1, ["-t", "set", "-n", "1", "-r", "200000", "-d", "64", "--fill"]),
+    "populate": (0.2, []),
+    "stream-events": (0.2, []),
+    "stream-identical": (0.02, []),
+    "stream-celery": (0.2, []),
+    "list-celery": (0.2, []),
+    "hash-profiles": (0.2, []),
+    "hash-jobs": (0.2, []),
+    "hash-sessions": (0.2, []),
+    "hash-big": (0.3, []),
+    "set-ints": (0.3, []),
+    "set-uuids": (0.3, []),
+    "zset-board": (0.3, []),
+    "zset-uuids": (0.3, []),
+    "zset-recent": (0.2, []),
+    "list-feed": (0.2, []),
+    "set-tags": (0.2, []),
+    "stream-flights": (0.3, []),
+    "stream-lookup": (0.1, []),
+    "stream-mixed": (0.1, []),
+    "json-zipf": (0.05, ["--duration", "1"]),
+    "capture": (0.1, ["--duration", "5"]),
+    "large-values": (0.1, ["--duration", "2"]),
+}
+#: Packs soon, so that nobody waits long.
+SOON = ["--pack-cold-after", "1", "--enable-debug-command", "local"]
+REST_SECONDS, REST_MAX_SECONDS = 5, 120
+
+
+def load(path, server, workload, scale=1.0):
+    share, flags = WORKLOADS[workload]
+    words = [path, "bench", workload, "-p", str(server.port), "-q", "--rest", "0", "--scale", str(share * scale), *flags]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{workload}: {done.stdout}\n{done.stderr}"
+
+
+def advice(path, server, *flags):
+    """What `snug advise` says, as JSON."""
+    words = [path, "advise", f"redis://127.0.0.1:{server.port}", "--json", "--cpu-percent", "100", *flags]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def used(server):
+    """What a Snug uses for its data, in bytes."""
+    info = server.info()
+    return int(info["used_memory"]) - int(info["used_memory_startup"]) - int(info["mem_clients_normal"])
+
+
+def cooled(server):
+    """The same when nothing is packed any more."""
+    began = time.monotonic()
+    last, since, cpu = 0, began, 0
+    while time.monotonic() - began < REST_MAX_SECONDS:
+        time.sleep(0.5)
+        info = server.info()
+        now, packing = used(server), int(info["pack_cpu_milliseconds"])
+        # Looking for what has cooled takes a little, always.
+        if abs(now - last) > last / 500 or packing > cpu + 25:
+            last, since, cpu = now, time.monotonic(), packing
+        if time.monotonic() - since > REST_SECONDS:
+            break
+    return used(server)
+
+
+def compare(target, workloads, scale=1.0, flags=(), program=None):
+    """Predicted and actual bytes, and the whole advice; `program` predicts, if it is another."""
+    redis = servers.redis("--enable-debug-command", "local")
+    snug = target.start(*SOON, workers=1)
+    try:
+        for workload in workloads:
+            load(target.path, redis, workload, scale)
+            load(target.path, snug, workload, scale)
+        told = advice(program or target.path, redis, *flags)
+        return told["snug"]["cooled"]["value"], cooled(snug), told
+    finally:
+        redis.stop()
+        snug.stop()
