@@ -1,6 +1,8 @@
 //! What follows from what was found: what is worth packing and what not, which commands
 //! and types Snug lacks, and what to change where Redis stays.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use snug_bench::endpoint::Value;
 use snug_bench::report::table::{count, megabytes};
@@ -139,22 +141,18 @@ fn verdict(shape: &OfShape, families: &[Family]) -> Option<Verdict> {
 }
 
 fn large(facts: &Facts, frame: &Frame, details: &[Detail]) -> Vec<Large> {
-    let length = |at: usize| details.iter().find(|detail| detail.at == at);
+    let read: HashMap<usize, &Detail> = details.iter().map(|detail| (detail.at, detail)).collect();
     let mut large: Vec<Large> = Vec::new();
-    let long: std::collections::HashSet<usize> = details
-        .iter()
-        .filter(|detail| frame.seen[detail.at].kind != "string" && detail.length >= LARGE_LENGTH)
-        .map(|detail| detail.at)
-        .collect();
     for (at, seen) in frame.seen.iter().enumerate() {
-        if seen.bytes >= LARGE_BYTES || long.contains(&at) {
-            let elements = length(at).filter(|_| seen.kind != "string" && !facts.is_file);
+        let elements = read.get(&at).filter(|_| seen.kind != "string" && !facts.is_file);
+        let elements = elements.map(|detail| detail.length);
+        if seen.bytes >= LARGE_BYTES || elements.is_some_and(|length| length >= LARGE_LENGTH) {
             large.push(Large {
                 db: seen.db,
                 key: shown(&seen.key),
                 kind: seen.kind.clone(),
                 bytes: seen.bytes,
-                elements: elements.map(|detail| detail.length),
+                elements,
             });
         }
     }

@@ -47,6 +47,19 @@ fn first_word(text: &str) -> &str {
     text.split(' ').next().unwrap_or_default()
 }
 
+/// What an account needs, where one was refused.
+fn hint(failure: Failure) -> Failure {
+    match &failure {
+        Failure::Control(ControlError::Reply { reply, .. }) if reply.starts_with("NOPERM") => {
+            Failure::Other(format!(
+                "{failure}; an account that may read is enough: ACL SETUSER advise on \
+                 >PASSWORD ~* +@read +@connection +info +config|get"
+            ))
+        }
+        _ => failure,
+    }
+}
+
 impl Running {
     pub(crate) fn open(endpoint: &Endpoint, share: f64, until: Instant) -> Result<Self, Failure> {
         let mut control = endpoint.open()?;
@@ -96,21 +109,8 @@ impl Running {
             all.sort_unstable();
             return Ok(all);
         }
-        let size = self.control.call(&["DBSIZE"]).map_err(|error| self.hint(error.into()))?;
+        let size = self.control.call(&["DBSIZE"]).map_err(|error| hint(error.into()))?;
         Ok(vec![(self.db, size.as_u64().unwrap_or(0))].into_iter().filter(|db| db.1 > 0).collect())
-    }
-
-    /// What an account needs, where one was refused.
-    fn hint(&self, failure: Failure) -> Failure {
-        match &failure {
-            Failure::Control(ControlError::Reply { reply, .. }) if reply.starts_with("NOPERM") => {
-                Failure::Other(format!(
-                    "{failure}; an account that may read is enough: ACL SETUSER advise on \
-                     >PASSWORD ~* +@read +@connection +info +config|get"
-                ))
-            }
-            _ => failure,
-        }
     }
 
     /// Names by `SCAN`, up to `most`.
@@ -163,7 +163,7 @@ impl Running {
                     Value::Text(key) => names.push(key),
                     Value::Error(reply) => {
                         let error = ControlError::Reply { command: "RANDOMKEY".into(), reply };
-                        return Err(self.hint(error.into()));
+                        return Err(hint(error.into()));
                     }
                     // It has become empty meanwhile.
                     _ => return Ok(names),
@@ -204,7 +204,7 @@ impl Running {
                     }
                     key.len() as u64
                 }
-                bytes => bytes.and_then(|bytes| bytes.as_u64()).unwrap_or(0),
+                bytes => bytes.as_ref().and_then(Value::as_u64).unwrap_or(0),
             };
             frame.seen.push(Seen { db, key, kind, bytes });
         }
@@ -417,7 +417,8 @@ impl Running {
             let is_scanned = matches!(&*seen.kind, "hash" | "set");
             let ends = seen.kind == "string" || is_scanned && cursor == b"0";
             place += if whole { RUN } else { step(runs) };
-            if ends || is_empty && !is_scanned || place >= detail.length.max(1) && !is_scanned {
+            let is_past = is_empty || place >= detail.length.max(1);
+            if ends || (!is_scanned && is_past) {
                 break;
             }
         }
@@ -532,7 +533,7 @@ impl Source for Running {
         let keys = by_db.iter().map(|(_, keys)| keys).sum::<u64>();
         let mut frame = Frame { keys, by_db: by_db.clone(), whole: true, ..Frame::default() };
         for (db, keys) in by_db {
-            self.select(db).map_err(|failure| self.hint(failure))?;
+            self.select(db).map_err(hint)?;
             let wanted = match frame.keys <= most {
                 // Some may have come since they were counted.
                 true => usize::MAX,

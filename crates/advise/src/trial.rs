@@ -29,9 +29,9 @@ const WEIGH: usize = 200;
 /// Databases of a Snug.
 const DATABASES: u32 = 16;
 /// It rests when for so long its memory has hardly changed and its threads have waited:
-/// longer than it keeps what it packs with.
-const REST: Duration = Duration::from_millis(2500);
-const REST_MIN: Duration = Duration::from_millis(3500);
+/// longer than it keeps what it packs with, and than a family waits to learn anew.
+const REST: Duration = Duration::from_secs(5);
+const REST_MIN: Duration = Duration::from_secs(8);
 const REST_MAX: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// What expires sooner is not packed, here or in service.
@@ -157,6 +157,8 @@ pub(crate) struct Trial {
     requests: Vec<u8>,
     count: usize,
     refused: Option<String>,
+    /// What it had besides startup, tables and clients when it was empty.
+    empty: u64,
     /// Unless the user wants to know what it takes without.
     packs: bool,
     _server: Server,
@@ -187,7 +189,21 @@ impl Trial {
         let process = server_facts::identify(&mut control, &server.endpoint)?.process;
         let (requests, count) = (Vec::new(), 0);
         let packs = !flags.contains("--pack no");
-        Ok(Self { control, process, db: 0, requests, count, refused: None, packs, _server: server })
+        let mut trial = Self {
+            control,
+            process,
+            db: 0,
+            requests,
+            count,
+            refused: None,
+            empty: 0,
+            packs,
+            _server: server,
+        };
+        let memory = trial.memory()?;
+        let dataset = memory.get("used_memory_dataset").and_then(|text| text.parse().ok());
+        trial.empty = dataset.unwrap_or(0);
+        Ok(trial)
     }
 
     /// The connection, for questions.
@@ -322,16 +338,16 @@ impl Trial {
             self.control.call(&["CONFIG", "SET", "pack", "yes"])?;
         }
         progress.begin("packing", 100);
-        self.rest(progress)?;
+        // Before keys are asked for: what answers take is no data.
+        let dataset = self.rest(progress)?;
+        let memory = self.memory()?;
         let mut values = self.objects(&keys)?;
         for (value, hot) in values.iter_mut().zip(hot) {
             value.hot = hot.cooled;
         }
-        let memory = self.memory()?;
         let number = |name: &str| memory.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let dataset: u64 = number("used_memory_dataset");
         let entries: u64 = values.iter().map(|value| value.cooled).sum();
-        let fixed = dataset.saturating_sub(entries);
+        let fixed = dataset.saturating_sub(entries + self.empty);
         Ok(Weights { values, fixed, startup: number("used_memory_startup") })
     }
 
@@ -363,7 +379,7 @@ impl Trial {
 
     fn weight(reply: &Value) -> Weight {
         let fields = map_of(reply);
-        let number = |name: &str| fields.get(name).and_then(|value| value.as_u64()).unwrap_or(0);
+        let number = |name: &str| fields.get(name).copied().and_then(Value::as_u64).unwrap_or(0);
         Weight {
             hot: 0,
             cooled: number("allocated-bytes").saturating_sub(CELL),
@@ -374,8 +390,10 @@ impl Trial {
         }
     }
 
-    /// Waits until nothing is packed any more.
-    fn rest(&mut self, progress: &Progress) -> Result<(), Failure> {
+    /// Waits until nothing is packed any more. Returns the least that was in use for data:
+    /// what it packs with, a megabyte, is taken and given back as values turn up.
+    fn rest(&mut self, progress: &Progress) -> Result<u64, Failure> {
+        let mut least = u64::MAX;
         let (began, mut changed, mut last) = (Instant::now(), Instant::now(), 0u64);
         let (mut looks, mut ran, mut spent, mut looked) = (0, 0, 0u64, began);
         while began.elapsed() < REST_MAX {
@@ -388,6 +406,7 @@ impl Trial {
                 facts.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
             };
             let now = fact("used_memory");
+            least = least.min(fact("used_memory_dataset"));
             // Looking for what has cooled takes a little, always.
             let cpu_ms = fact("pack_cpu_milliseconds");
             let took_ms = looked.elapsed().as_millis() as u64;
@@ -409,7 +428,7 @@ impl Trial {
                 (changed, looks, ran) = (Instant::now(), 0, 0);
             }
         }
-        Ok(())
+        Ok(least)
     }
 
     /// What was learnt of families.
@@ -421,7 +440,7 @@ impl Trial {
             let fields = map_of(value);
             let text = |name: &str| fields.get(name).map(|value| value.text()).unwrap_or_default();
             let number =
-                |name: &str| fields.get(name).and_then(|value| value.as_u64()).unwrap_or(0);
+                |name: &str| fields.get(name).copied().and_then(Value::as_u64).unwrap_or(0);
             let shape = match fields.get("shape") {
                 Some(Value::Text(shape)) => shape.escape_ascii().to_string(),
                 _ => String::new(),
