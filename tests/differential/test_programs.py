@@ -19,7 +19,7 @@ PROGRAMS = int(os.environ.get("SNUG_PROGRAMS", 1500))
 SEED = int(os.environ.get("SNUG_RANDOM_SEED", 1))
 #: What differs by nature: addresses.
 ADDRESS = re.compile(rb"(table|function|thread|userdata|builtin): (0x)?[0-9a-fA-F]+")
-NUMBER = re.compile(rb"-?\d+\.\d+(e[+-]?\d+)?")
+NUMBER = re.compile(rb"-?\d+(\.\d+|(\.\d+)?e[+-]?\d+)")
 
 
 def plain(reply):

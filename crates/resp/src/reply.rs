@@ -265,10 +265,11 @@ impl<'a> Writer<'a> {
     }
 
     /// An integer of any size, given as its digits.
-    pub fn big_number(&mut self, digits: &str) {
+    pub fn big_number(&mut self, digits: impl AsRef<[u8]>) {
+        let digits = digits.as_ref();
         match self.protocol {
-            Protocol::Resp2 => self.bulk(digits.as_bytes()),
-            Protocol::Resp3 => self.line(b'(', digits.as_bytes()),
+            Protocol::Resp2 => self.bulk(digits),
+            Protocol::Resp3 => self.line(b'(', digits),
         }
     }
 

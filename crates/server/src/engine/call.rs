@@ -10,6 +10,7 @@ use crate::engine::server::Server;
 use crate::measure::stats::Stat;
 use crate::request::args::Args;
 use crate::request::error::Error;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,6 +60,7 @@ pub(crate) fn call_by(
     if let Err(unanswered) = answer {
         out.truncate(mark);
         match unanswered {
+            Unanswered::Error(error) if take_counted() => out.w().error_bytes(error.text()),
             Unanswered::Error(error) => fail(cx.server, &error, out),
             Unanswered::Wait(waiter) => {
                 // It is counted when it has been served.
@@ -77,6 +79,22 @@ pub(crate) fn call_by(
     }
     cx.server.monitor.called(cx, args, ended - began, failed);
     Ok(())
+}
+
+thread_local! {
+    /// The error that a handler returns was counted before.
+    static COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The error that this thread's handler is about to return was that of a command which a
+/// script had called, and was counted then.
+pub(crate) fn already_counted() {
+    COUNTED.set(true);
+}
+
+/// Whether that was said, which is forgotten.
+pub(crate) fn take_counted() -> bool {
+    COUNTED.take()
 }
 
 /// Notes which keys a client is about to read that is to be told when they change.

@@ -8,6 +8,7 @@
 use super::host::{Find, Who};
 use super::run::{self, Program, Source};
 use crate::engine::aside::{Running, Touches};
+use crate::engine::call;
 use crate::engine::client::{Absent, Caller};
 use crate::engine::command::{Command, Unanswered};
 use crate::engine::context::{Context, Origin};
@@ -31,8 +32,18 @@ use tokio::sync::oneshot;
 /// How often it is looked whether a script has ended that takes long on a worker.
 const LOOKED_AFTER: Duration = Duration::from_millis(1);
 
-/// What came of a script: its reply, or an error; and what it published to its own client.
-pub(crate) type Reply = Arc<Mutex<Option<(Result<Out, Error>, Vec<u8>)>>>;
+/// What came of a script.
+#[derive(Debug)]
+pub(crate) struct Came {
+    reply: Result<Out, Error>,
+    /// The reply is an error that was counted.
+    counted: bool,
+    /// What it published to its own client.
+    own: Vec<u8>,
+}
+
+/// Where a script's client finds what came of it.
+pub(crate) type Reply = Arc<Mutex<Option<Came>>>;
 
 /// A script that is to run aside.
 struct Errand {
@@ -131,9 +142,12 @@ pub(crate) fn later(server: &Server) -> Unanswered {
 pub(super) fn reply(cx: &mut Context<'_>) -> Option<Result<Out, Error>> {
     let sent = cx.client.as_deref_mut()?.script.take()?;
     let reply = sent.downcast::<Reply>().ok()?.lock().take();
-    let Some((reply, own)) = reply else {
+    let Some(Came { reply, counted, own }) = reply else {
         return Some(Err(Error::new("ERR the script has ended without a reply")));
     };
+    if counted {
+        call::already_counted();
+    }
     if !own.is_empty() {
         pubsub::tell_own(pubsub::caller(), &own);
     }
@@ -151,8 +165,8 @@ fn work(errands: &Receiver<Errand>) {
         if tracking::any_changed() {
             errand.server.tracking.tell_changed();
         }
-        *reply.lock() = Some((result, pubsub::take_own()));
-        drop(on_behalf);
+        let (counted, own) = (call::take_counted(), pubsub::take_own());
+        *reply.lock() = Some(Came { reply: result, counted, own });
         let _ = done.send(());
     }
 }

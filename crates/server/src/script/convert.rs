@@ -25,6 +25,14 @@ pub(super) fn push<'b>(stack: &mut Stack<'_>, bytes: &'b [u8]) -> &'b [u8] {
     let (kind, line) = (bytes.first().copied().unwrap_or(b'_'), bytes.get(1..end).unwrap_or(&[]));
     let mut rest = bytes.get(end + 2..).unwrap_or_default();
     match kind {
+        // A script is not told of attributes.
+        b'|' => {
+            for _ in 0..2 * integer(line) {
+                rest = push(stack, rest);
+                stack.pop(1);
+            }
+            rest = push(stack, rest);
+        }
         b':' => stack.push_number(integer(line) as f64),
         b'+' => field(stack, "ok", |stack| stack.push_bytes(line)),
         b'-' => {
@@ -155,6 +163,20 @@ fn has(stack: &mut Stack<'_>, name: &str, kinds: &[Kind]) -> bool {
     has
 }
 
+/// The text of the error that the value on top stands for, if it does, and whether it has
+/// been counted.
+pub(super) fn error(stack: &mut Stack<'_>) -> Option<(Vec<u8>, bool)> {
+    if stack.kind(-1) != Kind::Table || !has(stack, "err", &[Kind::String]) {
+        return None;
+    }
+    let text = line(stack.bytes(-1).unwrap_or_default());
+    stack.pop(1);
+    stack.raw_get_field(-1, "ignore_error_stats_update");
+    let counted = stack.boolean(-1);
+    stack.pop(1);
+    Some((text, counted))
+}
+
 fn table(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
     const TEXT: &[Kind] = &[Kind::String];
     // An item tells most tables from those with fields of a name.
@@ -172,7 +194,7 @@ fn table(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
         out.w().double(stack.number(-1).unwrap_or_default());
     } else if has(stack, "big_number", TEXT) {
         let text = line(stack.bytes(-1).unwrap_or_default());
-        out.w().big_number(&String::from_utf8_lossy(&text));
+        out.w().big_number(text);
     } else if has(stack, "verbatim_string", &[Kind::Table]) {
         if verbatim(stack, out) {
             stack.pop(1);

@@ -19,6 +19,7 @@ use super::library;
 use super::machine::{self, Interpreter, SHORT};
 use crate::config::Param;
 use crate::engine::aside::Running;
+use crate::engine::call;
 use crate::engine::command::Answer;
 use crate::engine::context::Context;
 use crate::engine::eviction::Room;
@@ -273,7 +274,8 @@ fn execute<'p>(
     }
     let watcher = Rc::clone(&interpreter.watcher);
     let mark = out.mark();
-    let mut compiled = false;
+    // An error was counted when a command had it for its reply.
+    let (mut compiled, mut counted) = (false, false);
     let work = |stack: &mut Stack<'_>| {
         stack.push_native(on_error);
         let handler = stack.top();
@@ -306,11 +308,18 @@ fn execute<'p>(
         };
         match stack.call_with(arguments, Some(1), handler) {
             Ok(()) => {
+                if let Some((text, is_counted)) = super::convert::error(stack) {
+                    counted = is_counted;
+                    return Err(Error::from(text));
+                }
                 let protocol = chosen_protocol(stack);
                 super::convert::write(stack, protocol, out, 0);
                 Ok(())
             }
-            Err(_) => Err(failure(stack, program.name)),
+            Err(_) => {
+                counted = super::convert::error(stack).is_some_and(|(_, is_counted)| is_counted);
+                Err(failure(stack, program.name))
+            }
         }
     };
     let result = match interpreter.machine.run(Rc::clone(&watcher) as _, run, work) {
@@ -331,6 +340,9 @@ fn execute<'p>(
         return Err(Error::from(format!(
             "ERR Error running script {name}, Script killed by user with SCRIPT KILL."
         )));
+    }
+    if counted {
+        call::already_counted();
     }
     result
 }
