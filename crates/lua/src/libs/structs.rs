@@ -110,6 +110,8 @@ fn put(out: &mut Vec<u8>, little: &[u8], big: bool) {
 
 fn pack(stack: &mut Stack<'_>) -> Answer {
     let format = stack.check_bytes(1)?.to_vec();
+    // Behind the arguments, as in Redis: what is missing is told to be nil.
+    stack.push_nil();
     let mut format = Format::of(&format);
     let (mut out, mut at, mut arg) = (Vec::new(), 0usize, 2);
     while let Some(option) = format.rest.next() {

@@ -167,6 +167,7 @@ fn work(errands: &Receiver<Errand>) {
         }
         let (counted, own) = (call::take_counted(), pubsub::take_own());
         *reply.lock() = Some(Came { reply: result, counted, own });
+        drop(on_behalf);
         let _ = done.send(());
     }
 }
