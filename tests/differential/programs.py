@@ -25,7 +25,7 @@ FUNCTIONS = [
     ("bit.bxor", "nv"), ("bit.rol", "nN"), ("bit.arshift", "nN"), ("cjson.encode", "v"), ("cjson.decode", "s"),
     ("cmsgpack.pack", "vv"), ("cmsgpack.unpack", "s"), ("struct.pack", "Pnn"), ("struct.unpack", "Ps"), ("struct.size", "P"),
     ("redis.sha1hex", "s"), ("redis.error_reply", "s"), ("redis.status_reply", "s"), ("redis.setresp", "R"),
-    ("redis.error_reply", "v"), ("assert", "vs"), ("error", "s"), ("error", "s"), ("loadstring", "s"), ("next", "T"), ("ipairs", "v"),
+    ("redis.error_reply", "v"), ("assert", "vE"), ("error", "E"), ("error", "E"), ("loadstring", "s"), ("next", "T"), ("ipairs", "v"),
     ("setmetatable", "tt"), ("getmetatable", "v"), ("rawget", "tv"), ("coroutine.wrap", "v"), ("tostring", "H"),
 ]
 FORMATS = ["'%d'", "'%5.2f'", "'%s'", "'%q'", "'%x'", "'%c'", "'%%'", "'%10s|'", "'%-5d|'", "'%g'", "'%d %d'", "'%y'", "'%05i'"]
@@ -90,6 +90,8 @@ class Program:
                 "N": lambda: self.pick(["0", "1", "2", "3", "-1", "-2", "5", "40", "100"]),
                 "B": lambda: self.pick(["2", "10", "16", "36", "65", "0", "256"]),
                 "H": lambda: "'#'",
+                # redis-server 7.0 dies of an error that is a table without `err`.
+                "E": lambda: f"tostring({self.of('s')})",
                 "R": lambda: self.pick(["2", "3", "4"]),
                 "F": lambda: self.pick(FORMATS),
                 "P": lambda: self.pick(PACKS),
@@ -116,7 +118,7 @@ class Program:
             return "function(...) return ... end"
         return self.pick([
             f"function(x, y) return {self.of('v')} end", f"function(x) return x, {self.of('n')} end", "function(...) return ... end",
-            f"function() error({self.of('s')}) end", f"function() return {self.call()} end", "tostring", "redis.sha1hex",
+            f"function() error({self.of('E')}) end", f"function() return {self.call()} end", "tostring", "redis.sha1hex",
         ])
 
     def call(self):
