@@ -448,7 +448,7 @@ mod tests {
             Value::Null | Value::NullBulk | Value::NullArray => w.null(),
             Value::Double(value) => w.double(*value),
             Value::Boolean(value) => w.boolean(*value),
-            Value::BigNumber(digits) => w.big_number(&text(digits)),
+            Value::BigNumber(digits) => w.big_number(text(digits)),
             Value::BulkError(_) => unreachable!("Redis sends none"),
             Value::Verbatim { format, text: body } => w.verbatim(&text(format), body),
             Value::Array(values) => {
