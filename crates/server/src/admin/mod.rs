@@ -258,7 +258,7 @@ async fn linger(mut stream: Stream) {
         Poll::Ready(())
     })
     .await;
-    let socket = stream.socket();
+    let Some(socket) = stream.socket() else { return };
     let read = async {
         let mut bytes = [0; 4096];
         while socket.readable().await.is_ok() {

@@ -29,7 +29,8 @@
 
 use crate::config::Param;
 use crate::engine::server::Server;
-use std::time::{Duration, Instant};
+use crate::outside::clock::Instant;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Percent of the time that packing is granted when memory is shortest. It is granted

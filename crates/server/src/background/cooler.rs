@@ -14,9 +14,10 @@ use crate::background::allowance::Allowance;
 use crate::config::Param;
 use crate::engine::server::Server;
 use crate::measure::passes::PASSES;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use snug_store::{Cooling, Fate, Job, MEET_ONE_IN, Names, Outcome, PieceParams, Session};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Families are tidied no more often than this, and when every worker's passes have met
 /// each string since ...

@@ -22,6 +22,7 @@ use crate::config::Param;
 use crate::engine::large::{self, Done, Finished, Work};
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
@@ -29,7 +30,7 @@ use snug_codec::stream::SomePace;
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{Batch, Extent, Fate, Job, Names, Outcome, PieceParams, Session};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a job is worked on with.
 #[derive(Debug)]

@@ -3,10 +3,11 @@
 
 use crate::config::Param;
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::work::learning::RESERVED_FOR;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What of the limit may be reserved: one in so many of its bytes.
 const RESERVED_ONE_IN: usize = 4;

@@ -13,12 +13,13 @@ use crate::config::Param;
 use crate::engine::blocked;
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::slices;
 use snug_codec::pool::Pool;
 use snug_store::Session;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Unpacked blocks that nobody has read for as long are let go of.
 const RELEASE_EVERY: Duration = Duration::from_secs(5);

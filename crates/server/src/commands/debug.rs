@@ -11,6 +11,7 @@ use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::outside::clock::Instant;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use crate::text::glob;
@@ -19,7 +20,7 @@ use snug_store::Event;
 use snug_store::{NewStr, Set, SetExpiry};
 use std::io::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) const COMMANDS: &[Command] =
     &[Command::new("debug", -2, debug).flags(ADMIN | NOSCRIPT | LOADING | STALE | WIDE).about(

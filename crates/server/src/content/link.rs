@@ -13,6 +13,7 @@ use crate::follow::clients::Shared;
 use crate::measure::stats::Stat;
 use crate::net::accept::{Ends, Language};
 use crate::net::worker;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::sockets::stream::Stream;
 use hyper::Request;
@@ -23,7 +24,6 @@ use hyper_util::server::conn::auto::Builder;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -31,7 +31,7 @@ use std::task::{Context as Task, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Sleep;
 
 /// How long no byte may come or go.
 const IDLE: Duration = Duration::from_mins(1);
@@ -99,7 +99,7 @@ impl Drop for Link {
 
 /// Makes a client of a connection, and serves it.
 fn welcome(server: &Arc<Server>, stream: Stream, ends: Ends) {
-    let (id, fd) = (server.client_id(), stream.socket().as_raw_fd());
+    let (id, fd) = (server.client_id(), stream.fd());
     let shared = Arc::new(Shared::new(id, ends, fd, unix_ms()));
     shared.names.lock().lib_name = b"http".to_vec();
     server.clients.write().insert(id, Arc::clone(&shared));

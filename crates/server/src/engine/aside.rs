@@ -13,13 +13,14 @@
 
 use crate::config::{Config, Param};
 use crate::engine::command::{Command, Group, flags};
+use crate::outside::clock::Instant;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use parking_lot::Mutex;
 use snug_store::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// What a script may touch.

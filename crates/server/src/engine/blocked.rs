@@ -54,6 +54,7 @@ use crate::engine::waits::Behind;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::{self, OnBehalf};
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use bytes::Bytes;
@@ -68,7 +69,7 @@ use std::ops::Range;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What a handler that finds nothing yet asks for.
 pub(crate) struct Wait<'w> {

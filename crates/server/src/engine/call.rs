@@ -8,11 +8,11 @@ use crate::engine::large::Work;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Why a client's command has no reply yet: until it has one, its connection
 /// executes nothing.

@@ -16,6 +16,7 @@ use crate::auth::Account;
 use crate::engine::command::Command;
 use crate::follow::clients::Shared;
 use crate::follow::pubsub::Subscriptions;
+use crate::outside::clock::Instant;
 use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
@@ -23,7 +24,6 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Instant;
 
 /// What `CLIENT REPLY` asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

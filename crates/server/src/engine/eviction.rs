@@ -23,11 +23,12 @@ use crate::config::{Kind, Param};
 use crate::engine::server::Server;
 use crate::follow::pubsub::OnBehalf;
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::reclaim::reclaim;
 use snug_store::{Batch, Eviction, Order, memory};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Keys evicted between two looks at the clock.

@@ -12,6 +12,7 @@
 use crate::engine::command::{Answer, Command, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::request::error::Error;
 use crate::work::reclaim::reclaim_job;
 use crate::work::slices::{self, InSlices, InTurns};
@@ -19,7 +20,7 @@ use snug_codec::pool::Pool;
 use snug_codec::stream::SomePace;
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{Batch, Extent, Found, Job, Key, Outcome, PackedChain, SlotGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Strings of so many segments are unpacked at once: two take about a slice.
 pub(crate) const SEGMENTS_AT_ONCE: usize = 2;

@@ -26,6 +26,7 @@ use crate::measure::passes::Backlog;
 use crate::measure::stats::{Rates, Stat, Stats};
 use crate::measure::timings::Timings;
 use crate::outside::chance::random_hex;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::OnDisk;
 use crate::peers::{self, Peers, limits};
@@ -48,7 +49,6 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
 use tokio::sync::Notify;
 
 /// The server: one per process, shared by all workers.

@@ -2,8 +2,9 @@
 //! (`eventloop_*`): how often they slept, and for how long they were awake. The
 //! runtimes count it themselves; reading costs a few loads for each worker.
 
+use crate::outside::clock::Instant;
 use parking_lot::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 /// Turns of event loops.

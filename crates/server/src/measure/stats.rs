@@ -1,7 +1,7 @@
 //! What the server counts: for `INFO` and, later, metrics.
 
+use crate::outside::clock::Instant;
 use snug_store::sharded::Sharded;
-use std::time::Instant;
 
 /// What goes on per second, as a mean over the last turn of the clock.
 #[derive(Debug, Default)]

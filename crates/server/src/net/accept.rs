@@ -18,6 +18,7 @@ use crate::engine::server::Server;
 use crate::follow::clients::{Address, Shared};
 use crate::measure::stats::Stat;
 use crate::net::connection::{Connection, End};
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::sockets::descriptors::{Spare, ran_out};
 use crate::sockets::listening::{Door, Doors};
@@ -28,7 +29,7 @@ use socket2::{SockRef, Socket, TcpKeepalive};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -36,7 +37,6 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinHandle};
-use tokio::time::Instant;
 
 /// Hands that a worker shakes at once.
 const HANDSHAKES_MAX: usize = 256;
@@ -365,8 +365,8 @@ fn is_refused(server: &Server, peer: &Address) -> bool {
 }
 
 /// Makes a client of a connection.
-fn welcome(server: &Arc<Server>, stream: Stream, ends: Ends) {
-    let (id, fd) = (server.client_id(), stream.socket().as_raw_fd());
+pub(super) fn welcome(server: &Arc<Server>, stream: Stream, ends: Ends) {
+    let (id, fd) = (server.client_id(), stream.fd());
     let shared = Arc::new(Shared::new(id, ends, fd, unix_ms()));
     server.clients.write().insert(id, Arc::clone(&shared));
     let connection = Connection::new(Arc::clone(server), stream, shared);

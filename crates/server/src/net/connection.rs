@@ -27,6 +27,7 @@ use crate::follow::pubsub::Subject;
 use crate::measure::stats::Stat;
 use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
+use crate::outside::clock::Instant;
 use crate::peers::{Adopted, Moved, Order};
 use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
@@ -37,13 +38,11 @@ use snug_resp::{Limits, Parsed, Parser, ProtocolError, Writer};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context as Task, Poll, ready};
-use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
+use std::time::Duration;
 use tokio::time::Sleep;
 
 /// What one connection may read and execute before others get their turn.
@@ -271,9 +270,7 @@ impl Connection {
     fn hand_over(&mut self) -> End {
         let Some(psync) = self.client.psync.take() else { return End::Closed };
         // What stays here is a second handle, to be closed with the connection.
-        let stays = self.stream.socket().as_fd().try_clone_to_owned();
-        let stays = stays.map(std::net::TcpStream::from).and_then(TcpStream::from_std);
-        let socket = match stays {
+        let socket = match self.stream.duplicate() {
             Ok(stays) => std::mem::replace(&mut self.stream, Stream::Plain(stays)),
             Err(error) => return error.into(),
         };
@@ -541,7 +538,7 @@ impl Connection {
             return Poll::Ready(Ok(0));
         }
         if let Some(deadline) = waiter.deadline {
-            let timer = || Box::pin(tokio::time::sleep_until(deadline.into()));
+            let timer = || Box::pin(tokio::time::sleep_until(deadline));
             if self.timer.get_or_insert_with(timer).as_mut().poll(task).is_ready() {
                 let worker = worker::with(|scratch| scratch.worker);
                 waiter.end(&self.server, worker, Reason::Timeout);

@@ -5,4 +5,6 @@ pub(crate) mod accept;
 pub(crate) mod ahead;
 pub(crate) mod connection;
 pub(crate) mod evictor;
+#[cfg(test)]
+mod simulated;
 pub(crate) mod worker;

@@ -9,6 +9,7 @@ use crate::engine::server::Server;
 use crate::net::accept::{self, OtherDoor};
 use crate::net::ahead::Ahead;
 use crate::net::evictor::evict_in_background;
+use crate::outside::clock::Instant;
 use crate::sockets::listening::Doors;
 use snug_codec::pool::Pool;
 use snug_store::Session;
@@ -17,7 +18,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// What all connections of a worker share, one at a time: buffers that stay
 /// warm in the cache, and the session on the store.
@@ -57,14 +57,8 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
     })
 }
 
-/// Runs a worker until the server ends: it serves clients who come through `doors`, and
-/// those who speak another language through `others`.
-pub(crate) fn run(
-    server: Arc<Server>,
-    worker: usize,
-    doors: Doors,
-    others: Vec<OtherDoor>,
-) -> io::Result<()> {
+/// Makes this thread a worker's.
+pub(super) fn equip(server: &Server, worker: usize) {
     SCRATCH.set(Some(Scratch {
         session: server.store.session(),
         input: vec![0; INPUT_BYTES],
@@ -73,6 +67,17 @@ pub(crate) fn run(
         worker,
         pool: server.workspaces.of(worker),
     }));
+}
+
+/// Runs a worker until the server ends: it serves clients who come through `doors`, and
+/// those who speak another language through `others`.
+pub(crate) fn run(
+    server: Arc<Server>,
+    worker: usize,
+    doors: Doors,
+    others: Vec<OtherDoor>,
+) -> io::Result<()> {
+    equip(&server, worker);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -103,7 +108,7 @@ const SOON: Duration = Duration::from_millis(1);
 
 /// The worker's background work, `hz` times a second: sweeping, and on the
 /// first worker what concerns all.
-async fn clock(server: Arc<Server>, worker: usize) {
+pub(super) async fn clock(server: Arc<Server>, worker: usize) {
     let pool = with(|scratch| scratch.pool.clone());
     let mut sweeper = Sweeper::new(worker, server.workers, pool);
     server.worker_equipped();

@@ -148,7 +148,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
 /// A connection's stream on its way from a worker's runtime to another one.
 pub(crate) enum Moved {
     Plain(TcpStream),
-    Tls(Connection),
+    Inside(Connection),
 }
 
 impl Moved {
@@ -156,7 +156,9 @@ impl Moved {
     pub(crate) fn new(stream: Connection) -> std::io::Result<Self> {
         match stream {
             Connection::Plain(socket) => Ok(Self::Plain(socket.into_std()?)),
-            tls @ Connection::Tls(_) => Ok(Self::Tls(tls)),
+            inside @ Connection::Tls(_) => Ok(Self::Inside(inside)),
+            #[cfg(test)]
+            inside @ Connection::Pipe(_) => Ok(Self::Inside(inside)),
         }
     }
 
@@ -164,7 +166,7 @@ impl Moved {
     pub(crate) fn open(self) -> std::io::Result<Box<dyn Socket>> {
         match self {
             Self::Plain(socket) => Ok(Box::new(tokio::net::TcpStream::from_std(socket)?)),
-            Self::Tls(stream) => Ok(Box::new(stream)),
+            Self::Inside(stream) => Ok(Box::new(stream)),
         }
     }
 }

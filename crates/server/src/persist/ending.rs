@@ -3,9 +3,10 @@
 
 use super::saving::Kind;
 use super::{Persist, Running};
+use crate::outside::clock::Instant;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How the server is to end.

@@ -1,5 +1,6 @@
 //! Loading what was saved, at the start: from where, on what, and how far it is.
 
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::persist::past::Past;
 use crate::request::args::Args;
@@ -10,7 +11,7 @@ use snug_store::{Batch, Session, Store};
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often the log tells how far loading is.
 const TOLD_EVERY: Duration = Duration::from_secs(5);

@@ -29,6 +29,7 @@ pub(crate) mod writing;
 
 use crate::config::{Config, Param};
 use crate::journal::Journal;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::{Files, Lock};
 use crate::request::error::Error;
@@ -44,7 +45,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 use writing::Format;
 
 /// Who has libraries of functions: they are saved with everything else.

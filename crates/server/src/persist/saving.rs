@@ -8,6 +8,7 @@ use super::aof::writer::Rewritten;
 use super::writing::Format;
 use super::{Persist, Running};
 use crate::config::Param;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::outside::files::Output;
 use snug_store::{Batch, Snapshot};
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// What a snapshot is written for.

@@ -299,7 +299,7 @@ impl Persist {
     /// Loads what was saved, and turns the append-only file on if it is to be. `replay`
     /// executes a command.
     pub(crate) fn load(self: &Arc<Self>, replay: &mut Replay<'_>) -> Result<(), String> {
-        let began = std::time::Instant::now();
+        let began = crate::outside::clock::Instant::now();
         let append_only = self.config.is_on(Param::AppendOnly);
         let was_loaded = self.load_files(append_only, replay)?;
         let keys = self.store.keys_of_all();

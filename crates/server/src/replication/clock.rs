@@ -5,11 +5,12 @@
 use crate::config::Param;
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::peers::replica::{Replica, Stage};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(100);
 

@@ -22,6 +22,7 @@ use crate::engine::blocked;
 use crate::engine::server::Server;
 use crate::follow::clients::{Address, Shared};
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::peers::replica::CAPA_IMAGE;
 use crate::peers::{Link, Transfer};
@@ -38,7 +39,7 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long one reading may wait.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -19,6 +19,7 @@
 
 use crate::config::Param;
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::peers::Link;
 use crate::peers::replica::{Replica, Stage};
 use crate::persist::past::Past;
@@ -26,7 +27,7 @@ use crate::replication::dataset;
 use crate::replication::serving::Peer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

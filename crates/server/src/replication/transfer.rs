@@ -17,6 +17,7 @@
 
 use crate::config::Param;
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::replication::dataset::nameless;
 use crate::replication::link::{Broken, Wire};
@@ -25,7 +26,7 @@ use snug_store::image::{ImageReader, Part, Trust};
 use snug_store::{Detached, Limits, Session};
 use std::io::{self, Cursor, ErrorKind, Read, Seek, Write};
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Places among the values of `repl-diskless-load`.
 const ON_EMPTY: i64 = 1;

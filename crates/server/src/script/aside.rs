@@ -18,6 +18,7 @@ use crate::engine::scripts::{Habits, Needs, ScriptFlags};
 use crate::engine::server::Server;
 use crate::follow::pubsub::{self, OnBehalf};
 use crate::follow::tracking;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
@@ -26,7 +27,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How often it is looked whether a script has ended that takes long on a worker.

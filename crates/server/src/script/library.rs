@@ -6,13 +6,14 @@ use super::run::failure_text;
 use crate::engine::libraries::{Function, Library};
 use crate::engine::scripts::{Habits, ScriptFlags};
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::persist;
 use crate::request::error::Error;
 use snug_lua::{Answer, Host, Kind, Raise, Stack, Watch};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// For how long a library may run that is being loaded.
 const LOADS_FOR: Duration = Duration::from_millis(500);

@@ -9,12 +9,13 @@ use super::host;
 use crate::engine::aside::{Running, Touches};
 use crate::engine::command::Command;
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use snug_lua::{Failed, Machine, Stack, Table, Watch};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Functions that are kept compiled; of more, all are forgotten.
 const COMPILED_MAX: usize = 1_000;

@@ -23,6 +23,7 @@ use super::certificate;
 use rustls::ServerConnection;
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Context as Task, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -45,6 +46,9 @@ thread_local! {
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<Tls>),
+    /// No socket: a pipe, at whose other end a test is.
+    #[cfg(test)]
+    Pipe(tokio::io::DuplexStream),
 }
 
 impl Stream {
@@ -58,6 +62,12 @@ impl Stream {
         match self {
             Self::Plain(socket) => read(socket, task, buffer),
             Self::Tls(tls) => tls.poll_fill(task, buffer),
+            #[cfg(test)]
+            Self::Pipe(pipe) => {
+                let mut buffer = ReadBuf::new(buffer);
+                ready!(Pin::new(pipe).poll_read(task, &mut buffer))?;
+                Poll::Ready(Ok(buffer.filled().len()))
+            }
         }
     }
 
@@ -69,6 +79,8 @@ impl Stream {
             }
             Self::Plain(socket) => socket.poll_read_ready(task),
             Self::Tls(tls) => tls.socket.poll_read_ready(task),
+            #[cfg(test)]
+            Self::Pipe(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -82,6 +94,8 @@ impl Stream {
         match self {
             Self::Plain(socket) => Pin::new(socket).poll_write(task, bytes),
             Self::Tls(tls) => tls.poll_send(task, |session| session.writer().write(bytes)),
+            #[cfg(test)]
+            Self::Pipe(pipe) => Pin::new(pipe).poll_write(task, bytes),
         }
     }
 
@@ -96,6 +110,8 @@ impl Stream {
             Self::Tls(tls) => {
                 tls.poll_send(task, |session| session.writer().write_vectored(pieces))
             }
+            #[cfg(test)]
+            Self::Pipe(pipe) => Pin::new(pipe).poll_write_vectored(task, pieces),
         }
     }
 
@@ -108,8 +124,10 @@ impl Stream {
     /// Sends what is held back.
     pub(crate) fn poll_held(&mut self, task: &mut Task<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Plain(_) => Poll::Ready(Ok(())),
             Self::Tls(tls) => tls.poll_held(task),
+            Self::Plain(_) => Poll::Ready(Ok(())),
+            #[cfg(test)]
+            Self::Pipe(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -130,17 +148,34 @@ impl Stream {
     /// Memory that it takes besides itself, about: that of a session and its buffers.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Plain(_) => 0,
             Self::Tls(tls) => size_of::<Tls>() + CIPHERTEXT_MIN + tls.unread.capacity(),
+            Self::Plain(_) => 0,
+            #[cfg(test)]
+            Self::Pipe(_) => 0,
         }
     }
 
-    /// The socket underneath.
-    pub(crate) fn socket(&self) -> &TcpStream {
+    /// The socket underneath, if there is one, as there is but in tests.
+    #[allow(clippy::unnecessary_wraps)]
+    pub(crate) fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Plain(socket) => socket,
-            Self::Tls(tls) => &tls.socket,
+            Self::Plain(socket) => Some(socket),
+            Self::Tls(tls) => Some(&tls.socket),
+            #[cfg(test)]
+            Self::Pipe(_) => None,
         }
+    }
+
+    /// The socket's descriptor; -1 without one.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// A second handle of the socket.
+    pub(crate) fn duplicate(&self) -> io::Result<TcpStream> {
+        let socket = self.socket().ok_or(io::ErrorKind::Unsupported)?;
+        let second = socket.as_fd().try_clone_to_owned()?;
+        TcpStream::from_std(std::net::TcpStream::from(second))
     }
 }
 
@@ -179,6 +214,8 @@ impl AsyncWrite for Stream {
         match stream {
             Self::Plain(socket) => Pin::new(socket).poll_shutdown(task),
             Self::Tls(tls) => Pin::new(&mut tls.socket).poll_shutdown(task),
+            #[cfg(test)]
+            Self::Pipe(pipe) => Pin::new(pipe).poll_shutdown(task),
         }
     }
 }

@@ -14,6 +14,7 @@
 
 use super::certificate;
 use crate::config::{Config, Param};
+use crate::outside::clock::Instant;
 use parking_lot::{Mutex, RwLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
@@ -28,7 +29,7 @@ use rustls::{
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What new connections shake hands with, once there is something.
 #[derive(Debug, Default)]

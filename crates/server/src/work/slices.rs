@@ -2,13 +2,14 @@
 //! their turn.
 
 use crate::config::{Config, Param};
+use crate::outside::clock::Instant;
 use snug_codec::stream::Pace;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long slices took, on all workers.
 #[derive(Debug, Default)]

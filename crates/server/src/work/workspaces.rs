@@ -6,12 +6,13 @@
 //! first needed, and one for work done at once.
 
 use crate::config::{Config, Param};
+use crate::outside::clock::Instant;
 use snug_codec::WorkspaceConfig;
 use snug_codec::pool::{Lease, LongLease, Pool, PoolConfig, PoolStats};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The pools of all workers.
 #[derive(Debug)]

@@ -1,0 +1,295 @@
+//! A worker without sockets whose time is the test's: clients at the other ends of
+//! pipes, requests that arrive in pieces, replies that are read late, connections that
+//! break, and hours that pass in an instant. All of it follows from a seed, so what fails
+//! once fails again.
+
+use crate::cluster::Cluster;
+use crate::commands;
+use crate::config::{Config, Param};
+use crate::engine::server::Server;
+use crate::follow::clients::Address;
+use crate::net::{accept, worker};
+use crate::outside::clock::{self, Instant};
+use crate::sockets::stream::Stream;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{RngExt as _, SeedableRng};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+const NOW: u64 = 1_700_000_000_000;
+
+/// Runs a worker and a test beside it, in a time of their own. The test is done when its
+/// future is.
+fn simulate<F: Future<Output = ()>>(
+    parameters: &[(Param, &str)],
+    test: impl FnOnce(Arc<Server>) -> F,
+) {
+    let config = Config::default();
+    for (param, value) in parameters {
+        config.set(*param, value.as_bytes()).expect("a value it takes");
+    }
+    let cluster = Cluster::load(&config).expect("none");
+    let server = Server::new(config, cluster, 1, commands::catalog());
+    worker::equip(&server, 0);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        clock::simulated::begin(NOW);
+        tokio::spawn(worker::clock(Arc::clone(&server), 0));
+        tokio::task::LocalSet::new().run_until(test(Arc::clone(&server))).await;
+    });
+    drop(runtime);
+    clock::simulated::end();
+}
+
+/// A client: its end of the pipe.
+struct Peer {
+    pipe: DuplexStream,
+    read: Vec<u8>,
+}
+
+impl Peer {
+    /// A client that has connected. What it does not read soon, beyond so many bytes, waits
+    /// at the server.
+    fn connect(server: &Arc<Server>, room: usize) -> Self {
+        let (pipe, other) = tokio::io::duplex(room);
+        let nowhere = Address::Net(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        accept::welcome(server, Stream::Pipe(other), (nowhere.clone(), nowhere));
+        Self { pipe, read: Vec::new() }
+    }
+
+    async fn send(&mut self, command: &str) {
+        self.pipe.write_all(&request(command)).await.expect("the server reads");
+    }
+
+    /// Sends a request in pieces, with a while between them.
+    async fn send_slowly(&mut self, command: &str, random: &RefCell<StdRng>) {
+        let request = request(command);
+        let mut rest = &request[..];
+        while !rest.is_empty() {
+            let len = random.borrow_mut().random_range(1..=rest.len());
+            self.pipe.write_all(&rest[..len]).await.expect("the server reads");
+            rest = &rest[len..];
+            let pause = random.borrow_mut().random_range(0..3);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    /// The next reply: a line, a string, or the elements of an array; `None` for null and at
+    /// the end.
+    async fn reply(&mut self) -> Option<Vec<String>> {
+        let line = self.line().await?;
+        let count = || line[1..].parse::<i64>().expect("a length");
+        match line.as_bytes()[0] {
+            b'$' => Some(vec![self.bulk(count()).await?]),
+            b'*' => {
+                let count = usize::try_from(count()).ok()?;
+                let mut elements = Vec::new();
+                for _ in 0..count {
+                    let head = self.line().await?;
+                    let len = head[1..].parse().expect("a length");
+                    elements.push(self.bulk(len).await.unwrap_or_default());
+                }
+                Some(elements)
+            }
+            _ => Some(vec![line]),
+        }
+    }
+
+    async fn bulk(&mut self, len: i64) -> Option<String> {
+        let len = usize::try_from(len).ok()?;
+        self.fill(|read| read.len() >= len + 2).await?;
+        let bytes: Vec<u8> = self.read.drain(..len + 2).take(len).collect();
+        Some(String::from_utf8(bytes).expect("text"))
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        self.fill(|read| read.windows(2).any(|two| two == b"\r\n")).await?;
+        let end = self.read.windows(2).position(|two| two == b"\r\n")?;
+        let bytes: Vec<u8> = self.read.drain(..end + 2).take(end).collect();
+        Some(String::from_utf8(bytes).expect("text"))
+    }
+
+    async fn fill(&mut self, is_enough: impl Fn(&[u8]) -> bool) -> Option<()> {
+        while !is_enough(&self.read) {
+            if self.pipe.read_buf(&mut self.read).await.expect("a pipe is read") == 0 {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    async fn call(&mut self, command: &str) -> Option<Vec<String>> {
+        self.send(command).await;
+        self.reply().await
+    }
+
+    /// What is answered with one line or one string.
+    async fn ask(&mut self, command: &str) -> String {
+        self.call(command).await.expect("an answer").remove(0)
+    }
+}
+
+fn request(command: &str) -> Vec<u8> {
+    let words: Vec<&str> = command.split(' ').collect();
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        request.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
+    }
+    request
+}
+
+#[test]
+fn time_passes_as_the_test_has_it() {
+    simulate(&[], async |server| {
+        let mut client = Peer::connect(&server, 4096);
+        assert_eq!(client.ask("SET key value EX 3600").await, "+OK");
+        tokio::time::sleep(Duration::from_secs(3599)).await;
+        assert_eq!(client.ask("GET key").await, "value");
+        assert_eq!(client.ask("PTTL key").await, ":1000");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(client.call("GET key").await, None);
+        // Who is not asked for is removed in the background.
+        assert_eq!(client.ask("SET key value EX 7200").await, "+OK");
+        tokio::time::sleep(Duration::from_secs(7300)).await;
+        assert_eq!(server.store.keys(0), 0);
+    });
+}
+
+#[test]
+fn a_client_waits_exactly_as_long_as_it_said() {
+    simulate(&[], async |server| {
+        let mut client = Peer::connect(&server, 4096);
+        for seconds in [1, 60, 900] {
+            let began = Instant::now();
+            assert_eq!(client.call(&format!("BLPOP list {seconds}")).await, None);
+            let took = began.elapsed().as_millis() as u64;
+            // The runtime's timer goes by milliseconds, and may be one late.
+            assert!((seconds * 1000..=seconds * 1000 + 1).contains(&took), "{took} ms");
+        }
+    });
+}
+
+#[test]
+fn writes_that_are_paused_are_executed_when_the_pause_is_over() {
+    simulate(&[], async |server| {
+        let (mut client, mut other) = (Peer::connect(&server, 4096), Peer::connect(&server, 4096));
+        assert_eq!(client.ask("SET key 1 PX 500").await, "+OK");
+        assert_eq!(client.ask("CLIENT PAUSE 10000 WRITE").await, "+OK");
+        let began = Instant::now();
+        other.send("INCR other").await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        // Nothing is removed meanwhile, and nobody sees what is due.
+        assert_eq!(client.call("GET key").await, None);
+        assert_eq!(client.ask("DBSIZE").await, ":1");
+        assert_eq!(other.reply().await, Some(vec![":1".into()]));
+        let waited = began.elapsed().as_millis();
+        assert!((10_000..10_200).contains(&waited), "{waited} ms");
+    });
+}
+
+#[test]
+fn idle_clients_are_let_go() {
+    simulate(&[(Param::Timeout, "300")], async |server| {
+        let (mut idle, mut busy) = (Peer::connect(&server, 4096), Peer::connect(&server, 4096));
+        let mut waiting = Peer::connect(&server, 4096);
+        waiting.send("BLPOP list 0").await;
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            assert_eq!(busy.ask("PING").await, "+PONG");
+        }
+        assert_eq!(idle.reply().await, None, "it was let go");
+        assert_eq!(busy.ask("RPUSH list one").await, ":1");
+        assert_eq!(waiting.reply().await, Some(vec!["list".into(), "one".into()]));
+    });
+}
+
+/// Clients push numbers to lists, take them from there and wait for them; requests come in
+/// pieces and connections break. Each number is taken once at most, in the order of its
+/// list, and what nobody has taken is still there.
+#[test]
+fn nothing_is_lost_or_given_twice() {
+    for seed in 0..60 {
+        let random = Rc::new(RefCell::new(StdRng::seed_from_u64(seed)));
+        simulate(&[], async |server| {
+            let pushed = Rc::new(RefCell::new(BTreeMap::<String, Vec<u64>>::new()));
+            let taken = Rc::new(RefCell::new(BTreeMap::<String, Vec<u64>>::new()));
+            // A client that goes while it waits may have been given something it never read.
+            let (next, unsure) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0)));
+            let tasks: Vec<_> = (0..8)
+                .map(|_| {
+                    let (server, random) = (Arc::clone(&server), Rc::clone(&random));
+                    let (pushed, taken) = (Rc::clone(&pushed), Rc::clone(&taken));
+                    let (next, unsure) = (Rc::clone(&next), Rc::clone(&unsure));
+                    tokio::task::spawn_local(async move {
+                        let mut client = Peer::connect(&server, 64);
+                        for _ in 0..20 {
+                            let list =
+                                (*["a", "b"].choose(&mut *random.borrow_mut()).unwrap()).to_owned();
+                            let what = random.borrow_mut().random_range(0..10);
+                            match what {
+                                0..5 => {
+                                    let n = next.replace(next.get() + 1);
+                                    client.send_slowly(&format!("RPUSH {list} {n}"), &random).await;
+                                    let reply = client.reply().await.expect("a length");
+                                    assert!(reply[0].starts_with(':'), "{reply:?}");
+                                    pushed.borrow_mut().entry(list).or_default().push(n);
+                                }
+                                5..9 => {
+                                    let command = match what {
+                                        5 => format!("LPOP {list} 1"),
+                                        _ => format!(
+                                            "BLPOP {list} {}",
+                                            random.borrow_mut().random_range(1..4)
+                                        ),
+                                    };
+                                    client.send_slowly(&command, &random).await;
+                                    if let Some(reply) = client.reply().await {
+                                        let n = reply.last().unwrap().parse().expect("a number");
+                                        taken.borrow_mut().entry(list).or_default().push(n);
+                                    }
+                                }
+                                _ => {
+                                    let mut other = Peer::connect(&server, 64);
+                                    other.send_slowly(&format!("BLPOP {list} 1"), &random).await;
+                                    if random.borrow_mut().random() {
+                                        tokio::time::sleep(Duration::from_millis(1)).await;
+                                    }
+                                    unsure.set(unsure.get() + 1);
+                                    drop(other);
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("no client fails");
+            }
+            let mut client = Peer::connect(&server, 4096);
+            let (mut all, mut known) = (Vec::new(), Vec::new());
+            for list in ["a", "b"] {
+                let left = client.call(&format!("LRANGE {list} 0 -1")).await.unwrap_or_default();
+                let left = left.iter().map(|n| n.parse::<u64>().expect("a number"));
+                known.extend(taken.borrow_mut().remove(list).unwrap_or_default());
+                known.extend(left);
+                all.extend(pushed.borrow_mut().remove(list).unwrap_or_default());
+            }
+            all.sort_unstable();
+            known.sort_unstable();
+            assert!(known.is_sorted_by(|a, b| a < b), "seed {seed}: given twice");
+            let lost = all.iter().filter(|n| known.binary_search(n).is_err()).count();
+            assert!(known.iter().all(|n| all.binary_search(n).is_ok()));
+            assert!(lost <= unsure.get(), "seed {seed}: {lost} lost, {} went", unsure.get());
+        });
+    }
+}
