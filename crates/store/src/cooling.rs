@@ -241,6 +241,10 @@ impl SlotGuard<'_> {
             if rules.meets(cell) {
                 store.families().meet(cell.type_of(), cell.key());
             }
+            if bits.is_away() {
+                cell.set_access(rules.aged(session, cell));
+                return true;
+            }
             if bits.is_boxed() {
                 match rules.wish(store, cell) {
                     Wish::Nothing => {}

@@ -62,6 +62,8 @@ pub struct Eviction {
     pub volatile: bool,
     /// How many keys are looked at for each that goes; 1 at least.
     pub samples: usize,
+    /// Whether keys whose values are on disk stay.
+    pub spares_away: bool,
 }
 
 /// Cells looked at for one key, most likely for none, that may be evicted: until
@@ -79,7 +81,8 @@ const AGES_ONE_IN: u64 = 16;
 impl Eviction {
     /// Whether this key may go.
     pub(crate) fn may_evict(&self, cell: &Cell) -> bool {
-        cell.expires() || !(self.volatile || self.order == Order::Expiry)
+        let is_spared = self.spares_away && cell.bits().is_away();
+        !is_spared && (cell.expires() || !(self.volatile || self.order == Order::Expiry))
     }
 
     /// How much a key is wanted; the least goes first, and nothing is below 0.
@@ -150,7 +153,7 @@ impl Batch<'_> {
                 let (db, name, _) = best.take()?;
                 let key = self.key(&name);
                 let mut guard = self.lock(db, &key);
-                match guard.find_untouched(&key) {
+                match guard.find_entry(&key) {
                     Some(found) => return Some((db, guard.delete(found, Event::EVICTED))),
                     // It had expired, or somebody else was faster.
                     None => (left, counts) = (1, count_all()),
@@ -172,7 +175,7 @@ impl Batch<'_> {
     }
 
     /// A random slot with keys that may go, and its database.
-    fn draw(&self, how: &Eviction, counts: &[(usize, u64)]) -> Option<(usize, usize)> {
+    pub(crate) fn draw(&self, how: &Eviction, counts: &[(usize, u64)]) -> Option<(usize, usize)> {
         let session = self.session();
         let at = session.below(counts.iter().map(|(_, keys)| keys).sum());
         let db = share_of(counts.iter().copied(), at)?;
@@ -193,7 +196,8 @@ mod tests {
     #[test]
     fn one_read_tells_as_much_of_every_packed_value_and_only_those_age_to_0() {
         let session = Store::new(StoreConfig::default(), Box::new(Unobserved)).session();
-        let how = Eviction { order: Order::Recency, volatile: false, samples: 5 };
+        let how =
+            Eviction { order: Order::Recency, volatile: false, samples: 5, spares_away: false };
         let chain = PackedChain::raw(&[7; 300]);
         let payloads = [
             Payload::Inline(SET_PACKED, b"form"),

@@ -376,7 +376,7 @@ impl Batch<'_> {
     fn taken(&self, db: usize, name: &[u8], params: &PieceParams, forced: bool) -> Option<Job> {
         let key = self.key(name);
         let mut slot = self.lock(db, &key);
-        let found = slot.find_untouched(&key)?;
+        let found = slot.find_entry(&key)?;
         slot.job(found, params, forced)
     }
 
@@ -419,7 +419,7 @@ impl Batch<'_> {
         let name = std::mem::take(&mut job.key);
         let key = self.key(&name);
         let mut slot = self.lock(job.db, &key);
-        let given = match slot.find_untouched(&key) {
+        let given = match slot.find_entry(&key) {
             Some(found) => slot.give_back(found, job),
             None => false,
         };

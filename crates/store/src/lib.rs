@@ -30,6 +30,7 @@
 //!  walks      session   keyspace         books   cell   types   pack   memory
 //!  cooling    store     slot, keyspace,                                sharded
 //!  eviction             reading, hash                                  timing
+//!             away (values on disk, and the walks that bring them there)
 //!             jobs, training, packing, large (and what reads packed strings)
 //!             making, image (values on their way in and out)
 //! ```
@@ -42,6 +43,7 @@
 //! slot are methods of its guard.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+pub mod away;
 pub mod books;
 mod cell;
 pub mod cooling;
@@ -70,6 +72,7 @@ mod timing;
 pub mod training;
 pub mod types;
 
+pub use away::{Leaving, Lost, Moving, Tier};
 pub use books::anatomy::{Anatomy, Packed};
 pub use cell::entry::ACCESS_MAX;
 pub use cooling::{Cooling, MEET_ONE_IN};
@@ -87,6 +90,7 @@ pub use pack::saving::MinSaving;
 pub use packing::PackedStr;
 pub use slot::{Detached, Found, Interest, NEW_READS, SetExpiry, SlotGuard, WRITTEN};
 pub use snapshot::{Snapshot, Step, Taken};
+pub use snug_tier as tier;
 pub use store::{
     Batch, DATABASES, DATABASES_MAX, Exclusive, Expired, Flushed, GaveUp, GivesUp, Hold, Observer,
     Session, Store,

@@ -228,7 +228,8 @@ impl Detached {
         scratch: &mut StreamScratch,
         out: &mut dyn Elements,
     ) -> Result<(), Unsaved> {
-        let value = self.value();
+        let brought = self.brought()?;
+        let value = brought.as_ref().unwrap_or(self).value();
         let save = value.form().type_of().row().save;
         save(value, &mut OfSession { session, scratch }, out)
     }
@@ -286,7 +287,7 @@ impl Batch<'_> {
         let name: SmallVec<[u8; 64]> = SmallVec::from_slice(value.key());
         let key = self.key(&name);
         let mut slot = self.lock(db, &key);
-        if slot.find_untouched(&key).is_some() {
+        if slot.find_entry(&key).is_some() {
             return Err(value);
         }
         slot.attach(&key, value);

@@ -311,6 +311,9 @@ impl SlotGuard<'_> {
     pub(crate) fn install_short(&mut self, found: Found, short: &Short) -> bool {
         let cell = self.cell(found);
         let (bits, form) = (cell.bits(), cell.form());
+        if bits.is_away() {
+            return false;
+        }
         let lies = if short.is_packed { bits.is_packed_inline() } else { bits.is_raw_inline() };
         let same = lies
             && cell.bytes() == short.bytes

@@ -41,6 +41,14 @@ impl SlotGuard<'_> {
     ) -> Result<(), Unreadable> {
         let session = self.session();
         let mut reader = OfSession { session, scratch };
+        if self.is_away(found) {
+            // It stays there: all that there is may not fit in memory.
+            let copy = self.duplicate(found);
+            drop(self);
+            let brought = session.store().noted_lost(copy.brought())?;
+            let value = brought.as_ref().unwrap_or(&copy).value();
+            return (value.form().type_of().row().digest)(value, &mut reader, sink);
+        }
         let value = self.cell(found).value();
         let digest = value.form().type_of().row().digest;
         match value.share() {

@@ -16,6 +16,7 @@
 //! expire, bytes by type) in the store's counters as it is made (`books/weight.rs`).
 #![allow(unsafe_code)]
 
+use crate::away::{Away, Held, Lost};
 use crate::books::weight::Weight;
 use crate::cell::entry::{ACCESS_MAX, Cell, Payload};
 use crate::cell::table::{Cells, Mark, Place};
@@ -62,6 +63,8 @@ pub struct Detached {
     cell: Cell,
     /// Keeps the dictionary of a packed value meanwhile.
     _pin: Option<Pin>,
+    /// The same of a value on disk.
+    away: Option<Held>,
 }
 
 impl Detached {
@@ -92,16 +95,26 @@ impl Detached {
 
     /// An entry that its slot has let go of, which is no longer counted.
     pub(crate) fn of_flushed(cell: Cell, store: &Store) -> Self {
-        let pin = pin(&cell, store);
+        let (pin, away) = (pin(&cell, store), Held::of(&cell, store));
         Weight::of(&cell).count_gone(store);
-        Self { cell, _pin: pin }
+        Self { cell, _pin: pin, away }
     }
 
     /// A new value, in no slot yet.
     pub(crate) fn new(key: &Key<'_>, expiry: Option<u64>, access: u8, value: Payload<'_>) -> Self {
         let mut cell = Cell::new(key.tag(), key.bytes, expiry, value);
         cell.set_access(access);
-        Self { cell, _pin: None }
+        Self { cell, _pin: None, away: None }
+    }
+
+    /// The value in memory, if this one is on disk. The thread may block.
+    pub(crate) fn brought(&self) -> Result<Option<Self>, Lost> {
+        let Some(away) = &self.away else { return Ok(None) };
+        let bytes = away.read(self.key())?;
+        let payload = Payload::Inline(away.home(), &bytes);
+        let mut cell = Cell::new(self.cell.tag(), self.key(), self.expiry(), payload);
+        cell.set_access(self.access());
+        Ok(Some(Self { cell, _pin: None, away: None }))
     }
 
     /// How lately it was used, 0 to 3.
@@ -112,7 +125,7 @@ impl Detached {
     /// The same, and it keeps the dictionary that it needs until it is in a slot.
     pub(crate) fn pinned(self, store: &Store) -> Self {
         let pin = pin(&self.cell, store);
-        Self { cell: self.cell, _pin: pin }
+        Self { _pin: pin, ..self }
     }
 
     /// Whether parts of the value expire by themselves: fields of a hash.
@@ -413,25 +426,29 @@ impl<'a> SlotGuard<'a> {
     pub fn find(&mut self, key: &Key<'_>) -> Option<Found> {
         let found = self.find_untouched(key)?;
         self.note_access();
+        self.note_read(found);
+        Some(found)
+    }
+
+    #[inline]
+    fn note_read(&mut self, found: Found) {
         let session = self.session;
         let cell = self.cells_mut().get_mut(found.0);
         if cell.access() != ACCESS_MAX {
             cell.set_access(after_read(session, cell));
         }
-        Some(found)
     }
 
     /// Looks a key up whose value is about to be replaced: no read of it, but an
-    /// access where accesses are counted.
+    /// access where accesses are counted. It may be on disk.
     #[inline]
     pub fn find_replaced(&mut self, key: &Key<'_>) -> Option<Found> {
-        match self.session.store().log_factor() {
-            None => {
-                self.note_access();
-                self.find_untouched(key)
-            }
-            Some(_) => self.find(key),
+        self.note_access();
+        let found = self.find_entry(key)?;
+        if self.session.store().log_factor().is_some() {
+            self.note_read(found);
         }
+        Some(found)
     }
 
     #[inline]
@@ -447,9 +464,24 @@ impl<'a> SlotGuard<'a> {
         u64::from(now.saturating_sub(self.slot.accessed.load(Relaxed))) * ACCESS_MS
     }
 
+    /// The same, whatever is done with the key but read its value: that may be on disk.
+    pub fn find_anywhere(&mut self, key: &Key<'_>) -> Option<Found> {
+        let found = self.find_entry(key)?;
+        self.note_access();
+        self.note_read(found);
+        Some(found)
+    }
+
     /// Looks a key up without counting it as accessed.
     #[inline]
     pub fn find_untouched(&mut self, key: &Key<'_>) -> Option<Found> {
+        let found = self.find_entry(key)?;
+        if self.cell(found).bits().is_away() { self.meet_away(found) } else { Some(found) }
+    }
+
+    /// The same of a key whose value nobody is about to read: it may be on disk.
+    #[inline]
+    pub fn find_entry(&mut self, key: &Key<'_>) -> Option<Found> {
         let place = self.cells().find(key)?;
         let cell = self.cells().get(place);
         if cell.expires() && cell.expiry().is_some_and(|expiry| expiry <= self.session.now()) {
@@ -698,9 +730,10 @@ impl<'a> SlotGuard<'a> {
             self.count_keys(Keys::Expiring, -1);
         }
         self.count_keys(Keys::All, -1);
-        let pin = pin(&cell, self.session.store());
-        Weight::of(&cell).count_gone(self.session.store());
-        Detached { cell, _pin: pin }
+        let store = self.session.store();
+        let (pin, away) = (pin(&cell, store), Held::of(&cell, store));
+        Weight::of(&cell).count_gone(store);
+        Detached { cell, _pin: pin, away }
     }
 
     /// A copy of the value, with its expiry: to be attached to another key, or to be
@@ -725,15 +758,15 @@ impl<'a> SlotGuard<'a> {
     }
 
     fn copy_of(&self, cell: &Cell) -> Detached {
-        let payload = Payload::of(cell.value());
-        let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), payload);
+        let store = self.session.store();
+        let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), cell.payload());
         copy.set_access(cell.access());
-        Detached { cell: copy, _pin: pin(cell, self.session.store()) }
+        Detached { cell: copy, _pin: pin(cell, store), away: Held::of(cell, store) }
     }
 
     /// Gives a detached value to a key that does not exist here.
     pub(crate) fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
-        let Detached { mut cell, _pin } = value;
+        let Detached { mut cell, _pin, away: _away } = value;
         if (cell.tag(), cell.key()) != (key.tag(), key.bytes) {
             cell.rename(key.tag(), key.bytes);
         }
@@ -790,6 +823,21 @@ impl<'a> SlotGuard<'a> {
         let mut cell = Cell::new(key.tag(), key.bytes, None, Payload::boxed(Stream::new()));
         cell.set_access(after_write(self.session, 0));
         self.insert(key, cell)
+    }
+
+    /// The same of their cells.
+    pub(crate) fn walk_cells(
+        &self,
+        mark: Mark,
+        count: usize,
+        visit: &mut dyn FnMut(&Cell),
+    ) -> Option<Mark> {
+        self.cells().walk(mark, count, visit)
+    }
+
+    /// Where a key is, whether its time has come or not.
+    pub(crate) fn place_of(&self, key: &Key<'_>) -> Option<Found> {
+        self.cells().find(key).map(Found)
     }
 
     /// Visits keys from `mark` on, `count` of them or a few more, each with its
@@ -1001,10 +1049,12 @@ impl<'a> SlotGuard<'a> {
 
 /// Keeps the dictionary of a packed value that is about to leave its slot.
 fn pin(cell: &Cell, store: &Store) -> Option<Pin> {
-    if !cell.bits().is_packed_inline() {
-        return None;
-    }
-    store.families().dictionaries.pin(form::dictionary_id(cell.bytes()))
+    let id = match cell.bits() {
+        bits if bits.is_away() => Away::of(cell)?.dictionary,
+        bits if bits.is_packed_inline() => form::dictionary_id(cell.bytes()),
+        _ => return None,
+    };
+    store.families().dictionaries.pin(id)
 }
 
 /// What a write sets the access bits to, unless they are more.

@@ -27,6 +27,7 @@
 //! takes them on demand; gates only by a thread that holds neither slot nor gate: nothing
 //! can wait in a circle.
 
+use crate::away::{Meeting, Tier};
 use crate::books::weight::Weight;
 use crate::cell::table::Mark;
 use crate::effect::{Class, Commit, Event, Form, Recorder, Replaced, Told};
@@ -159,10 +160,14 @@ pub(crate) enum Counter {
     Pending,
     /// Effects.
     Changes,
+    /// Values on disk, their bytes there, and what they would be in memory, unpacked.
+    Away,
+    AwayBytes,
+    AwayRaw,
 }
 
 const TYPES: usize = Type::ALL.len();
-const COUNTERS: usize = 6 * TYPES + 3;
+const COUNTERS: usize = 6 * TYPES + 6;
 
 impl Counter {
     #[inline]
@@ -173,6 +178,9 @@ impl Counter {
             Self::PackedFrom(kind) => 2 * TYPES + kind as usize,
             Self::Packed(kind) => 3 * TYPES + kind as usize,
             Self::Values(kind, is_packed) => (4 + is_packed as usize) * TYPES + kind as usize,
+            Self::Away => COUNTERS - 6,
+            Self::AwayBytes => COUNTERS - 5,
+            Self::AwayRaw => COUNTERS - 4,
             Self::Changes => COUNTERS - 3,
             Self::Expired => COUNTERS - 2,
             Self::Pending => COUNTERS - 1,
@@ -219,6 +227,7 @@ pub struct Store {
     moment: RwLock<Option<Arc<Moment>>>,
     /// Commits so far, of those that were followed.
     commits: AtomicU64,
+    tier: Tier,
 }
 
 /// Among the interests: commits are followed. No class of events has this bit.
@@ -256,7 +265,14 @@ impl Store {
             interests: AtomicU32::new(0),
             moment: RwLock::default(),
             commits: AtomicU64::new(0),
+            tier: Tier::default(),
         })
+    }
+
+    /// The disk tier.
+    #[inline]
+    pub fn tier(&self) -> &Tier {
+        &self.tier
     }
 
     /// How the store was set up.
@@ -285,6 +301,7 @@ impl Store {
             crowded: RefCell::default(),
             reshaped: Cell::default(),
             unpacker: RefCell::default(),
+            meeting: Meeting::default(),
             random: Cell::new(RandomState::new().build_hasher().finish() | 1),
         }
     }
@@ -424,7 +441,7 @@ impl Store {
         self.counters.add(counter.index(), delta);
     }
 
-    fn sum(&self, counter: Counter) -> u64 {
+    pub(crate) fn sum(&self, counter: Counter) -> u64 {
         self.counters.sum(counter.index()).max(0) as u64
     }
 
@@ -561,6 +578,8 @@ pub struct Session {
     reshaped: Cell<usize>,
     /// What it unpacks strings with.
     unpacker: RefCell<Unpacker>,
+    /// What it does when it meets a value that is on disk.
+    pub(crate) meeting: Meeting,
     /// The state of its random numbers; never 0.
     random: Cell<u64>,
 }
@@ -1157,7 +1176,7 @@ impl<'s> Batch<'s> {
                     }
                 });
                 for key in expired.drain(..) {
-                    guard.find_untouched(&self.key(&key));
+                    guard.find_entry(&self.key(&key));
                 }
                 match next {
                     Some(next) => mark = next,

@@ -89,7 +89,7 @@ impl Batch<'_> {
     pub fn training_due(&self, job: &Job, params: &PieceParams) -> Option<Training> {
         let key = self.key(job.key());
         let mut slot = self.lock(job.db(), &key);
-        let found = slot.find_untouched(&key)?;
+        let found = slot.find_entry(&key)?;
         let learner = slot.cell_mut(found).value_mut()?.learner()?;
         let samples = learner.wants_dictionary().then(|| learner.samples())??;
         let (bytes_max, level) = (params.dictionary_bytes, job.choice().level);
@@ -205,7 +205,7 @@ impl Batch<'_> {
         let own = dictionary.map(|dictionary| self.store().families().own(dictionary));
         let key = self.key(name);
         let mut slot = self.lock(db, &key);
-        let Some(found) = slot.find_untouched(&key) else { return };
+        let Some(found) = slot.find_entry(&key) else { return };
         slot.change(found, |cell| {
             let learner = cell.value_mut().and_then(ValueMut::learner);
             if let Some(learner) = learner {

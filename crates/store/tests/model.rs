@@ -1,14 +1,18 @@
 //! A store under random operations is sixteen maps with expiries, whatever of
-//! it is packed, unpacked or packed anew meanwhile.
+//! it is packed, unpacked or packed anew meanwhile, or goes to disk and comes back.
 
 use proptest::prelude::*;
 use snug_codec::stream::{SomePace, Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
+use snug_store::tier::{Engine, Purpose, Simulated};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, Fate, Job, Lengthen, MinSaving, Names, NewStr,
-    PieceParams, Session, Set, SetExpiry, Store, StoreConfig, Str, Type, Unobserved, Write,
+    Append, Batch, Cooling, Delete, Event, Expire, Fate, Job, Leaving, Lengthen, MinSaving, Moving,
+    Names, NewStr, PieceParams, Session, Set, SetExpiry, Store, StoreConfig, Str, Type, Unobserved,
+    Write,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 const START: u64 = 1_700_000_000_000;
 
@@ -36,6 +40,16 @@ enum Op {
     Cool(u8),
     /// Train a dictionary for every family that has the samples.
     Train,
+    /// Copy a value that is to go to disk ...
+    Gather(u8),
+    /// ... or all that have cooled, so often colder than before ...
+    GatherCold(u8),
+    /// ... and write what was copied, whatever has become of the keys.
+    Leave,
+    /// Bring one back, as a thread does that knows its key alone.
+    Bring(u8),
+    /// Move all records, as if they lay among much that is gone.
+    Move,
 }
 
 /// Whatever can be packed is, also where that makes it longer.
@@ -81,6 +95,11 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Finish),
         3 => (1u8..4).prop_map(Op::Cool),
         2 => Just(Op::Train),
+        8 => any::<u8>().prop_map(Op::Gather),
+        2 => (1u8..5).prop_map(Op::GatherCold),
+        6 => Just(Op::Leave),
+        2 => any::<u8>().prop_map(Op::Bring),
+        2 => Just(Op::Move),
     ]
 }
 
@@ -137,11 +156,17 @@ struct Sweeper {
     cooling: Cooling,
     workspace: Workspace,
     taken: Vec<Job>,
+    engine: Arc<Simulated>,
+    leaving: Vec<Leaving>,
 }
 
 impl Sweeper {
-    fn new() -> Self {
+    fn new(store: &Store) -> Self {
+        let engine = Arc::<Simulated>::default();
+        store.tier().set_engine(Arc::clone(&engine) as Arc<dyn Engine>);
         Self {
+            engine,
+            leaving: Vec::new(),
             cooling: Cooling::new(0, 1),
             workspace: Workspace::new(WorkspaceConfig::default()),
             taken: Vec::new(),
@@ -178,23 +203,28 @@ fn check_counters(batch: &Batch<'_>) {
     let (mut raw, mut from, mut packed, mut allocated) = (0, 0, 0, 0);
     let (mut raw_values, mut packed_values) = (0, 0);
     let mut references = std::collections::BTreeMap::new();
+    let mut away = (0, 0, 0);
     for db in 0..3 {
         let mut names = Vec::new();
         batch.scan(db, 0, usize::MAX, |key, _| names.push(key.to_vec()));
         for name in names {
             let key = batch.key(&name);
             let mut slot = batch.lock(db, &key);
-            let found = slot.find_untouched(&key).expect("a scanned key is there");
+            let found = slot.find_entry(&key).expect("a scanned key is there");
             let anatomy = slot.anatomy(found);
             allocated += anatomy.allocated - 8;
-            raw += if anatomy.encoding == "int" { 0 } else { anatomy.raw };
-            from += anatomy.packed.unwrap_or_default().raw;
-            packed += anatomy.packed.unwrap_or_default().packed;
             raw_values += u64::from(anatomy.packed.is_none());
             packed_values += u64::from(anatomy.packed.is_some());
             if let Some((id, _)) = anatomy.dictionary_id {
                 *references.entry(id).or_insert(0) += 1;
             }
+            if let Some(len) = anatomy.away {
+                away = (away.0 + 1, away.1 + len as u64, away.2 + anatomy.raw as u64);
+                continue;
+            }
+            raw += if anatomy.encoding == "int" { 0 } else { anatomy.raw };
+            from += anatomy.packed.unwrap_or_default().raw;
+            packed += anatomy.packed.unwrap_or_default().packed;
         }
     }
     let memory = batch.store().type_memory(Type::String);
@@ -202,6 +232,7 @@ fn check_counters(batch: &Batch<'_>) {
     assert_eq!(memory.raw, raw as u64);
     assert_eq!((memory.packed_from, memory.packed), (from as u64, packed as u64));
     assert_eq!((memory.raw_values, memory.packed_values), (raw_values, packed_values));
+    assert_eq!(batch.store().away(), away);
     for dictionary in batch.store().families().dictionaries() {
         assert_eq!(dictionary.references, references.remove(&dictionary.id).unwrap_or(0));
     }
@@ -378,6 +409,31 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
         }
         Op::Cool(passes) => (0..passes).for_each(|_| sweeper.pass(session, batch)),
         Op::Train => train(batch),
+        Op::Gather(n) => {
+            let (db, name) = place(n);
+            batch.gather_key(db, &name, &mut sweeper.leaving);
+        }
+        Op::GatherCold(times) => {
+            (0..times).for_each(|_| batch.gather(times > 2, 10_000, &mut sweeper.leaving));
+        }
+        Op::Leave => {
+            let leaving = std::mem::take(&mut sweeper.leaving);
+            let records: Vec<&[u8]> = leaving.iter().map(Leaving::bytes).collect();
+            let places = sweeper.engine.write(&records, Purpose::Leave).unwrap();
+            batch.put_away(&leaving, &places);
+        }
+        Op::Bring(n) => {
+            let (db, name) = place(n);
+            let (was_away, mut other) = (batch.is_away(db, &name), batch.store().session());
+            other.bring(now, db, &name).unwrap();
+            assert!(!batch.is_away(db, &name), "it was away: {was_away}");
+        }
+        Op::Move => {
+            sweeper.engine.is_sparse.store(true, Relaxed);
+            let (mut moving, mut other) = (Moving::default(), batch.store().session());
+            while moving.step(&mut other, now, 100).unwrap() {}
+            sweeper.engine.is_sparse.store(false, Relaxed);
+        }
     }
 }
 
@@ -392,7 +448,7 @@ proptest! {
         let store = Store::new(StoreConfig { cluster, ..StoreConfig::default() }, Box::new(Unobserved));
         let mut session = store.session();
         let beside = store.session();
-        let mut sweeper = Sweeper::new();
+        let mut sweeper = Sweeper::new(&store);
         let mut model = Model::default();
         let batch = session.enter(START);
         for op in ops {
@@ -406,11 +462,15 @@ proptest! {
             let expiring = keys.values().filter(|(_, expiry)| expiry.is_some()).count();
             prop_assert_eq!(store.expiring(db), expiring as u64);
         }
+        // What is about to go holds a dictionary, too.
+        sweeper.leaving.clear();
         check_counters(&batch);
         (0..3).for_each(|db| drop(batch.flush(db)));
         let memory = store.type_memory(Type::String);
         prop_assert_eq!((memory.allocated, memory.raw, memory.packed), (0, 0, 0));
         prop_assert_eq!((memory.raw_values, memory.packed_values), (0, 0));
         prop_assert!(store.families().dictionaries().iter().all(|d| d.references == 0));
+        prop_assert!(sweeper.engine.is_empty(), "what nobody refers to is gone");
+        prop_assert_eq!(store.away(), (0, 0, 0));
     }
 }

@@ -213,7 +213,7 @@ fn step(
         }
         12 => {
             let how =
-                Eviction { order: Order::Recency, volatile: input.byte()? & 1 == 1, samples: 3 };
+                Eviction { order: Order::Recency, volatile: input.byte()? & 1 == 1, samples: 3, spares_away: false };
             let evicted = batch.evict(&how);
             if let Some((db, value)) = &evicted {
                 // What has expired is in the store until somebody looks for it.

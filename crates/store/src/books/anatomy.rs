@@ -1,11 +1,13 @@
 //! What an entry is made of, for those who report: how it is held, what that weighs,
 //! and what packing makes of it. Reads headers, never what is packed.
 
+use crate::away::{Away, Held};
 use crate::cell::entry::Cell;
 use crate::pack::form;
 use crate::packing::PackedStr;
 use crate::slot::{Found, SlotGuard};
 use crate::store::Session;
+use crate::types::forms::Value;
 
 /// What an entry is made of, for `OBJECT`, `MEMORY USAGE` and `SNUG OBJECT`.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,8 @@ pub struct Anatomy {
     pub access: u8,
     /// Whether the value is packed as a whole; a read then adds to `access`.
     pub is_packed_whole: bool,
+    /// Bytes of it on disk, if it is there and not in memory.
+    pub away: Option<usize>,
 }
 
 /// The packed part of a value.
@@ -49,8 +53,42 @@ impl SlotGuard<'_> {
 }
 
 impl Anatomy {
+    /// Of what is on disk, by what memory has of it. Only what a small collection's
+    /// encoding is called needs its bytes: they are read, and the thread may block.
+    fn of_away(cell: &Cell, away: &Away, session: &Session) -> Self {
+        let (raw, len) = (away.raw as usize, away.len as usize);
+        let mut notes = || {
+            let held = Held::of(cell, session.store());
+            let bytes = held.and_then(|held| held.read(cell.key()).ok()).unwrap_or_default();
+            if !away.is_packed() {
+                return bytes.first().copied().unwrap_or_default();
+            }
+            let mut room = Vec::new();
+            let _ = PackedStr { form: &bytes, session }.append_to(&mut room);
+            room.first().copied().unwrap_or_default()
+        };
+        let value = Value::inline(away.home(), &[]);
+        let dictionary = session.store().families().dictionaries.get(away.dictionary);
+        Self {
+            encoding: (cell.type_of().row().encoding)(value, raw, &mut notes),
+            allocated: cell.entry_allocated() + size_of::<Cell>(),
+            allocated_raw: cell.allocated_with(raw) + size_of::<Cell>(),
+            raw,
+            packed: away.is_packed().then_some(Packed { raw, packed: len }),
+            codec: "none",
+            dictionary: dictionary.as_ref().map(|d| d.bytes().len()),
+            dictionary_id: dictionary.map(|d| (away.dictionary, d.level())),
+            access: cell.access(),
+            is_packed_whole: away.is_packed(),
+            away: Some(len),
+        }
+    }
+
     fn of(cell: &Cell, session: &Session) -> Self {
         let families = session.store().families();
+        if let Some(away) = Away::of(cell) {
+            return Self::of_away(cell, &away, session);
+        }
         let value = cell.value();
         let (row, measure) = (value.form().type_of().row(), value.measure());
         let raw = (row.len)(value);
@@ -77,6 +115,7 @@ impl Anatomy {
             dictionary_id: None,
             access: cell.access(),
             is_packed_whole: cell.bits().is_packed(),
+            away: None,
         };
         if let Some(packing) = value.packing() {
             return Self {

@@ -11,6 +11,7 @@
 //! Cost: some reads of the entry's header, and an addition for each counter that
 //! changes.
 
+use crate::away::Away;
 use crate::cell::entry::Cell;
 use crate::pack::form;
 use crate::store::{Counter, Store};
@@ -28,12 +29,18 @@ pub(crate) struct Weight {
     amounts: [i64; 5],
     /// The dictionary that a packed string refers to, 0 for none.
     dictionary: u32,
+    /// Where it is, if it is on disk.
+    away: Option<Away>,
 }
 
 impl Weight {
     #[inline]
     pub(crate) fn of(cell: &Cell) -> Self {
-        let (value, bits) = (cell.value(), cell.bits());
+        let bits = cell.bits();
+        if bits.is_away() {
+            return Self::of_away(cell);
+        }
+        let value = cell.value();
         let Measure { allocated, raw, packed_from, packed, pending } = value.measure();
         let allocated = cell.entry_allocated() + allocated;
         let dictionary = match bits.is_packed_inline() {
@@ -41,12 +48,20 @@ impl Weight {
             false => 0,
         };
         let amounts = [allocated, raw, packed_from, packed, pending].map(|amount| amount as i64);
-        Self { kind: value.form().type_of(), amounts, dictionary }
+        Self { kind: value.form().type_of(), amounts, dictionary, away: None }
+    }
+
+    /// Of what is on disk there is an entry in memory, and the dictionary.
+    fn of_away(cell: &Cell) -> Self {
+        let away = Away::of(cell);
+        let amounts = [cell.entry_allocated() as i64, 0, 0, 0, 0];
+        let dictionary = away.map_or(0, |away| away.dictionary);
+        Self { kind: cell.type_of(), amounts, dictionary, away }
     }
 
     /// Whether any of it is packed: no packed form is empty.
     fn is_packed(&self) -> bool {
-        self.amounts[3] > 0
+        self.amounts[3] > 0 || self.away.is_some_and(|away| away.is_packed())
     }
 
     /// Counts that a stream has grown.
@@ -54,7 +69,7 @@ impl Weight {
     pub(crate) fn grow_stream(growth: Growth, store: &Store) {
         let Growth { raw, allocated, pending } = growth;
         let amounts = [allocated, raw, 0, 0, pending];
-        Self { kind: Type::Stream, amounts, dictionary: 0 }.count_amounts(store);
+        Self { kind: Type::Stream, amounts, dictionary: 0, away: None }.count_amounts(store);
     }
 
     /// Counts that what is in a box weighs another amount than before.
@@ -71,7 +86,7 @@ impl Weight {
             amount(after.packed, before.packed),
             amount(after.pending, before.pending),
         ];
-        Self { kind, amounts, dictionary: 0 }.count_amounts(store);
+        Self { kind, amounts, dictionary: 0, away: None }.count_amounts(store);
         let is_packed = [before, after].map(|measure| measure.packed > 0);
         if is_packed[0] != is_packed[1] {
             store.count(Counter::Values(kind, is_packed[1]), 1);
@@ -94,6 +109,9 @@ impl Weight {
         Self { amounts: self.amounts.map(|amount| times * amount), ..self }.count_amounts(store);
         store.count(Counter::Values(self.kind, self.is_packed()), times);
         store.families().dictionaries.count(self.dictionary, times);
+        if let Some(away) = &self.away {
+            away.count(times, store);
+        }
     }
 
     fn count_amounts(self, store: &Store) {
@@ -129,7 +147,10 @@ impl Weight {
     /// dip, or an entry twice.
     #[inline]
     pub(crate) fn becomes(self, after: Self, store: &Store) {
-        if self.kind != after.kind {
+        if self.kind != after.kind || self.away.is_some() || after.away.is_some() {
+            if self == after {
+                return;
+            }
             after.count(store);
             self.count_gone(store);
             return;

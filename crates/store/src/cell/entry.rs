@@ -8,6 +8,9 @@
 //!  entry, 8-byte aligned
 //!  | expiry, ms: 8 if `expires` | key length: 1 or 5 | value length: 1 or 5 | key | value |
 //!
+//!  the same of what is on disk (`away.rs`)
+//!  | expiry, ms: 8 if `expires` | key length: 1 or 5 | value length: 1 | key | form: 1 | place ... |
+//!
 //!  the same of what is boxed
 //!  | expiry, ms: 8 if `expires` | key length: 1 or 5 | form: 1 | key | pointer: 8 |
 //! ```
@@ -238,6 +241,7 @@ impl Cell {
     pub(crate) fn form(&self) -> Form {
         match self.bits().inline() {
             Some(form) => form,
+            None if self.bits().is_away() => Form::of_away_byte(self.bytes()[0]),
             None => Form::in_box(self.parts().form),
         }
     }
@@ -323,11 +327,13 @@ impl Cell {
         self.expires().then(|| unsafe { self.entry().cast::<u64>().read() })
     }
 
-    /// The value, where it lies.
+    /// The value, where it lies. Of one that is on disk, what reads as damaged: who wants
+    /// it has it brought first.
     #[inline]
     pub(crate) fn value(&self) -> Value<'_> {
         match self.bits().inline() {
             Some(form) => Value::inline(form, self.bytes()),
+            None if self.bits().is_away() => Value::inline(self.form().unreadable(), self.bytes()),
             None => {
                 let parts = self.parts();
                 // SAFETY: the box that `new` was given, owned by this cell.
@@ -336,7 +342,16 @@ impl Cell {
         }
     }
 
-    /// The bytes of a value that lies in the entry: raw, or its packed form.
+    /// The value as a payload for another entry: a copy, or references.
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        match self.bits().is_away() {
+            true => Payload::Inline(self.form(), self.bytes()),
+            false => Payload::of(self.value()),
+        }
+    }
+
+    /// The bytes of a value that lies in the entry: raw, or its packed form; of one that
+    /// is on disk, where it is.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         debug_assert!(!self.bits().is_boxed());
@@ -494,6 +509,7 @@ impl Cell {
         let key = key.unwrap_or(self.key());
         let payload = match self.bits().inline() {
             Some(form) => Payload::Inline(form, self.bytes()),
+            None if self.bits().is_away() => Payload::Inline(self.form(), self.bytes()),
             None => {
                 let parts = self.parts();
                 // SAFETY: the box is taken from the old entry, whose memory alone is

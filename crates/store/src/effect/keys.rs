@@ -128,14 +128,14 @@ impl Batch<'_> {
         take: impl FnOnce(&mut SlotGuard<'b>, Found) -> Detached,
     ) -> Option<Detached> {
         let mut slot = self.lock(db, key);
-        let found = slot.find_untouched(key)?;
+        let found = slot.find_entry(key)?;
         Some(take(&mut slot, found))
     }
 
     /// Gives a value to a key, in place of what that key held, which is given back.
     fn put(&self, db: usize, key: &Key<'_>, value: Detached) -> Option<Detached> {
         let mut slot = self.lock(db, key);
-        let found = slot.find_untouched(key);
+        let found = slot.find_entry(key);
         slot.keep(key);
         let before = found.map(|found| slot.detach(found));
         slot.attach(key, value);

@@ -106,6 +106,9 @@ impl<'s, W: Write> ImageWriter<'s, W> {
 
     /// Writes a key of a database with its value.
     pub fn entry(&mut self, db: usize, value: &Detached) -> io::Result<()> {
+        if let Some(brought) = value.brought().map_err(io::Error::other)? {
+            return self.entry(db, &brought);
+        }
         if self.db != db || self.body.len() >= wire::KEYS_BYTES {
             self.give(0)?;
         }

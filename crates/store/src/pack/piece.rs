@@ -156,7 +156,7 @@ impl Default for Ran {
 }
 
 /// Something is wrong with a packed piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Damage {
     /// It was packed before, and does not unpack.
     #[error(transparent)]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  cell's 4 bits   form       in the entry                        beside it
-//!  0 .. 13         inline     length, key, bytes                  -
+//!  0 .. 12         inline     length, key, bytes                  -
 //!                  packed     length, key, a packed form          -
 //!  14              boxed      form's number, key, pointer         a box
 //!  15              boxed      the same, of what is packed whole   a box
@@ -28,7 +28,15 @@
 //! | 9, 10 | small set; packed | 5 | set |
 //! | 11, 12 | small sorted set; packed | 6 | sorted set |
 //!
-//! One inline number is left.
+//! Whatever lies in an entry may be away instead: its bytes are on disk, and the entry
+//! has where ([`crate::away`]). That is no row of a type's: it is the form that it had,
+//! marked, which the entry has in the first byte of its value. To whoever reads it as it
+//! lies there, it is a packed form of a version that there is not: an error.
+//!
+//! ```text
+//!  cell's 4 bits   form       in the entry                        beside it
+//!  13              away       length, key, form, place ...        a record on disk
+//! ```
 #![allow(unsafe_code)]
 
 use super::{ROWS, Type};
@@ -52,13 +60,20 @@ pub(crate) struct Form(u8);
 const FIRST_BOXED: u8 = 16;
 const FORMS_MAX: usize = 32;
 
+/// The bits in a cell of what lies on disk.
+const AWAY: u8 = 13;
+/// Marks the form of a value that lies on disk.
+const IS_AWAY: u8 = 32;
+/// Marks it in its entry: the version that no packed form has.
+const AWAY_BYTE: u8 = 3 << 6;
+
 /// The bits in a cell of what is boxed, and of what is boxed and packed as a whole.
 const BOXED: u8 = 14;
 const BOXED_PACKED: u8 = 15;
 
 impl Form {
     pub(crate) const fn inline(number: u8) -> Self {
-        assert!(number < BOXED);
+        assert!(number < AWAY);
         Self(number)
     }
 
@@ -75,7 +90,7 @@ impl Form {
     }
 
     fn row(self) -> &'static FormRow {
-        match FORMS[usize::from(self.0)] {
+        match FORMS[usize::from(self.0 & !IS_AWAY)] {
             Some(row) => row,
             None => unreachable!("a value of form {}", self.0),
         }
@@ -84,12 +99,38 @@ impl Form {
     /// The type whose form it is.
     #[inline]
     pub(crate) fn type_of(self) -> Type {
-        Type::ALL[usize::from(TYPE_OF[usize::from(self.0)])]
+        Type::ALL[usize::from(TYPE_OF[usize::from(self.0 & !IS_AWAY)])]
+    }
+
+    /// Whether the value lies on disk.
+    #[inline]
+    pub(crate) fn is_away(self) -> bool {
+        self.0 & IS_AWAY != 0
+    }
+
+    /// The form that a value which lies in its entry has while it is on disk.
+    pub(crate) fn away(self) -> Self {
+        debug_assert!(self.0 < AWAY);
+        Self(self.0 | IS_AWAY)
+    }
+
+    /// The form that a value has in memory.
+    pub(crate) fn home(self) -> Self {
+        Self(self.0 & !IS_AWAY)
+    }
+
+    /// A packed form of the same type, which nothing is of that has no bytes: what is to
+    /// be an error for whoever reads it is shown as that.
+    pub(crate) fn unreadable(self) -> Self {
+        let packed = |row: &&FormRow| matches!(row.lies, Lies::Packed { .. });
+        let row = self.type_of().row().forms.iter().find(packed);
+        row.map_or(self.home(), |row| row.form)
     }
 
     /// The form that a value of this one has once it is packed inside its entry, if it
     /// can be; its own if it is.
     pub(crate) fn packed(self) -> Option<Self> {
+        debug_assert!(!self.is_away());
         match self.row().lies {
             Lies::Inline { packed } => packed,
             Lies::Packed { .. } => Some(self),
@@ -109,6 +150,9 @@ impl Form {
     /// What a cell has of it.
     #[inline]
     pub(crate) fn bits(self) -> Bits {
+        if self.is_away() {
+            return Bits(AWAY);
+        }
         Bits(match self.0.checked_sub(FIRST_BOXED) {
             None => self.0,
             Some(boxed) => BOXED + (PACKED_BOXED >> boxed & 1) as u8,
@@ -118,12 +162,23 @@ impl Form {
     /// What the entry of a boxed one has of it.
     #[inline]
     pub(crate) fn boxed_number(self) -> Option<u8> {
-        self.0.checked_sub(FIRST_BOXED)
+        if self.is_away() { None } else { self.0.checked_sub(FIRST_BOXED) }
     }
 
     /// Its number, as files have it.
     pub(crate) fn number(self) -> u8 {
         self.0
+    }
+
+    /// The form of a value on disk, by the first byte that its entry has of it.
+    pub(crate) fn of_away_byte(byte: u8) -> Self {
+        debug_assert!(byte & AWAY_BYTE == AWAY_BYTE && byte & !AWAY_BYTE < AWAY);
+        Self(byte & !AWAY_BYTE | IS_AWAY)
+    }
+
+    /// That byte.
+    pub(crate) fn away_byte(self) -> u8 {
+        self.home().0 | AWAY_BYTE
     }
 
     /// The form of this number, if there is one.
@@ -156,7 +211,13 @@ impl Bits {
     /// The form, if the value lies in its entry.
     #[inline]
     pub(crate) fn inline(self) -> Option<Form> {
-        (self.0 < BOXED).then_some(Form(self.0))
+        (self.0 < AWAY).then_some(Form(self.0))
+    }
+
+    /// Whether the value lies on disk.
+    #[inline]
+    pub(crate) fn is_away(self) -> bool {
+        self.0 == AWAY
     }
 
     #[inline]
@@ -170,7 +231,8 @@ impl Bits {
         RAW_INLINE >> self.0 & 1 == 1
     }
 
-    /// Whether its packed form lies in its entry.
+    /// Whether its packed form lies in its entry; or, to be asked first where that makes
+    /// a difference, whether it [is on disk](Self::is_away).
     #[inline]
     pub(crate) fn is_packed_inline(self) -> bool {
         PACKED_INLINE >> self.0 & 1 == 1
@@ -237,7 +299,7 @@ static FORMS: [Option<&FormRow>; FORMS_MAX] = TABLE.0;
 /// Which type's form each is.
 static TYPE_OF: [u8; FORMS_MAX] = TABLE.1;
 const RAW_INLINE: u16 = inline_mask(false);
-const PACKED_INLINE: u16 = inline_mask(true);
+const PACKED_INLINE: u16 = inline_mask(true) | 1 << AWAY;
 const PACKED_BOXED: u16 = packed_boxed_mask();
 
 const TABLE: ([Option<&FormRow>; FORMS_MAX], [u8; FORMS_MAX]) = {

@@ -19,6 +19,7 @@ pub mod zset;
 #[cfg(test)]
 mod counter;
 
+use crate::away::Lost;
 use crate::cell::entry::Payload;
 use crate::hash::Key;
 use crate::large::PackedChain;
@@ -165,7 +166,7 @@ impl Type {
 }
 
 /// Why a value cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// A packed value is damaged.
     #[error(transparent)]
@@ -173,6 +174,9 @@ pub enum Unreadable {
     /// A packed block of a stream is.
     #[error(transparent)]
     Stream(#[from] StreamError),
+    /// A value on disk is.
+    #[error(transparent)]
+    Lost(#[from] Lost),
 }
 
 /// A value that is being made of its elements, and belongs to no key yet.
@@ -209,6 +213,12 @@ pub enum Unsaved {
 impl From<Damaged> for Unsaved {
     fn from(damaged: Damaged) -> Self {
         Self::Unreadable(damaged.into())
+    }
+}
+
+impl From<Lost> for Unsaved {
+    fn from(lost: Lost) -> Self {
+        Self::Unreadable(lost.into())
     }
 }
 
