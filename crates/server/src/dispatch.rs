@@ -8,6 +8,7 @@ use crate::commands;
 use crate::config::Param;
 use crate::engine::accounts;
 use crate::engine::aside::Meeting;
+use crate::engine::away;
 use crate::engine::call::{Halt, call_by, fail};
 use crate::engine::client::{Caller, Client, ReplyMode};
 use crate::engine::command::{Answer, Command, Group, flags};
@@ -101,6 +102,19 @@ pub(crate) fn execute_by(
                 }
             }
         }
+        // A transaction is executed: each of its commands says what it cannot read.
+        Ok(command)
+            if command.name != "exec"
+                && let Some(Done::Lost(error)) = asked.finished.as_deref() =>
+        {
+            fail(asked.server, &Error::from(error.clone()), out);
+        }
+        Ok(command)
+            if asked.server.store.tier().is_used()
+                && let Some(halt) = meets_away(asked, command, args) =>
+        {
+            return Err(halt);
+        }
         Err(_) if is_http(args) => {
             tracing::warn!(peer = %asked.client.shared.peer, "possible attack: an HTTP request; connection closed");
             out.clear();
@@ -120,7 +134,14 @@ pub(crate) fn execute_by(
                 kept = exec || command.only_pushes();
                 let of_keys = flags::READONLY | flags::WRITE | flags::MAY_REPLICATE;
                 asked.client.tells_of_keys |= command.has(of_keys) || command.name == "exec";
+                let notes = notes_away(asked, command);
+                asked.store.note_away(notes);
                 let called = call_or_give_up(asked, command, args, out, handler);
+                if notes {
+                    asked.store.note_away(false);
+                    // Of a command that was given up half-way.
+                    asked.store.take_met();
+                }
                 end_tracking(asked, command);
                 match called {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
@@ -203,6 +224,27 @@ fn call_or_give_up(
     }
 }
 
+/// Whether the command is to note which of the values that it wants are on disk.
+#[inline]
+fn notes_away(asked: &Asked<'_>, command: &Command) -> bool {
+    asked.server.store.tier().is_used()
+        && asked.server.tiering.is_on()
+        && away::notes(command)
+        && !matches!(asked.finished.as_deref(), Some(Done::Brought))
+}
+
+/// Why a command waits that wants values on disk and cannot be given up half-way.
+#[cold]
+fn meets_away(asked: &Asked<'_>, command: &'static Command, args: Args<'_>) -> Option<Halt> {
+    let is_queued = asked.client.multi.is_some() && !passes_multi(command);
+    let was_put_off = matches!(asked.finished.as_deref(), Some(Done::Brought | Done::Lost(_)));
+    if is_queued || was_put_off || away::notes(command) || !asked.server.tiering.is_on() {
+        return None;
+    }
+    let wanted = away::wanted(asked.store, asked.caller.db, command, args);
+    (!wanted.is_empty()).then(|| away::halt(asked.server, wanted))
+}
+
 /// Has a command executed when the script that runs aside has ended, or counts as slow.
 #[cold]
 fn after_script(server: &Server) -> Halt {
@@ -218,6 +260,11 @@ fn after_script(server: &Server) -> Halt {
 /// What the handler of a command is given.
 #[inline]
 fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'c> {
+    let is_done = |done: &Done| matches!(done, Done::Brought | Done::Lost(_));
+    let (brought, finished) = match asked.finished.take() {
+        Some(done) if is_done(&done) => (true, None),
+        finished => (false, finished.filter(|done| !matches!(**done, Done::Nothing))),
+    };
     Context {
         caller: asked.caller,
         client: Some(asked.client),
@@ -228,7 +275,8 @@ fn context<'c>(asked: &'c mut Asked<'_>, command: &'static Command) -> Context<'
         origin: Origin::Client,
         hashed: asked.hashed,
         pool: asked.pool,
-        finished: asked.finished.take().filter(|done| !matches!(**done, Done::Nothing)),
+        finished,
+        brought,
     }
 }
 

@@ -126,6 +126,7 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     allow_huge_pages(&server.config);
     crate::background::trainer::start(&server)
         .map_err(|e| format!("could not start the trainer: {e}"))?;
+    crate::background::tierer::start(&server)?;
     follow_primary(&server)?;
     let here = Arc::downgrade(&server);
     let _ = server.persist.tells_past.set(Box::new(move |batch| {
@@ -217,9 +218,19 @@ fn say_ready(supervisor: &Supervisor, background: bool) {
 /// Loads what was saved.
 fn load(server: &Arc<Server>) -> Result<(), String> {
     let mut replayer = Replayer::default();
-    server
-        .persist
-        .load(&mut |store, args| replayer.execute(Replayed { server, store, worker: 0 }, args))?;
+    if server.tiering.is_on() {
+        let weak = Arc::downgrade(server);
+        let wait = move || {
+            if let Some(server) = weak.upgrade() {
+                server.wait_for_tier();
+            }
+        };
+        let _ = server.persist.wait_for_room.set(Box::new(wait));
+    }
+    server.persist.load(&mut |store, args| {
+        server.wait_for_tier();
+        replayer.execute(Replayed { server, store, worker: 0 }, args)
+    })?;
     if let Some(past) = server.persist.take_past() {
         let mut session = server.store.session();
         server.peers.resume(&session.enter(unix_ms()), &server.journal, &past);

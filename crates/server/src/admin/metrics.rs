@@ -22,6 +22,7 @@ use prometheus_client::registry::Registry;
 use snug_codec::family::Verdict;
 use snug_store::Type;
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 mod exporter;
 
@@ -191,6 +192,7 @@ fn gather(server: &Server) -> Scrape {
     of_background(&mut scrape, server);
     of_content(&mut scrape, server);
     of_workspaces(&mut scrape, server);
+    of_tier(&mut scrape, server);
     scrape
 }
 
@@ -306,6 +308,65 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
         ),
     ] {
         scrape.counter(name, help, server.stats.get(stat) as f64);
+    }
+}
+
+/// The disk tier: zeros where there is none.
+fn of_tier(scrape: &mut Scrape, server: &Server) {
+    let (store, tiering) = (&server.store, &server.tiering);
+    let (values, bytes, raw) = store.away();
+    let (left, brought, lost) = store.tier().counts();
+    let figures = store.tier().engine().map(|engine| engine.figures()).unwrap_or_default();
+    let waited = tiering.waited_us.load(Relaxed) as f64 / 1e6;
+    for (name, help, value) in [
+        ("snug_tier_values", "Values on disk.", values),
+        ("snug_tier_value_bytes", "Bytes on disk of values that keys refer to.", bytes),
+        (
+            "snug_tier_raw_bytes",
+            "Bytes that the values on disk would have in memory, unpacked.",
+            raw,
+        ),
+        ("snug_tier_file_bytes", "Bytes of the disk tier's files.", figures.files_bytes),
+        (
+            "snug_tier_healthy",
+            "0 while the disk tier is full or failing, else 1.",
+            u64::from(tiering.takes() || !tiering.is_on()),
+        ),
+    ] {
+        scrape.gauge(name, help, value as f64);
+    }
+    for (name, help, value) in [
+        ("snug_tier_left", "Values that have gone to disk.", left as f64),
+        ("snug_tier_brought", "Values that have come back from disk.", brought as f64),
+        ("snug_tier_lost", "Times that a value could not be read back from disk.", lost as f64),
+        (
+            "snug_tier_write_errors",
+            "Writes to the disk tier that failed.",
+            tiering.write_errors.load(Relaxed) as f64,
+        ),
+        (
+            "snug_tier_written_bytes",
+            "Bytes written to the disk tier, those that were moved included.",
+            figures.written as f64,
+        ),
+        (
+            "snug_tier_moved_bytes",
+            "Bytes that were written again to give back room on disk.",
+            figures.moved as f64,
+        ),
+        ("snug_tier_read_bytes", "Bytes read from the disk tier.", figures.read as f64),
+        (
+            "snug_tier_waits",
+            "Values that commands have waited for.",
+            tiering.waits.load(Relaxed) as f64,
+        ),
+        (
+            "snug_tier_wait_seconds",
+            "Seconds that values were waited for by commands, in all.",
+            waited,
+        ),
+    ] {
+        scrape.counter(name, help, value);
     }
 }
 

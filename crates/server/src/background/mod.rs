@@ -6,4 +6,5 @@ pub(crate) mod cooler;
 pub(crate) mod packer;
 pub(crate) mod room;
 pub(crate) mod sweeper;
+pub(crate) mod tierer;
 pub(crate) mod trainer;

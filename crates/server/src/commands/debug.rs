@@ -159,7 +159,7 @@ fn populate(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         name.extend_from_slice(digits.as_bytes());
         let key = cx.store.key(&name);
         let mut slot = cx.store.lock(db, &key);
-        if slot.find_untouched(&key).is_some() {
+        if slot.find_entry(&key).is_some() {
             continue;
         }
         value.clear();
@@ -200,7 +200,7 @@ fn sleep(cx: &mut Context<'_>, seconds: &[u8], out: &mut Out) {
 fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
+    let found = slot.find_entry(&key).ok_or(Error::NO_SUCH_KEY)?;
     let anatomy = slot.anatomy(found);
     let packed = anatomy.packed.map_or(anatomy.raw, |p| anatomy.raw - p.raw + p.packed);
     out.w().simple(&format!(

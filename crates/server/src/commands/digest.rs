@@ -120,7 +120,7 @@ fn add_value(
 ) -> Result<Option<Digest>, Error> {
     let key = cx.key(key);
     let mut slot = cx.store.lock(db, &key);
-    let Some(found) = slot.find_untouched(&key) else { return Ok(None) };
+    let Some(found) = slot.find_entry(&key) else { return Ok(None) };
     let expires = slot.expiry(found).is_some();
     digest.mix(&slot.type_of(found).number().to_be_bytes());
     let mut mixed = Mixed { digest, piece: Sha1::new(), outer: Digest::default() };

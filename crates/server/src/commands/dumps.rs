@@ -129,7 +129,7 @@ impl Asked {
 fn restore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let asked = Asked::parse(args)?;
     let key = cx.key(args.bytes(1));
-    if !asked.replace && cx.lock(&key).find_untouched(&key).is_some() {
+    if !asked.replace && cx.lock(&key).find_entry(&key).is_some() {
         return Err(Error::new("BUSYKEY Target key name already exists.").into());
     }
     let ttl = args.int(2)?;
@@ -142,7 +142,7 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let payload = args.value(3);
     let value = value_of(cx, &key, &payload, expiry, asked)?;
     let mut slot = cx.lock(&key);
-    let found = slot.find_untouched(&key);
+    let found = slot.find_entry(&key);
     let before = if expiry.is_some_and(|at| at <= now) && cx.origin.minds_time() {
         // It would be gone at once.
         found.and_then(|found| slot.apply(&key, Some(found), Delete, Event::DEL))

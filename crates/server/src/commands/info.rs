@@ -51,6 +51,7 @@ const SECTIONS: &[Section] = &[
     ("Cluster", cluster),
     ("Keyspace", keyspace),
     ("Packing", packing),
+    ("Tier", tier),
 ];
 
 /// Sections shown only when asked for, by name, `all` or `everything`.
@@ -575,6 +576,41 @@ fn keyspace(cx: &View<'_>, text: &mut String) {
             ),
         );
     }
+}
+
+fn tier(cx: &View<'_>, text: &mut String) {
+    let (tiering, store) = (&cx.server.tiering, cx.store.store());
+    if !tiering.is_on() {
+        fields!(text, "tier_enabled": 0);
+        return;
+    }
+    let (values, bytes, raw) = store.away();
+    let (left, brought, lost) = store.tier().counts();
+    let figures = store.tier().engine().map(|engine| engine.figures()).unwrap_or_default();
+    let (health, why) = tiering.health();
+    let waits = tiering.waits.load(Relaxed);
+    fields!(text,
+        "tier_enabled": 1,
+        "tier_status": health.name(),
+        "tier_error": why,
+        "tier_values": values,
+        "tier_value_bytes": bytes,
+        "tier_raw_bytes": raw,
+        "tier_live_bytes": figures.live,
+        "tier_file_bytes": figures.files_bytes,
+        "tier_files": figures.files,
+        "tier_max_bytes": cx.server.config.number(Param::TierMaxBytes),
+        "tier_values_left": left,
+        "tier_values_brought": brought,
+        "tier_values_lost": lost,
+        "tier_written_bytes": figures.written,
+        "tier_moved_bytes": figures.moved,
+        "tier_read_bytes": figures.read,
+        "tier_syncs": figures.syncs,
+        "tier_write_errors": tiering.write_errors.load(Relaxed),
+        "tier_waits": waits,
+        "tier_wait_usec": tiering.waited_us.load(Relaxed).checked_div(waits).unwrap_or(0),
+    );
 }
 
 fn packing(cx: &View<'_>, text: &mut String) {

@@ -183,7 +183,7 @@ fn remove(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out, lazy: bool) -> An
     for name in args.iter_from(1) {
         let key = cx.key(name);
         let mut slot = cx.lock(&key);
-        let Some(found) = slot.find_untouched(&key) else { continue };
+        let Some(found) = slot.find_entry(&key) else { continue };
         let value = slot.apply(&key, Some(found), Delete, Event::DEL);
         drop(slot);
         removed += 1;
@@ -246,13 +246,13 @@ fn renamenx(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 fn rename_to(cx: &mut Context<'_>, args: Args<'_>, unless_taken: bool) -> Result<bool, Error> {
     let (from, to) = (cx.key(args.bytes(1)), cx.key(args.bytes(2)));
     let _held = cx.hold([from, to]);
-    if cx.lock(&from).find(&from).is_none() {
+    if cx.lock(&from).find_anywhere(&from).is_none() {
         return Err(Error::NO_SUCH_KEY);
     }
     if from.bytes == to.bytes {
         return Ok(false);
     }
-    if unless_taken && cx.lock(&to).find(&to).is_some() {
+    if unless_taken && cx.lock(&to).find_anywhere(&to).is_some() {
         return Ok(false);
     }
     cx.store.rename(cx.db(), &from, &to);
@@ -279,8 +279,8 @@ fn move_(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     }
     let key = cx.key(args.bytes(1));
     let _held = cx.store.hold([(from, key), (to, key)]);
-    let there = cx.store.lock(from, &key).find(&key).is_some();
-    if !there || cx.store.lock(to, &key).find(&key).is_some() {
+    let there = cx.store.lock(from, &key).find_anywhere(&key).is_some();
+    if !there || cx.store.lock(to, &key).find_anywhere(&key).is_some() {
         out.w().integer(0);
         return Ok(());
     }
@@ -314,7 +314,7 @@ fn copy(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return Err(SAME_OBJECT.into());
     }
     let _held = cx.store.hold([(from_db, from), (to_db, to)]);
-    let taken = |cx: &Context<'_>| cx.store.lock(to_db, &to).find_untouched(&to).is_some();
+    let taken = |cx: &Context<'_>| cx.store.lock(to_db, &to).find_entry(&to).is_some();
     let there = cx.find_to_read(&mut cx.lock(&from), &from).is_some();
     let copies = there && (replace || !taken(cx));
     if copies {
@@ -521,7 +521,7 @@ fn expire_at(
     })?;
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let set = match slot.find(&key) {
+    let set = match slot.find_anywhere(&key) {
         Some(found) if conditions.allow(slot.expiry(found).map(|ms| ms as i64), at) => {
             if at <= now && cx.origin.minds_time() {
                 slot.apply(&key, Some(found), Delete, Event::DEL);
@@ -578,7 +578,7 @@ fn expiry(
 fn persist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let expiring = slot.find(&key).filter(|&found| slot.expiry(found).is_some());
+    let expiring = slot.find_anywhere(&key).filter(|&found| slot.expiry(found).is_some());
     if expiring.is_some() {
         slot.apply(&key, expiring, Expire(None), PERSIST);
     }

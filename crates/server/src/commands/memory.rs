@@ -83,7 +83,7 @@ fn usage(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     }
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    match slot.find_untouched(&key) {
+    match slot.find_entry(&key) {
         Some(found) => {
             let anatomy = slot.anatomy(found);
             let allocated = if raw { anatomy.allocated_raw } else { anatomy.allocated };

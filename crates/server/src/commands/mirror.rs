@@ -101,6 +101,7 @@ fn context<'c>(cx: &Context<'c>, caller: &'c mut Caller, store: &'c Batch<'c>) -
         hashed: None,
         pool: None,
         finished: None,
+        brought: false,
     }
 }
 
@@ -135,7 +136,7 @@ fn facts(cx: &Context<'_>, db: usize, name: &[u8]) -> String {
     };
     let key = cx.store.key(name);
     let mut slot = cx.store.lock(db, &key);
-    let Some(found) = slot.find_untouched(&key) else { return "nothing".into() };
+    let Some(found) = slot.find_entry(&key) else { return "nothing".into() };
     let expiry = slot.expiry(found);
     let stream = slot.stream(found).map(of_stream).unwrap_or_default();
     format!("{} {digest} expires {expiry:?}{stream}", slot.type_of(found).name())
@@ -229,6 +230,7 @@ mod tests {
                 hashed: None,
                 pool: None,
                 finished: None,
+                brought: false,
             };
             let result = work(&mut cx);
             if blocked::any_ready() {
@@ -388,8 +390,12 @@ mod tests {
                             }
                             if round % 100 == 0 {
                                 let order = snug_store::Order::Random;
-                                let how =
-                                    snug_store::Eviction { order, volatile: false, samples: 5 };
+                                let how = snug_store::Eviction {
+                                    order,
+                                    volatile: false,
+                                    samples: 5,
+                                    spares_away: false,
+                                };
                                 driver.with(now, |cx| drop(cx.store.evict(&how)));
                             }
                         }

@@ -57,7 +57,7 @@ const SHARED: i64 = i32::MAX as i64;
 fn anatomy(cx: &Context<'_>, args: Args<'_>) -> Option<Anatomy> {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    slot.find_untouched(&key).map(|found| slot.anatomy(found))
+    slot.find_entry(&key).map(|found| slot.anatomy(found))
 }
 
 fn encoding(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -71,7 +71,7 @@ fn encoding(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 fn refcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    let Some(found) = slot.find_untouched(&key) else {
+    let Some(found) = slot.find_entry(&key) else {
         out.w().null();
         return Ok(());
     };
@@ -101,7 +101,7 @@ fn tracks_frequency(cx: &Context<'_>) -> bool {
 fn idletime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    let found = slot.find_untouched(&key).map(|found| slot.anatomy(found));
+    let found = slot.find_entry(&key).map(|found| slot.anatomy(found));
     let of_slot = slot.idle_ms() / 1000;
     drop(slot);
     if found.is_some() && tracks_frequency(cx) {

@@ -94,6 +94,7 @@ impl Replayer {
             hashed: None,
             pool: None,
             finished: None,
+            brought: false,
         };
         match (command.handler)(&mut cx, args, &mut self.out) {
             Ok(()) => {}

@@ -46,6 +46,11 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
             "Packs a string now, whatever its age.",
         ),
         subcommand(
+            Command::new("tier", 3, tier).flags(WRITE | NOSCRIPT | NO_MULTI).key(2),
+            "O(N) where N is the length of the value.",
+            "Has a value go to the disk tier now, whatever its age.",
+        ),
+        subcommand(
             Command::new("unpack", 3, unpack).flags(WRITE).key(2),
             "O(N) where N is the length of the value.",
             "Unpacks a string in place.",
@@ -60,7 +65,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
 fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
-    let Some(found) = slot.find_untouched(&key) else { return Err(Error::NO_SUCH_KEY.into()) };
+    let Some(found) = slot.find_entry(&key) else { return Err(Error::NO_SUCH_KEY.into()) };
     let anatomy = slot.anatomy(found);
     let kind = slot.type_of(found);
     // Written first, for it is read under the slot's lock.
@@ -77,7 +82,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let packed = anatomy.packed.unwrap_or_default();
     let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
-    w.map(12 + usize::from(has_blocks));
+    w.map(13 + usize::from(has_blocks));
     let texts = [
         ("type", kind.name().as_bytes()),
         ("encoding", anatomy.encoding.as_bytes()),
@@ -97,6 +102,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         ("dictionary-bytes", anatomy.dictionary.unwrap_or(0) as i64),
         ("dictionary-level", i64::from(level)),
         ("access", i64::from(anatomy.access)),
+        ("disk-bytes", anatomy.away.unwrap_or(0) as i64),
     ] {
         w.bulk(field.as_bytes());
         w.integer(value);
@@ -230,6 +236,25 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
+/// Answers 1 if the value is on disk afterwards, 0 if it stays in memory.
+fn tier(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    if !cx.server.tiering.is_on() {
+        return Err(Error::new("ERR there is no disk tier: tier-path is not set").into());
+    }
+    if let Some(waited) = cx.waited() {
+        out.w().integer(waited.unwrap_or(0));
+        return Ok(());
+    }
+    let key = cx.key(args.bytes(2));
+    cx.lock(&key).find_entry(&key).ok_or(Error::NO_SUCH_KEY)?;
+    if cx.store.is_away(cx.db(), key.bytes) {
+        out.w().integer(1);
+        return Ok(());
+    }
+    let leaves = cx.server.tiering.leave(cx.db(), key.bytes.to_vec());
+    Err(cx.wait_until(async { Ok(i64::from(leaves.await)) }))
+}
+
 /// Answers 1 if the value was packed.
 fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
@@ -261,6 +286,7 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
             "Replace the policy; new values go by it at once, old ones as they are swept.",
         ),
         ("PACK <key>", "Pack the string at <key> now, whatever its age."),
+        ("TIER <key>", "Have the value at <key> go to the disk tier now, whatever its age."),
         ("UNPACK <key>", "Unpack the string at <key>; it is packed again when it cools."),
     ];
     super::help(out, "SNUG", &lines);

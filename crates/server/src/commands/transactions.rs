@@ -147,7 +147,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
         );
     }
     if !client.watch.is_broken()
-        && let Err(later) = make_raw(cx, &mut multi)
+        && let Err(later) = make_ready(cx, &mut multi)
     {
         cx.client()?.multi = Some(multi);
         return Err(later);
@@ -192,7 +192,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     for (db, key) in &watch.keys {
         let key = store.key(key);
         let mut slot = store.lock(*db, &key);
-        slot.find_untouched(&key);
+        slot.find_entry(&key);
         // Its time has come, though nothing removes it while writes are paused.
         broken |= slot.hides(&key);
     }
@@ -269,6 +269,13 @@ fn reply_mode(cx: &Context<'_>) -> ReplyMode {
 /// after it.
 fn turned_off(before: ReplyMode, after: ReplyMode) -> bool {
     after == ReplyMode::Off || (after == ReplyMode::SkipNext && before != ReplyMode::SkipNext)
+}
+
+/// Has brought what is on disk of what queued commands want, and unpacked what is large.
+fn make_ready(cx: &mut Context<'_>, multi: &mut Multi) -> Answer {
+    let wanted = keys(cx, multi, |_| true);
+    cx.bring(wanted.iter().map(|(db, key)| (*db, key.bytes)))?;
+    make_raw(cx, multi)
 }
 
 /// Has the large packed values unpacked that queued commands will change in place,

@@ -89,6 +89,8 @@ parameters! {
         ClientOutputBufferLimit "client-output-buffer-limit" Kind::OutputLimits, "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60", MUTABLE, "Most bytes of replies waiting for a client, by class: hard, soft, seconds.";
         MaxMemory "maxmemory" BYTES, "0", MUTABLE, "Most bytes of memory to use; 0 for no limit.";
         MaxMemoryPolicy "maxmemory-policy" Kind::Enum(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", MUTABLE, "What is evicted at the limit.";
+        TierPath "tier-path" Kind::Text, "", FIXED, "Folder of the disk tier, where the coldest values go when memory is short; empty for none. What is in it is of use to one process only, and removed at its start.";
+        TierMaxBytes "tier-max-bytes" BYTES, "0", MUTABLE, "Most bytes of files in the disk tier; 0 for as many as the disk has room for.";
         MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Most bytes that clients may take together, or a percentage of maxmemory, before the largest are ended; 0 for no limit.";
         NotifyKeyspaceEvents "notify-keyspace-events" Kind::Events, "", MUTABLE, "Classes of keyspace events to publish.";
         SlowlogLogSlowerThan "slowlog-log-slower-than" Kind::Int { min: -1, max: i64::MAX }, "10000", MUTABLE, "Microseconds from which on a command is logged as slow; -1 for never.";

@@ -470,6 +470,7 @@ impl Waiter {
             hashed: None,
             pool: None,
             finished: None,
+            brought: false,
         };
         let on_behalf = OnBehalf::of(&self.client);
         let called = call(&mut cx, command, self.args.args(), &mut out);
@@ -537,7 +538,7 @@ impl Server {
         let place = (db, key.slot());
         let holds = || {
             let mut slot = store.lock(db, &key);
-            let found = slot.find_untouched(&key);
+            let found = slot.find_entry(&key);
             found.map(|found| slot.type_of(found))
         };
         let mut held = holds();
@@ -785,6 +786,7 @@ mod tests {
                 hashed: None,
                 pool: None,
                 finished: None,
+                brought: false,
             };
             let args = OwnedArgs::of(&words);
             match call(&mut cx, &TAKE, args.args(), &mut Out::default()) {

@@ -1,6 +1,7 @@
 //! The call of a command's handler: its error answered if it fails, its figures taken.
 
 use crate::config::Param;
+use crate::engine::away;
 use crate::engine::blocked::Waiter;
 use crate::engine::command::{Answer, Command, Unanswered, flags};
 use crate::engine::context::{Context, Origin};
@@ -56,6 +57,17 @@ pub(crate) fn call_by(
     let began = clock.unwrap_or_else(Instant::now);
     remember_keys(cx, command, args);
     let answer = handler(cx, args, out);
+    let answer = if cx.store.store().tier().is_used() {
+        match meets_away(cx, command, answer) {
+            Some(answer) => answer,
+            None => {
+                out.truncate(mark);
+                return Err(away::halt(cx.server, cx.store.take_met()));
+            }
+        }
+    } else {
+        answer
+    };
     let failed = answer.is_err();
     if let Err(unanswered) = answer {
         out.truncate(mark);
@@ -95,6 +107,24 @@ pub(crate) fn already_counted() {
 /// Whether that was said, which is forgotten.
 pub(crate) fn take_counted() -> bool {
     COUNTED.take()
+}
+
+/// What a command has answered that may have met values on disk; none if it is to be
+/// executed again when they are in memory.
+#[cold]
+fn meets_away(cx: &mut Context<'_>, command: &Command, answer: Answer) -> Option<Answer> {
+    if cx.store.has_met() {
+        return None;
+    }
+    // Who only tells a length has not noticed; who needed the bytes has failed, for they
+    // read as damaged.
+    let failed = matches!(answer, Err(Unanswered::Error(_)));
+    match cx.store.take_lost() {
+        Some(lost) if failed || command.has(flags::READONLY) => {
+            Some(Err(Error::from(format!("ERR {lost}")).into()))
+        }
+        _ => Some(answer),
+    }
 }
 
 /// Notes which keys a client is about to read that is to be told when they change.

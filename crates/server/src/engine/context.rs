@@ -100,6 +100,8 @@ pub(crate) struct Context<'c> {
     pub pool: Option<&'c Pool>,
     /// Work that the command was put off for, done.
     pub finished: Option<Box<Done>>,
+    /// Whether it was put off for values on disk: it is not again.
+    pub brought: bool,
 }
 
 impl<'c> Context<'c> {
@@ -198,7 +200,7 @@ impl<'c> Context<'c> {
 
     /// Looks up a key whose value is about to be replaced unread.
     pub(crate) fn find_replaced(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
-        if self.caller.no_touch { slot.find_untouched(key) } else { slot.find_replaced(key) }
+        if self.caller.no_touch { slot.find_entry(key) } else { slot.find_replaced(key) }
     }
 
     /// Looks up a key that a writing command only reads: a hit or miss of a
@@ -212,15 +214,15 @@ impl<'c> Context<'c> {
     /// Looks up a key to tell something of it that is no access to its value:
     /// a hit or miss, but it does not keep the value from cooling.
     pub(crate) fn peek(&self, slot: &mut SlotGuard<'_>, key: &Key<'_>) -> Option<Found> {
-        let found = slot.find_untouched(key);
+        let found = slot.find_entry(key);
         self.read(key, found);
         found
     }
 
     #[inline]
     fn read(&self, key: &Key<'_>, found: Option<Found>) {
-        if self.finished.is_some() {
-            // It was counted before the command was put off.
+        if self.finished.is_some() || found.is_none() && self.store.has_met() {
+            // It will be when what was met is in memory; or it was counted before the command was put off.
             return;
         }
         if matches!(self.origin, Origin::Replay) {

@@ -110,7 +110,7 @@ fn policy(server: &Server) -> Option<Eviction> {
         _ => Order::Random,
     };
     let samples = server.config.number(Param::MaxmemorySamples) as usize;
-    Some(Eviction { order, volatile: keys == "volatile", samples })
+    Some(Eviction { order, volatile: keys == "volatile", samples, spares_away: false })
 }
 
 /// For how long one command may evict. Redis's scale of `maxmemory-eviction-tenacity`:
@@ -221,7 +221,15 @@ impl Server {
         let began = Instant::now();
         let mut evicted = 0;
         let room = loop {
-            let Some((_, value)) = store.evict(how) else { break Room::None };
+            // What is on disk has hardly any memory to give; where the disk is full, its
+            // keys go, which are the coldest.
+            let spares_away = self.tiering.takes();
+            let evicted_value = store.evict(&Eviction { spares_away, ..*how });
+            let evicted_value = match spares_away {
+                true => evicted_value.or_else(|| store.evict(how)),
+                false => evicted_value,
+            };
+            let Some((_, value)) = evicted_value else { break Room::None };
             if lazy {
                 reclaim(value);
             } else {
@@ -243,6 +251,13 @@ impl Server {
             self.monitor.events.record("eviction-cycle", unix_ms() / 1000, took);
         }
         room
+    }
+
+    /// What `maxmemory` leaves for values beside what is reserved; none without a limit.
+    pub(crate) fn memory_for_values(&self) -> Option<usize> {
+        let limit = self.config.number(Param::MaxMemory) as usize;
+        let reserved = self.learning.reserved() + self.packing_to_come();
+        (limit > 0).then(|| limit.saturating_sub(reserved))
     }
 
     /// How short memory is: 0 while packing may take its time, 1 when it is to

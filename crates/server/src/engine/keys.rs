@@ -67,6 +67,12 @@ impl Use {
         !self.has(Self::NOT_KEY)
     }
 
+    /// Whether what the key holds is wanted, and not only another value put in its place,
+    /// or the key removed.
+    pub(crate) const fn wants_value(self) -> bool {
+        !self.has(Self::OW.and(Self::RM))
+    }
+
     /// What an account needs for it.
     #[allow(dead_code)]
     pub(crate) const fn access(self) -> Access {

@@ -64,6 +64,10 @@ pub(crate) enum Done {
     Job(Box<Finished>),
     /// Nothing that it is told of: it is executed as if for the first time.
     Nothing,
+    /// What the command wants was on disk, and is in memory now.
+    Brought,
+    /// It was, and cannot be brought: the error.
+    Lost(String),
     /// Something that others did: [`Context::wait_until`].
     Waited(Waited),
 }
@@ -169,7 +173,7 @@ impl Context<'_> {
     pub(crate) fn unpack_beforehand(&self, db: usize, key: &Key<'_>) -> Answer {
         let Some(pool) = self.pool.filter(|_| self.may_wait()) else { return Ok(()) };
         let mut slot = self.store.lock(db, key);
-        let Some(found) = slot.find_untouched(key) else { return Ok(()) };
+        let Some(found) = slot.find_entry(key) else { return Ok(()) };
         let is_large = |chain: PackedChain| chain.segments() > SEGMENTS_AT_ONCE;
         if !packed(&slot, found).is_some_and(is_large) {
             return Ok(());

@@ -4,6 +4,7 @@
 
 pub(crate) mod accounts;
 pub(crate) mod aside;
+pub(crate) mod away;
 pub(crate) mod blocked;
 pub(crate) mod call;
 pub(crate) mod client;

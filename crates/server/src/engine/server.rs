@@ -38,6 +38,7 @@ use crate::sockets::tls::Tls;
 use crate::work::learning::Learning;
 use crate::work::reclaim::reclaim;
 use crate::work::slices::Slices;
+use crate::work::tier::Tiering;
 use crate::work::training::Trainer;
 use crate::work::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
@@ -87,6 +88,8 @@ pub(crate) struct Server {
     pub persist: Arc<Persist>,
     pub trainer: Trainer,
     pub slices: Arc<Slices>,
+    /// The disk tier's threads.
+    pub tiering: Tiering,
     pub workspaces: Workspaces,
     pub exceeded: Exceeded,
     pub learning: Learning,
@@ -244,6 +247,7 @@ impl Server {
                 waits: Waits::default(),
                 trainer: Trainer::default(),
                 slices: Arc::default(),
+                tiering: Tiering::default(),
                 workspaces: Workspaces::new(&config, workers),
                 exceeded: Exceeded::default(),
                 learning: Learning::default(),

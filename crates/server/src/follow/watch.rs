@@ -58,7 +58,7 @@ impl Watches {
         let hashed = store.key(key);
         let mut slot = store.lock(db, &hashed);
         // An expired key is gone before the watch begins, not broken by going.
-        slot.find_untouched(&hashed);
+        slot.find_entry(&hashed);
         slot.observe(Interest::Watch, true);
         let watch = Watch { key: key.to_vec(), broken: Arc::clone(broken), by_any };
         self.0.lock().entry((db, hashed.slot())).or_default().push(watch);
@@ -111,7 +111,7 @@ impl Watches {
         drop(watched);
         for Watch { key, broken, .. } in copies {
             let key = store.key(&key);
-            let in_db = |&db: &usize| store.lock(db, &key).find_untouched(&key).is_some();
+            let in_db = |&db: &usize| store.lock(db, &key).find_entry(&key).is_some();
             if dbs.iter().any(in_db) {
                 broken.store(true, Relaxed);
             }

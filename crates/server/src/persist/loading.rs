@@ -102,6 +102,8 @@ pub(crate) struct Source<'s> {
     /// Where the stream of replication was, if the file tells. Then nothing is left out:
     /// what has expired goes as commits tell it, to replicas too.
     pub(crate) past: Option<Past>,
+    /// Waits until there is room for more.
+    pub(crate) room: Option<&'s (dyn Fn() + Send + Sync)>,
 }
 
 impl Source<'_> {
@@ -142,11 +144,14 @@ impl Source<'_> {
             now: if is_base || self.past.is_some() { 0 } else { unix_ms() },
             threads: self.threads,
         };
-        let (progress, stopped) = (self.progress, self.stopped);
+        let (progress, stopped, room) = (self.progress, self.stopped, self.room);
         progress.is_packed.store(true, Relaxed);
         let loaded = image::load(file, self.store, &loading, |loaded| {
             progress.at(loaded.bytes);
             progress.tell();
+            if let Some(wait) = room {
+                wait();
+            }
             !stopped.load(Relaxed)
         });
         progress.is_packed.store(false, Relaxed);
@@ -161,10 +166,13 @@ impl Source<'_> {
         let mut reader = Reader::new(file, read).map_err(|e| e.to_string())?;
         let now = if is_base || self.past.is_some() { 0 } else { unix_ms() };
         let loading = RdbLoading { read, databases: self.databases, now, ..RdbLoading::default() };
-        let (progress, stopped) = (self.progress, self.stopped);
+        let (progress, stopped, room) = (self.progress, self.stopped, self.room);
         let loaded = snug_rdb::load(&mut reader, self.store, &loading, |loaded| {
             progress.at(loaded.bytes);
             progress.tell();
+            if let Some(wait) = room {
+                wait();
+            }
             !stopped.load(Relaxed)
         });
         let hides = self.hides_keys;

@@ -106,6 +106,9 @@ pub(crate) struct Persist {
     pub(crate) tells_past: OnceLock<TellsPast>,
     /// The place in the stream of the snapshot that is being written, or was loaded.
     past: Mutex<Option<Past>>,
+    /// Waits until there is room for more, where room is being made: what is loaded may be
+    /// more than memory holds.
+    pub(crate) wait_for_room: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Why the append-only file could not be written last, if it could not.
     aof_error: Mutex<Option<String>>,
     refuses: AtomicBool,
@@ -194,6 +197,7 @@ impl Persist {
             libraries: OnceLock::new(),
             tells_past: OnceLock::new(),
             past: Mutex::default(),
+            wait_for_room: OnceLock::new(),
             aof_error: Mutex::default(),
             refuses: AtomicBool::new(false),
             stop: AtomicBool::new(false),

@@ -418,6 +418,7 @@ impl Persist {
             library,
             stopped: &self.stop,
             past: None,
+            room: self.wait_for_room.get().map(|wait| &**wait),
         }
     }
 

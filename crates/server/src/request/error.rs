@@ -67,6 +67,7 @@ impl From<snug_store::Unreadable> for Error {
         match why {
             snug_store::Unreadable::Value(damaged) => damaged.into(),
             snug_store::Unreadable::Stream(error) => error.into(),
+            snug_store::Unreadable::Lost(lost) => Self::from(format!("ERR {lost}")),
         }
     }
 }

@@ -220,6 +220,7 @@ fn run_aside(errand: &Errand) -> Result<Out, Error> {
             hashed: None,
             pool: None,
             finished: None,
+            brought: false,
         };
         let result = run::aside(
             &mut cx,

@@ -4,5 +4,6 @@
 pub(crate) mod learning;
 pub(crate) mod reclaim;
 pub(crate) mod slices;
+pub(crate) mod tier;
 pub(crate) mod training;
 pub(crate) mod workspaces;

@@ -1,0 +1,223 @@
+//! The disk tier's threads: one that has cold values go to disk, and some that bring back
+//! what commands wait for.
+//!
+//! ```text
+//!  used_memory, of what maxmemory leaves to values
+//!    ... 88 % ............. 92 % ............ 97 % .. 100 %
+//!         | the tierer       | it begins:       |       |
+//!         | stops            | what has cooled  |       commands evict, or are refused
+//!                                               | raw values, too, that packing has
+//!                                               | not come to yet
+//! ```
+//!
+//! So the tier comes before eviction as long as the disk keeps up; where writes outrun
+//! it, eviction and `OOM` go by their rules as without. What goes is drawn as eviction
+//! draws: keys that are looked at and stay lose an access bit. A batch is written and
+//! synced, and only then leaves memory; so a disk that is full or failing costs the
+//! attempt, which is told, and made again after [`RETRY`].
+
+use crate::config::Param;
+use crate::engine::server::Server;
+use crate::outside::clock::unix_ms;
+use crate::work::tier::{Health, Request};
+use snug_store::tier::{Engine, Log, Purpose};
+use snug_store::{Leaving, Moving, Session, memory};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Shares of the memory for values, from which on the tierer works, down to which, and
+/// from which on it takes raw values that have not cooled.
+const FROM: f64 = 0.92;
+const DOWN_TO: f64 = 0.88;
+const HARD_FROM: f64 = 0.97;
+
+/// Bytes that go in one batch.
+const BATCH_MIN: usize = 64 << 10;
+const BATCH_MAX: usize = 4 << 20;
+
+/// Threads that read: so many reads a disk has to do at once.
+const READERS: usize = 8;
+
+/// The clock of the tierer.
+const TICK: Duration = Duration::from_millis(10);
+/// After a failure it tries again when this is over.
+const RETRY: Duration = Duration::from_secs(2);
+/// How often it looks for room to give back, ...
+const TIDY_EVERY: Duration = Duration::from_millis(200);
+/// ... and slots that it walks at once to move what is left.
+const SLOTS_AT_ONCE: usize = 64;
+
+/// Opens the tier and starts its threads, if the configuration has one.
+pub(crate) fn start(server: &Arc<Server>) -> Result<(), String> {
+    let path = server.config.path(Param::TierPath);
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let told = |error: io::Error| format!("tier-path {}: {error}", path.display());
+    let limit = server.config.number(Param::TierMaxBytes) as u64;
+    let engine: Arc<dyn Engine> = Arc::new(Log::open(Path::new(&path), limit).map_err(told)?);
+    server.store.tier().set_engine(Arc::clone(&engine));
+    let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name).spawn(work).map(drop).map_err(told)
+    };
+    for number in 0..READERS {
+        let server = Arc::downgrade(server);
+        spawn(format!("tier-{number}"), Box::new(move || read(&server)))?;
+    }
+    let weak = Arc::downgrade(server);
+    spawn("tierer".into(), Box::new(move || Tierer::new(engine).run(&weak)))?;
+    server.tiering.begin();
+    tracing::info!(path = %path.display(), limit, "the disk tier is open");
+    Ok(())
+}
+
+/// Brings values back, one after the other, until the server ends.
+fn read(server: &Weak<Server>) {
+    let Some(strong) = server.upgrade() else { return };
+    let mut session = strong.store.session();
+    drop(strong);
+    while let Some(server) = server.upgrade().filter(|server| !server.ending.load(Relaxed)) {
+        let tiering = &server.tiering;
+        let Some(request) = tiering.to_bring.next(Duration::from_millis(500)) else { continue };
+        let came = session.bring(unix_ms(), request.db, &request.key);
+        tiering.waits.fetch_add(1, Relaxed);
+        tiering.waited_us.fetch_add(request.waited().as_micros() as u64, Relaxed);
+        request.done(came);
+    }
+}
+
+/// The thread that has values go.
+struct Tierer {
+    engine: Arc<dyn Engine>,
+    /// When to try again, after a failure.
+    retry: Option<Instant>,
+    tidied: Instant,
+    /// A walk that moves what is left of segments.
+    moving: Option<Moving>,
+}
+
+impl Tierer {
+    fn new(engine: Arc<dyn Engine>) -> Self {
+        Self { engine, retry: None, tidied: Instant::now(), moving: None }
+    }
+
+    fn run(mut self, server: &Weak<Server>) {
+        let Some(strong) = server.upgrade() else { return };
+        let mut session = strong.store.session();
+        drop(strong);
+        while let Some(server) = server.upgrade().filter(|server| !server.ending.load(Relaxed)) {
+            let asked = server.tiering.to_leave.next(TICK);
+            if let Some(request) = asked {
+                self.leave_now(&server, &mut session, request);
+            }
+            self.engine.limit(server.config.number(Param::TierMaxBytes) as u64);
+            self.make_room(&server, &mut session);
+            self.tidy(&server, &mut session);
+        }
+    }
+
+    /// Has one value go that somebody asked for.
+    fn leave_now(&mut self, server: &Server, session: &mut Session, request: Request<bool>) {
+        let mut leaving = Vec::new();
+        session.enter(unix_ms()).gather_key(request.db, &request.key, &mut leaving);
+        let gone = !leaving.is_empty() && self.leave(server, session, &leaving).is_some();
+        let there = gone && session.enter(unix_ms()).is_away(request.db, &request.key);
+        request.done(there);
+    }
+
+    /// Has what has cooled go while memory is short.
+    fn make_room(&mut self, server: &Server, session: &mut Session) {
+        let Some(limit) = server.memory_for_values() else { return };
+        if memory::used() as f64 <= limit as f64 * FROM {
+            return;
+        }
+        if self.retry.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        let mut leaving = Vec::new();
+        let began = Instant::now();
+        loop {
+            let used = memory::used();
+            let over = used as f64 - limit as f64 * DOWN_TO;
+            // Requests are not kept waiting, nor the end.
+            if over <= 0.0 || began.elapsed() > TIDY_EVERY || server.aside.is_active() {
+                return;
+            }
+            leaving.clear();
+            let want = (over as usize).min(limit / 16).clamp(BATCH_MIN, BATCH_MAX);
+            let hard = used as f64 > limit as f64 * HARD_FROM;
+            session.enter(unix_ms()).gather(hard, want, &mut leaving);
+            if leaving.is_empty() {
+                // All is in use. What was looked at is colder now.
+                return;
+            }
+            if self.leave(server, session, &leaving).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Writes values and has them leave memory; the bytes that came free, none if they
+    /// could not be written.
+    fn leave(
+        &mut self,
+        server: &Server,
+        session: &mut Session,
+        leaving: &[Leaving],
+    ) -> Option<usize> {
+        let bytes: usize = leaving.iter().map(|value| value.bytes().len()).sum();
+        let records: Vec<&[u8]> = leaving.iter().map(Leaving::bytes).collect();
+        let written = match self.engine.has_room(bytes as u64) {
+            true => self.engine.write(&records, Purpose::Leave),
+            false => Err(io::Error::new(io::ErrorKind::StorageFull, "tier-max-bytes is reached")),
+        };
+        self.note(server, written.as_ref().map(drop));
+        let places = written.ok()?;
+        Some(session.enter(unix_ms()).put_away(leaving, &places).1)
+    }
+
+    /// Notes how writing went, and says so in the log when that changes.
+    fn note(&mut self, server: &Server, written: Result<(), &io::Error>) {
+        let tiering = &server.tiering;
+        self.retry = written.is_err().then(|| Instant::now() + RETRY);
+        if written.is_err() {
+            tiering.write_errors.fetch_add(1, Relaxed);
+        }
+        match (tiering.note(written), written) {
+            (Some(_), Err(error)) => tracing::error!(
+                %error,
+                "values cannot go to the disk tier: they stay in memory, and maxmemory-policy applies"
+            ),
+            (Some(was), Ok(())) => {
+                tracing::info!(was = was.name(), "values go to the disk tier again");
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Gives back the room of what is gone on disk, and moves what is left.
+    fn tidy(&mut self, server: &Server, session: &mut Session) {
+        if self.moving.is_none() && self.tidied.elapsed() >= TIDY_EVERY {
+            self.tidied = Instant::now();
+            self.moving = self.engine.tidy().then(Moving::default);
+            if self.moving.is_none() && server.tiering.health().0 == Health::Full {
+                // There may be room by now.
+                let is_there = self.engine.has_room(BATCH_MAX as u64);
+                if is_there {
+                    self.note(server, Ok(()));
+                }
+            }
+        }
+        let Some(mut moving) = self.moving.take().filter(|_| !server.aside.is_active()) else {
+            return;
+        };
+        match moving.step(session, unix_ms(), SLOTS_AT_ONCE) {
+            Ok(true) => self.moving = Some(moving),
+            Ok(false) => {}
+            Err(error) => self.note(server, Err(&error)),
+        }
+    }
+}

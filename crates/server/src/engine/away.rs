@@ -1,0 +1,116 @@
+//! Commands whose values are on disk: put off until other threads have brought them.
+//!
+//! | command | how it is found out |
+//! | --- | --- |
+//! | only reads, and waits for nobody | it is executed, and lookups note what they meet: costs a load where nothing is on disk, and one more where something is |
+//! | writes, or may wait | its keys are looked up beforehand, once anything was ever on disk |
+//! | `EXEC`, a script | the keys of what is queued, and those declared, likewise |
+//! | a script's other keys, `SORT .. BY`, a client that was waited for | the thread that executes it reads from disk itself |
+//!
+//! A command is put off once: what has gone to disk again by the time it is executed is
+//! read by its own thread, so that it comes to an end whatever memory there is.
+
+use crate::engine::call::Halt;
+use crate::engine::command::{Answer, Command, Unanswered, flags};
+use crate::engine::context::Context;
+use crate::engine::large::{Done, Work};
+use crate::engine::server::Server;
+use crate::request::args::Args;
+use snug_store::{Batch, memory};
+use std::time::{Duration, Instant};
+
+/// Commands that look a key up and do not read what it holds, though they change or tell
+/// something of it.
+const ABOUT_KEYS: [&str; 10] = [
+    "expire",
+    "pexpire",
+    "expireat",
+    "pexpireat",
+    "persist",
+    "rename",
+    "renamenx",
+    "move",
+    "exists",
+    "restore",
+];
+
+/// Whether the command is executed to find out what it reads.
+pub(crate) fn notes(command: &Command) -> bool {
+    command.has(flags::READONLY) && !command.has(flags::BLOCKING | flags::NOSCRIPT)
+}
+
+/// Whether the command may want the values of keys that it names.
+fn may_want(command: &Command) -> bool {
+    let is_about_keys = match command.container {
+        None => ABOUT_KEYS.contains(&command.name),
+        Some(container) => container == "snug" && matches!(command.name, "object" | "tier"),
+    };
+    !is_about_keys
+}
+
+/// Those of the keys that the command names whose values are on disk and wanted.
+pub(crate) fn wanted(
+    store: &Batch<'_>,
+    db: usize,
+    command: &Command,
+    args: Args<'_>,
+) -> Vec<(usize, Vec<u8>)> {
+    if !may_want(command) {
+        return Vec::new();
+    }
+    // Arguments that name no keys are an error the handler will tell.
+    let keys = command.used_keys(args).unwrap_or_default();
+    let keys = keys.iter().filter(|(_, used)| used.wants_value()).map(|(at, _)| args.bytes(*at));
+    keys.filter(|key| store.is_away(db, key)).map(|key| (db, key.to_vec())).collect()
+}
+
+/// Has the command executed again when these values are in memory.
+pub(crate) fn bring(server: &Server, keys: Vec<(usize, Vec<u8>)>) -> Work {
+    let brought = server.tiering.bring(keys);
+    Work(Box::pin(async {
+        match brought.await {
+            Ok(()) => Done::Brought,
+            Err(lost) => Done::Lost(format!("ERR {lost}")),
+        }
+    }))
+}
+
+/// The same, as a connection takes it.
+pub(crate) fn halt(server: &Server, keys: Vec<(usize, Vec<u8>)>) -> Halt {
+    Halt::Work(Box::new(bring(server, keys)))
+}
+
+/// How long whoever loads waits for room to come free, at most.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Server {
+    /// Waits for the disk tier to make room, if there is one that does: for whoever loads
+    /// more than memory holds, and refuses nothing.
+    pub(crate) fn wait_for_tier(&self) {
+        if !self.tiering.is_on() {
+            return;
+        }
+        let Some(limit) = self.memory_for_values() else { return };
+        let began = Instant::now();
+        while memory::used() > limit && self.tiering.takes() && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Has the command executed again when the values of these keys are in memory, those
+    /// of them that are on disk. For a command of many keys, before it does anything.
+    pub(crate) fn bring<'k>(&self, keys: impl Iterator<Item = (usize, &'k [u8])>) -> Answer {
+        let is_on = self.server.tiering.is_on() && self.store.store().tier().is_used();
+        if !is_on || self.brought || !self.origin.may_wait() {
+            return Ok(());
+        }
+        let away = keys.filter(|(db, key)| self.store.is_away(*db, key));
+        let away: Vec<_> = away.map(|(db, key)| (db, key.to_vec())).collect();
+        match away.is_empty() {
+            true => Ok(()),
+            false => Err(Unanswered::Later(bring(self.server, away))),
+        }
+    }
+}

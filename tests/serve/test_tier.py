@@ -1,0 +1,316 @@
+"""The disk tier: what is cold goes to disk when memory is short, and is there for every
+command as if it had never gone; a disk that is full, failing or damaged costs no data."""
+
+import contextlib
+import os
+import pathlib
+import random
+import subprocess
+import threading
+
+import pytest
+
+from harness.bystander import MB
+from harness.packing import about, until
+from harness.servers import info_fields
+
+pytestmark = pytest.mark.snug_only
+
+VALUE = b"0123456789abcdef" * 20
+LIMIT = 12 * MB
+LEN = 1000
+
+
+@contextlib.contextmanager
+def running(target, *flags, path="tier", workers=2):
+    """A server with a tier in its own folder."""
+    server = target.server("--tier-path", path, "--pack", "no", *flags, workers=workers).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def tier(c):
+    return info_fields(c.call("INFO", "tier")[1].decode())
+
+
+def away(c, key):
+    return about(c, key)[b"disk-bytes"] > 0
+
+
+def leave(c, *keys):
+    for key in keys:
+        assert c.call("SNUG", "TIER", key) == (":", 1), key
+        assert away(c, key)
+
+
+def value(n):
+    return random.Random(n).randbytes(LEN)
+
+
+def fill(c, numbers, retry=True):
+    """Sets keys to values that cannot be packed; where the tier has not kept up, again."""
+    numbers = list(numbers)
+    while numbers:
+        some, numbers = numbers[:500], numbers[500:]
+        replies = c.pipeline([("SET", f"key:{n}", value(n)) for n in some])
+        refused = [n for n, reply in zip(some, replies) if reply[1] != b"OK"]
+        assert retry or not refused
+        numbers = refused + numbers
+
+
+def test_every_command_finds_what_is_on_disk(target):
+    with running(target, "--enable-debug-command", "yes") as server, server.connect() as c, server.connect() as other:
+        c.call("SET", "s", VALUE)
+        c.call("SET", "bits", b"\xff" * 100)
+        c.call("RPUSH", "l", *[b"item" * 5] * 10)
+        c.call("HSET", "h", "f", b"some words " * 10, "n", "5")
+        c.call("SADD", "set", *[f"member number {n}" for n in range(10)])
+        c.call("ZADD", "z", *[x for n in range(10) for x in (n, f"member number {n}")])
+        keys = ["s", "bits", "l", "h", "set", "z"]
+        digest = c.call("DEBUG", "DIGEST")
+        encodings = [c.call("OBJECT", "ENCODING", key)[1] for key in keys]
+        leave(c, *keys)
+        assert (tier(c)["tier_values"], c.call("DEBUG", "DIGEST")) == ("6", digest)
+        # Telling something of a key leaves it where it is.
+        assert [c.call("TYPE", key)[1] for key in keys] == [b"string", b"string", b"list", b"hash", b"set", b"zset"]
+        assert encodings == [c.call("OBJECT", "ENCODING", key)[1] for key in keys]
+        assert c.call("EXISTS", *keys) == (":", 6)
+        assert c.call("EXPIRE", "s", "1000") == (":", 1)
+        assert c.call("PERSIST", "s") == (":", 1)
+        assert len(c.call("SCAN", "0", "COUNT", "1000", "TYPE", "string")[1][1][1]) == 2
+        assert c.call("MEMORY", "USAGE", "s")[1] < 80
+        assert c.call("RENAME", "s", "t") == ("+", b"OK")
+        assert c.call("MOVE", "t", "3") == (":", 1)
+        assert c.call("SWAPDB", "0", "3") == ("+", b"OK")
+        assert away(c, "t")
+        assert c.call("SWAPDB", "0", "3") == ("+", b"OK")
+        c.call("SELECT", "3")
+        assert c.call("MOVE", "t", "0") == (":", 1)
+        c.call("SELECT", "0")
+        assert (tier(c)["tier_values"], c.call("DEBUG", "DIGEST") == digest) == ("6", False)
+        assert c.call("RENAME", "t", "s") == ("+", b"OK")
+        assert (tier(c)["tier_values"], c.call("DEBUG", "DIGEST")) == ("6", digest)
+        # Reading brings it back, whoever reads.
+        for read, expected in [
+            (("GET", "s"), VALUE),
+            (("STRLEN", "s"), len(VALUE)),
+            (("GETRANGE", "s", "1", "3"), VALUE[1:4]),
+            (("BITCOUNT", "bits"), 800),
+            (("HGET", "h", "n"), b"5"),
+            (("HLEN", "h"), 2),
+            (("SISMEMBER", "set", "member number 3"), 1),
+            (("ZSCORE", "z", "member number 7"), b"7"),
+            (("LINDEX", "l", "3"), b"item" * 5),
+            (("EVAL", "return redis.call('GET', KEYS[1])", "1", "s"), VALUE),
+            (("EVAL", "return redis.call('GET', 's')", "0"), VALUE),
+        ]:
+            key = next(key for key in keys if key in read or f"'{key}'" in str(read))
+            leave(c, key)
+            assert c.call(*read)[1] == expected, read
+            assert not away(c, key)
+        leave(c, "s", "h")
+        assert [reply[1] for reply in c.call("MGET", "s", "h", "nosuch", "s")[1]] == [VALUE, None, None, VALUE]
+        # So does changing.
+        leave(c, "s", "l", "h", "set", "z")
+        assert c.call("APPEND", "s", "end") == (":", len(VALUE) + 3)
+        assert c.call("HINCRBY", "h", "n", "2") == (":", 7)
+        assert c.call("LPUSH", "l", "first") == (":", 11)
+        assert c.call("SADD", "set", "member number 3", "more") == (":", 1)
+        assert c.call("ZINCRBY", "z", "5", "member number 1")[1] == b"6"
+        assert c.call("GET", "s") == ("$", VALUE + b"end")
+        # A transaction waits before it begins; one client waits for nobody else's.
+        leave(c, "s", "h")
+        c.pipeline([("MULTI",), ("APPEND", "s", "!"), ("HGET", "h", "n"), ("SET", "s", "x")])
+        assert c.call("EXEC") == ("*", [(":", len(VALUE) + 4), ("$", b"7"), ("+", b"OK")])
+        c.call("SET", "s", VALUE)
+        leave(c, "s", "set")
+        assert c.call("SUNIONSTORE", "union", "set") == (":", 11)
+        assert c.call("COPY", "s", "copy") == (":", 1)
+        leave(c, "s", "copy")
+        assert c.call("DEL", "s") == (":", 1)
+        assert c.call("GET", "copy") == ("$", VALUE)
+        # Another value in its place needs nothing of it.
+        leave(c, "copy")
+        before = tier(c)["tier_values_brought"]
+        assert c.call("SET", "copy", "new") == ("+", b"OK")
+        assert tier(c)["tier_values_brought"] == before
+        # A client that waits for a key gets what is renamed to it.
+        leave(c, "l")
+        other.send("BLPOP", "waited", "0")
+        until(lambda: server.info()["blocked_clients"] == "1", "it waits")
+        assert c.call("RENAME", "l", "waited") == ("+", b"OK")
+        assert other.reply() == ("*", [("$", b"waited"), ("$", b"first")])
+        leave(c, "h", "set", "z")
+        assert c.call("FLUSHALL") == ("+", b"OK")
+        fields = tier(c)
+        assert (fields["tier_values"], fields["tier_live_bytes"]) == ("0", "0")
+
+
+def test_ten_times_the_memory_is_kept_and_read(target):
+    """Nothing may be evicted, and all that was written is there, while several clients
+    read and write it at once."""
+    count = 10 * LIMIT // LEN
+    with running(target, "--maxmemory", str(LIMIT)) as server:
+        with server.connect() as c:
+            fill(c, range(count))
+            assert c.call("DBSIZE") == (":", count)
+            assert int(tier(c)["tier_values"]) > count * 7 // 10
+        wrong = []
+
+        def client(seed):
+            rng = random.Random(seed)
+            with server.connect() as c:
+                for _ in range(8):
+                    numbers = [min(int(rng.paretovariate(0.3)), count) - 1 for _ in range(40)]
+                    numbers += [rng.randrange(count) for _ in range(10)]
+                    replies = c.pipeline([("GET", f"key:{n}") for n in numbers])
+                    wrong.extend(n for n, reply in zip(numbers, replies) if reply[1] != value(n))
+                    mine = [f"own:{seed}:{rng.randrange(100)}" for _ in range(10)]
+                    c.pipeline([("SET", name, name * 40) for name in mine])
+                    replies = c.pipeline([("APPEND", name, "") for name in mine])
+                    wrong.extend(name for name, reply in zip(mine, replies) if reply[0] == ":" and reply[1] % len(name))
+
+        threads = [threading.Thread(target=client, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        with server.connect() as c:
+            stats = info_fields(c.call("INFO", "everything")[1].decode())
+            assert (stats["evicted_keys"], stats["tier_values_lost"], stats["tier_status"]) == ("0", "0", "ok")
+            assert int(stats["tier_values_brought"]) > 100
+            for at in range(0, count, 1000):
+                replies = c.pipeline([("EXISTS", f"key:{n}") for n in range(at, min(at + 1000, count))])
+                assert {reply[1] for reply in replies} == {1}
+
+
+@pytest.mark.parametrize("append_only", ["yes", "no"])
+def test_it_is_rebuilt_after_kill_9(target, append_only):
+    """The tier itself is of no use to another process: it is removed at the start, and
+    what was in it comes from the append-only file, or the snapshot."""
+    count = 4 * LIMIT // LEN
+    flags = ("--maxmemory", str(LIMIT), "--appendonly", append_only, "--appendfsync", "always")
+    with running(target, *flags) as server:
+        with server.connect() as c:
+            fill(c, range(count))
+            if append_only == "no":
+                assert c.call("SAVE") == ("+", b"OK")
+            assert int(tier(c)["tier_values"]) > count // 3
+        folder = server.directory / "tier"
+        old = set(folder.iterdir())
+        server.process.kill()
+        server.process.wait()
+        server.start()
+        until(lambda: server.info()["loading"] == "0", "it has loaded")
+        assert not old & set(folder.iterdir()) and set(folder.iterdir())
+        with server.connect() as c:
+            assert c.call("DBSIZE") == (":", count)
+            assert int(tier(c)["tier_values"]) > count // 3
+            numbers = random.sample(range(count), 1000)
+            replies = c.pipeline([("GET", f"key:{n}") for n in numbers])
+            assert all(reply[1] == value(n) for n, reply in zip(numbers, replies))
+
+
+def test_what_is_damaged_is_an_error_that_names_its_key(target):
+    with running(target) as server, server.connect() as c:
+        for key in ("good", "bad", "other"):
+            c.call("SET", key, VALUE)
+        c.call("HSET", "hash", "field", VALUE)
+        leave(c, "good", "bad", "other", "hash")
+        [segment] = (server.directory / "tier").iterdir()
+        data = bytearray(segment.read_bytes())
+        at = len(VALUE) + 5
+        data[at] ^= 1
+        segment.write_bytes(data[: 3 * len(VALUE) + 20])
+        error = ("-", b"ERR the value of 'bad' cannot be read back from disk: its bytes are not those that were written")
+        assert c.call("GET", "bad") == error
+        assert c.call("STRLEN", "bad") == error
+        assert c.call("APPEND", "bad", "x") == error
+        assert c.call("MGET", "good", "bad") == error
+        assert c.call("GET", "good") == ("$", VALUE)
+        assert c.call("HGET", "hash", "field")[1].startswith(b"ERR the value of 'hash' cannot be read back from disk")
+        assert c.call("HSET", "hash", "other", "1")[0] == "-"
+        c.pipeline([("MULTI",), ("GET", "bad"), ("STRLEN", "bad"), ("APPEND", "bad", "x"), ("GET", "other")])
+        replies = c.call("EXEC")[1]
+        assert replies == [error, error, error, ("$", VALUE)]
+        assert c.call("EVAL", "return redis.call('STRLEN', 'bad')", "0")[0] == "-"
+        assert int(tier(c)["tier_values_lost"]) >= 6
+        # It is not saved as something else, and can be replaced and removed.
+        assert c.call("SAVE")[0] == "-"
+        assert c.call("SET", "bad", "new") == ("+", b"OK")
+        assert c.call("DEL", "hash") == (":", 1)
+        assert c.call("GET", "bad") == ("$", b"new")
+        assert c.call("SAVE") == ("+", b"OK")
+
+
+def test_a_tier_that_is_full_leaves_all_to_eviction(target):
+    flags = ("--maxmemory", str(LIMIT), "--tier-max-bytes", str(6 * MB))
+    count = 3 * LIMIT // LEN
+    with running(target, *flags, "--maxmemory-policy", "allkeys-lru") as server, server.connect() as c:
+        fill(c, range(count), retry=False)
+        files = lambda: sum(file.stat().st_size for file in (server.directory / "tier").iterdir())
+        assert 3 * MB < files() <= 6 * MB
+        stats = info_fields(c.call("INFO", "everything")[1].decode())
+        assert int(stats["evicted_keys"]) > 0
+        assert c.call("DBSIZE")[1] + int(stats["evicted_keys"]) == count
+        replies = c.pipeline([("GET", f"key:{n}") for n in range(count - 1000, count)])
+        assert all(reply[1] in (None, value(n)) for n, reply in zip(range(count - 1000, count), replies))
+        # More room is used at once.
+        assert c.call("CONFIG", "SET", "tier-max-bytes", "0") == ("+", b"OK")
+        fill(c, range(count, 2 * count))
+        until(lambda: tier(c)["tier_status"] == "ok" and files() > 7 * MB, "it goes on")
+
+
+def test_room_on_disk_is_given_back(target):
+    with running(target, "--maxmemory", str(LIMIT), "--tier-max-bytes", str(30 * MB)) as server, server.connect() as c:
+        count = 2 * LIMIT // LEN
+        for turn in range(3):
+            fill(c, range(turn * count, (turn + 1) * count))
+            gone = [n for n in range(turn * count, (turn + 1) * count) if n % 10]
+            for at in range(0, len(gone), 1000):
+                c.call("DEL", *[f"key:{n}" for n in gone[at : at + 1000]])
+        fields = tier(c)
+        assert int(fields["tier_written_bytes"]) > 15 * MB
+        until(lambda: int(tier(c)["tier_file_bytes"]) < 16 * MB, "segments are removed")
+        replies = c.pipeline([("GET", f"key:{n}") for n in range(0, 3 * count, 10)])
+        assert all(reply[1] == value(10 * n) for n, reply in enumerate(replies))
+
+
+def test_a_folder_that_goes_costs_no_data(target):
+    with running(target) as server, server.connect() as c:
+        c.call("SET", "a", VALUE)
+        leave(c, "a")
+        for file in (server.directory / "tier").iterdir():
+            file.unlink()
+        (server.directory / "tier").rmdir()
+        assert c.call("GET", "a") == ("$", VALUE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_disk_that_is_full_costs_no_data(target, tmp_path):
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        with running(target, "--maxmemory", str(LIMIT), path=str(tmp_path / "tier")) as server, server.connect() as c:
+            count = 0
+            while tier(c)["tier_status"] != "full":
+                replies = c.pipeline([("SET", f"key:{n}", value(n)) for n in range(count, count + 500)])
+                count += 500 if all(reply[1] == b"OK" for reply in replies) else 0
+            assert "cannot go to the disk tier" in server.log()
+            for at in range(0, count, 500):
+                replies = c.pipeline([("GET", f"key:{n}") for n in range(at, at + 500)])
+                assert all(reply[1] == value(n) for n, reply in zip(range(at, at + 500), replies))
+            assert int(tier(c)["tier_write_errors"]) > 0
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_without_a_tier_there_is_none(server):
+    with server.connect() as c:
+        c.call("SET", "a", VALUE)
+        assert c.call("SNUG", "TIER", "a") == ("-", b"ERR there is no disk tier: tier-path is not set")
+        assert tier(c) == {"tier_enabled": "0"}
