@@ -1,5 +1,4 @@
-"""How near `snug advise` comes to what Snug then uses: `make advise`, and in short form
-`serve/test_advise.py`.
+"""How near `snug advise` comes to what Snug then uses: `make advise`.
 
 The same workloads of `snug bench` are loaded into a redis-server and into a Snug. The one
 is asked what it would take in Snug; the other is left to cool, and is asked what it takes.
