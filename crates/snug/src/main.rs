@@ -34,6 +34,8 @@ enum Command {
     Migrate(snug_migrate::MigrateArgs),
     /// Predict what a Redis server's data would take in Snug, from a sample
     Advise(Box<snug_advise::AdviseArgs>),
+    /// Show what a server is doing, live in the terminal
+    Top(snug_top::TopArgs),
     /// Tell what is in a file of data, and what is wrong with it
     Check(files::check::CheckArgs),
     /// Convert a file of data between RDB and Snug's format
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => snug_bench::side_by_side::compare(&args),
         Command::Migrate(args) => snug_migrate::migrate(&args),
         Command::Advise(args) => snug_advise::advise(&args),
+        Command::Top(args) => snug_top::top(&args),
         Command::Check(args) => files::check::check(&args),
         Command::Convert(args) => files::convert::convert(&args),
         Command::Ping(args) => ping::ping(&args),
