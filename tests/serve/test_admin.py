@@ -597,6 +597,8 @@ def metrics_of_the_page():
 def test_every_metric_is_documented(admin):
     with admin.server.connect() as c:
         c.call("SET", "k", VALUE, "EX", "1000")
+        # Some are told only while there is an append-only file.
+        c.call("CONFIG", "SET", "appendonly", "yes")
         c.call("NOSUCH")
         c.call("CONFIG", "SET", "slowlog-log-slower-than", "0")
         c.call("PING")

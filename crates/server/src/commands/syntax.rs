@@ -462,6 +462,7 @@ const SYNTAX: &[(&str, &str)] = &[
     ("snug|object", "key"),
     ("snug|pack", "key"),
     ("snug|policy", "<GET | SET json>"),
+    ("snug|tier", "key"),
     ("snug|unpack", "key"),
     (
         "sort",
