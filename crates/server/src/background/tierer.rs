@@ -18,6 +18,7 @@
 
 use crate::config::Param;
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::tier::{Health, Request};
 use snug_store::tier::{Engine, Log, Purpose};
@@ -26,7 +27,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Shares of the memory for values, from which on the tierer works, down to which, and
 /// from which on it takes raw values that have not cooled.

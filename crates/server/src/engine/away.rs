@@ -15,9 +15,10 @@ use crate::engine::command::{Answer, Command, Unanswered, flags};
 use crate::engine::context::Context;
 use crate::engine::large::{Done, Work};
 use crate::engine::server::Server;
+use crate::outside::clock::Instant;
 use crate::request::args::Args;
 use snug_store::{Batch, memory};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Commands that look a key up and do not read what it holds, though they change or tell
 /// something of it.

@@ -9,12 +9,13 @@
 //! nothing until it is told; its worker goes on with others. So what waits is bounded by
 //! the connections, each of which has one command under way.
 
+use crate::outside::clock::Instant;
 use parking_lot::{Condvar, Mutex};
 use snug_store::Lost;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// A value that is to be brought back, or to go.
