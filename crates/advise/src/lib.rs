@@ -37,7 +37,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use snug_bench::endpoint::ControlError;
 use snug_bench::interrupt;
-use snug_bench::url::{self, TlsArgs, UrlError};
+use snug_bench::tls::TlsOptions;
+use snug_bench::url::{self, UrlError};
 
 use sample::Progress;
 
@@ -83,7 +84,7 @@ pub struct AdviseArgs {
     pub seed: u64,
     /// How to trust a server that speaks TLS
     #[command(flatten)]
-    pub tls: TlsArgs,
+    pub tls: TlsOptions,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

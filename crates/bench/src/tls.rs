@@ -20,18 +20,24 @@ use rustls::{
 
 use crate::transport::Transport;
 
-/// What the user says about TLS, by redis-cli's names.
-#[derive(Debug, Clone, Default)]
+/// What the user says about TLS, by redis-cli's names; as flags of a command that takes a
+/// [URL](crate::url).
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct TlsOptions {
-    /// Authorities to trust, PEM; the system's if none.
+    /// With rediss://, authorities to trust, PEM [default: the system's]
+    #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// The client's certificate chain, PEM.
+    /// Certificate to show, PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
     pub cert: Option<PathBuf>,
-    /// The client's key, PEM.
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
     pub key: Option<PathBuf>,
-    /// Take any certificate.
+    /// Take any certificate
+    #[arg(long)]
     pub insecure: bool,
-    /// Name to ask for and to verify, instead of the host.
+    /// Name to ask for and to verify [default: the host]
+    #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
 }
 

@@ -1,34 +1,10 @@
 //! A server's URL, as clients write it: `redis://[[user]:password@]host[:port][/database]`,
 //! and `rediss://` for TLS.
 
-use std::path::PathBuf;
-
-use clap::Args;
-
 use crate::endpoint::Endpoint;
 use crate::tls::{Tls, TlsError, TlsOptions};
 
 const DEFAULT_PORT: u16 = 6379;
-
-/// What a command that takes a URL takes about TLS besides, by redis-cli's names.
-#[derive(Debug, Clone, Default, Args)]
-pub struct TlsArgs {
-    /// With rediss://, authorities to trust [default: the system's]
-    #[arg(long, value_name = "FILE")]
-    cacert: Option<PathBuf>,
-    /// Certificate to show
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Its key
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
-    /// Take any certificate
-    #[arg(long)]
-    insecure: bool,
-    /// Name to ask for and to verify [default: the host]
-    #[arg(long, value_name = "NAME")]
-    sni: Option<String>,
-}
 
 /// Why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -51,53 +27,76 @@ pub fn is_url(text: &str) -> bool {
     text.contains("://")
 }
 
-/// Reads a URL.
-pub fn parse(url: &str, tls: &TlsArgs) -> Result<Endpoint, UrlError> {
-    let shown = match url.rsplit_once('@') {
+/// What a URL says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url<'u> {
+    /// A name or an address, without brackets.
+    pub host: String,
+    /// 6379 if none is named.
+    pub port: u16,
+    /// Who enters, if not the default user.
+    pub user: Option<String>,
+    /// With what.
+    pub password: Option<String>,
+    /// Inside TLS.
+    pub is_tls: bool,
+    /// What follows the place and a slash: a database, or nothing.
+    pub path: &'u str,
+}
+
+impl<'u> Url<'u> {
+    /// Reads a URL; without a scheme it is `redis://`'s.
+    pub fn read(url: &'u str) -> Result<Self, UrlError> {
+        let wrong = |why| wrong(url, why);
+        let (rest, is_tls) = match (url.strip_prefix("redis://"), url.strip_prefix("rediss://")) {
+            (Some(rest), _) => (rest, false),
+            (_, Some(rest)) => (rest, true),
+            _ if is_url(url) => return Err(wrong("it is to begin with redis:// or rediss://")),
+            _ => (url, false),
+        };
+        let (login, place) = match rest.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, rest),
+        };
+        let (place, path) = place.split_once('/').unwrap_or((place, ""));
+        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or(("", login)))
+        {
+            Some((user, password)) => {
+                (Some(decoded(user)).filter(|user| !user.is_empty()), Some(decoded(password)))
+            }
+            None => (None, None),
+        };
+        let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, "")) => (host, None),
+            Some((host, port)) => (host, port.strip_prefix(':')),
+            None => match place.rsplit_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (place, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(wrong("the host is missing"));
+        }
+        let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| wrong("a bad port"))?;
+        Ok(Self { host: host.to_owned(), port, user, password, is_tls, path })
+    }
+}
+
+/// What is wrong with a URL, which is shown without who enters.
+pub fn wrong(url: &str, why: &'static str) -> UrlError {
+    let url = match url.rsplit_once('@') {
         Some((_, place)) => format!("...@{place}"),
         None => url.to_owned(),
     };
-    let wrong = |why| UrlError::Unreadable { url: shown.clone(), why };
-    let (rest, is_tls) = match (url.strip_prefix("redis://"), url.strip_prefix("rediss://")) {
-        (Some(rest), _) => (rest, false),
-        (_, Some(rest)) => (rest, true),
-        _ if is_url(url) => return Err(wrong("it is to begin with redis:// or rediss://")),
-        _ => (url, false),
-    };
-    let (login, place) = match rest.rsplit_once('@') {
-        Some((login, place)) => (Some(login), place),
-        None => (None, rest),
-    };
-    let (place, database) = place.split_once('/').unwrap_or((place, ""));
-    let database = if database.is_empty() { Ok(0) } else { database.parse() };
-    let (user, password) = match login.map(|login| login.split_once(':').unwrap_or(("", login))) {
-        Some((user, password)) => {
-            (Some(decoded(user)).filter(|user| !user.is_empty()), Some(decoded(password)))
-        }
-        None => (None, None),
-    };
-    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, "")) => (host, None),
-        Some((host, port)) => (host, port.strip_prefix(':')),
-        None => match place.rsplit_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (place, None),
-        },
-    };
-    if host.is_empty() {
-        return Err(wrong("the host is missing"));
-    }
-    let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| wrong("a bad port"))?;
-    let database = database.map_err(|_| wrong("a bad number of a database"))?;
-    let options = TlsOptions {
-        cacert: tls.cacert.clone(),
-        cert: tls.cert.clone(),
-        key: tls.key.clone(),
-        insecure: tls.insecure,
-        sni: tls.sni.clone(),
-    };
-    let tls = is_tls.then(|| Tls::new(&options)).transpose()?;
-    let host = host.to_owned();
+    UrlError::Unreadable { url, why }
+}
+
+/// Reads a URL, and makes ready what it takes to go there.
+pub fn parse(url: &str, tls: &TlsOptions) -> Result<Endpoint, UrlError> {
+    let Url { host, port, user, password, is_tls, path } = Url::read(url)?;
+    let database = if path.is_empty() { Ok(0) } else { path.parse() };
+    let database = database.map_err(|_| wrong(url, "a bad number of a database"))?;
+    let tls = is_tls.then(|| Tls::new(tls)).transpose()?;
     Ok(Endpoint { host, port, user, password, database, tls, ..Endpoint::local(port) })
 }
 
@@ -127,7 +126,7 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let parse = |url: &str| parse(url, &TlsArgs::default());
+        let parse = |url: &str| parse(url, &TlsOptions::default());
         let plain = parse("redis://old").unwrap();
         assert_eq!((&*plain.host, plain.port, plain.password), ("old", 6379, None));
         let full = parse("redis://me:p%40ss:w@10.0.0.1:7000/3").unwrap();

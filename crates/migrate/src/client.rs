@@ -3,6 +3,7 @@
 use crate::Failure;
 use snug_bench::tls::{Tls, TlsOptions};
 use snug_bench::transport::Transport;
+use snug_bench::url::{self, Url, UrlError};
 use snug_resp::{Value, ValueParser, append_command};
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -10,7 +11,6 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-const DEFAULT_PORT: u16 = 6379;
 
 /// Where a server is, and how to get in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,78 +24,26 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads `redis://[[user]:password@]host[:port]`, or `rediss://` for TLS.
-    pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
-        let wrong = |why: &str| Failure::Other(format!("'{}': {why}", hidden(url)));
-        let (tls, rest) = match url.strip_prefix("rediss://") {
-            Some(rest) => (true, rest),
-            None => (false, url.strip_prefix("redis://").unwrap_or(url)),
-        };
-        if rest.contains("://") {
-            return Err(wrong("it is to begin with redis:// or rediss://"));
+    /// Reads a URL, which names no database.
+    pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
+        let failed = |error: UrlError| Failure::Other(error.to_string());
+        if text.matches("://").count() > 1 {
+            // A URL behind a URL.
+            return Err(failed(url::wrong(text, "it is to begin with redis:// or rediss://")));
         }
-        let (login, place) = match rest.rsplit_once('@') {
-            Some((login, place)) => (Some(login), place),
-            None => (None, rest),
-        };
-        let place = place.trim_end_matches('/');
-        if place.contains('/') {
-            return Err(wrong("all databases are moved, so none is to be named"));
+        let Url { host, port, user, password, is_tls: tls, path } =
+            Url::read(text).map_err(failed)?;
+        if !path.trim_end_matches('/').is_empty() {
+            let why = "all databases are moved, so none is to be named";
+            return Err(failed(url::wrong(text, why)));
         }
-        let (user, password) = match login.map(|login| login.split_once(':').unwrap_or(("", login)))
-        {
-            Some((user, password)) => {
-                (Some(decoded(user)).filter(|user| !user.is_empty()), Some(decoded(password)))
-            }
-            None => (None, None),
-        };
-        let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((host, "")) => (host, None),
-            Some((host, port)) => (host, port.strip_prefix(':')),
-            None => match place.rsplit_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (place, None),
-            },
-        };
-        let port = port.map_or(Ok(DEFAULT_PORT), str::parse).map_err(|_| wrong("a bad port"))?;
-        if host.is_empty() {
-            return Err(wrong("the host is missing"));
-        }
-        Ok(Self { host: host.into(), port, user, password, tls })
+        Ok(Self { host, port, user, password, tls })
     }
 
     /// As it may be shown.
     pub(crate) fn name(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
-}
-
-/// A URL without its password.
-fn hidden(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, place)) => format!("...@{place}"),
-        None => url.into(),
-    }
-}
-
-/// Undoes `%40` and the like.
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let (mut out, mut at) = (Vec::new(), 0);
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) if bytes[at] == b'%' => {
-                out.push(byte);
-                at += 3;
-            }
-            _ => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// A connection.

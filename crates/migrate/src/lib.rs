@@ -21,7 +21,6 @@ mod steps;
 
 use clap::Args;
 use snug_bench::tls::TlsOptions;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Flags of `snug migrate`.
@@ -51,34 +50,9 @@ pub struct MigrateArgs {
     /// Seconds that the switch may hold up writes before it is given up
     #[arg(long, default_value_t = 10)]
     pub switch_timeout: u64,
-    /// Authorities to trust with rediss://, PEM; the system's if none
-    #[arg(long, value_name = "FILE")]
-    pub cacert: Option<PathBuf>,
-    /// Certificate to show with rediss://, PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub cert: Option<PathBuf>,
-    /// Key of that certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    pub key: Option<PathBuf>,
-    /// Take any certificate with rediss://
-    #[arg(long)]
-    pub insecure: bool,
-    /// Name that certificates are to be made out to, instead of the host's
-    #[arg(long, value_name = "NAME")]
-    pub sni: Option<String>,
-}
-
-impl MigrateArgs {
-    /// What connections inside TLS shake hands with.
-    pub(crate) fn tls(&self) -> TlsOptions {
-        TlsOptions {
-            cacert: self.cacert.clone(),
-            cert: self.cert.clone(),
-            key: self.key.clone(),
-            insecure: self.insecure,
-            sni: self.sni.clone(),
-        }
-    }
+    /// How to trust servers that speak TLS
+    #[command(flatten)]
+    pub tls: TlsOptions,
 }
 
 /// What went wrong, in one line.

@@ -15,8 +15,7 @@ const LINK_PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(args: &MigrateArgs) -> Result<(), Failure> {
     let (from, to) = (Address::parse(&args.from)?, Address::parse(&args.to)?);
-    let tls = args.tls();
-    let (mut old, mut new) = (Client::connect(&from, &tls)?, Client::connect(&to, &tls)?);
+    let (mut old, mut new) = (Client::connect(&from, &args.tls)?, Client::connect(&to, &args.tls)?);
     let found = look(args, &mut old, &mut new)?;
     for warning in &found.warnings {
         println!("note  {warning}");

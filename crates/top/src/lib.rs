@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use snug_bench::endpoint::{Control, ControlError, Endpoint};
 use snug_bench::interrupt;
-use snug_bench::url::{self, TlsArgs, UrlError};
+use snug_bench::tls::TlsOptions;
+use snug_bench::url::{self, UrlError};
 
 use sample::Sample;
 use terminal::{Key, Terminal};
@@ -51,7 +52,7 @@ pub struct TopArgs {
     pub plain: bool,
     /// How to trust a server that speaks TLS
     #[command(flatten)]
-    pub tls: TlsArgs,
+    pub tls: TlsOptions,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
