@@ -38,10 +38,11 @@ use crate::pack::form::{dictionary_id, raw_len};
 use crate::pack::piece::PieceParams;
 use crate::packing::PackedStr;
 use crate::policy::{Change, Edition};
-use crate::slot::{SlotGuard, put_raw};
+use crate::slot::SlotGuard;
 use crate::store::{Batch, Session, Store};
 use crate::types::Type;
 use crate::types::forms::{Met, Wish};
+use crate::types::string::in_slot::put_raw;
 use snug_codec::policy::Policy;
 use std::sync::Arc;
 

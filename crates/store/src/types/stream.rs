@@ -33,6 +33,7 @@ mod form;
 mod group;
 mod id;
 mod image;
+mod in_slot;
 mod index;
 mod join;
 mod kept;

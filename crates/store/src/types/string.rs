@@ -10,6 +10,7 @@
 //! What packs and unpacks is not here (`packing.rs`, `large.rs`), only what a reader
 //! has to tell apart. Lengths are known of all without unpacking.
 
+pub(crate) mod in_slot;
 pub(crate) mod make;
 pub mod ops;
 mod row;
