@@ -183,6 +183,22 @@ def test_a_disk_that_hangs_in_a_sync(start):
     assert writer.all_there() and other.all_there()
 
 
+def test_while_a_sync_hangs_what_is_acknowledged_survives_the_process(start):
+    """With `everysec`: replies wait for the system to have what was written, and not for
+    the sync, which workers keep clear of."""
+    server, disk = start(*AOF, "--appendfsync", "everysec")
+    writer = Writer(server)
+    assert writer.write()
+    disk.set(hang=1)
+    until(lambda: (writer.write(), server.info()["aof_pending_bio_fsync"] == "1")[1])
+    for _ in range(50):
+        assert writer.write()
+    kill(server)
+    disk.heal()
+    again(server)
+    assert writer.all_there()
+
+
 @pytest.mark.parametrize("policy", ["always", "everysec", "no"])
 def test_the_folder_is_removed(start, policy):
     """What was in it is lost, and all there is is put on disk anew."""

@@ -143,13 +143,13 @@ impl<'l> Asking<'l> {
         })
     }
 
-    /// Waits until what was read or written is on disk, if replies are to.
+    /// Waits until what was read or written has come as far as replies wait for.
     async fn on_disk(&mut self) {
         let server = &self.link.server;
         let commits = server.store.commits();
         if server.persist.durable.lacks(commits) {
             let _waits = Waits::begin(self.link);
-            let _ = server.persist.durable.when_on_disk(commits).await;
+            server.persist.until_durable(commits).await;
         }
     }
 }

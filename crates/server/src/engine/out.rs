@@ -131,6 +131,9 @@ impl<'a> DerefMut for Replies<'a> {
     }
 }
 
+/// So many bytes are copied rather than given away with the buffer that they are in.
+const COPIED: usize = 4096;
+
 impl Out {
     /// The writer of replies.
     #[inline]
@@ -163,7 +166,11 @@ impl Out {
 
     /// Gives away all that was written, in order, and is empty then.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(Chunk)) {
-        let bytes = Bytes::from(std::mem::take(&mut self.bytes));
+        // The little that is usual is copied, and the buffer stays.
+        let bytes = match self.bytes.len() {
+            0..=COPIED => Bytes::copy_from_slice(&self.bytes),
+            _ => Bytes::from(std::mem::take(&mut self.bytes)),
+        };
         let mut from = 0;
         for (at, chunk) in std::mem::take(&mut self.chunks) {
             if at > from {

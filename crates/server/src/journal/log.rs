@@ -254,6 +254,19 @@ impl Log {
         }
     }
 
+    /// Gives a follower what is new; whether something is.
+    fn read(&mut self, number: usize, pieces: &mut Vec<Piece>, once: bool) -> bool {
+        let end = self.cut();
+        let first = self.first;
+        let Some(place) = &mut self.followers[number] else { return false };
+        let new = (place.next - first) as usize;
+        let something = place.next < end;
+        (place.held, place.next) = (place.next, end);
+        place.asleep = once || !something;
+        pieces.extend(self.pieces.iter().skip(new).cloned());
+        something
+    }
+
     /// Bytes from the first piece on that a follower with a limit holds.
     fn waiting(&self) -> usize {
         let limited = self.followers.iter().flatten().filter(|place| !place.unlimited);
@@ -296,20 +309,29 @@ impl Follower {
     /// is. What it gave before counts as dealt with.
     pub(crate) fn read(&mut self, pieces: &mut Vec<Piece>) -> bool {
         let mut log = self.journal.log.lock();
-        let log = &mut *log;
-        let end = log.cut();
-        let (first, last) = (log.first, log.last);
-        let Some(place) = &mut log.followers[self.number] else { return false };
-        place.held = place.next;
-        let new = (place.next - first) as usize;
-        place.next = end;
-        place.asleep = (first + new as u64) == end;
-        let something = !place.asleep;
-        pieces.extend(log.pieces.iter().skip(new).cloned());
-        self.last = last;
+        self.last = log.last;
+        let something = log.read(self.number, pieces, false);
         log.free();
-        self.journal.judge(log);
+        self.journal.judge(&log);
         something
+    }
+
+    /// The same for a follower that does not come back by itself: `wake` will be called in
+    /// any case. [`dealt`](Self::dealt) gives memory back.
+    pub(crate) fn read_once(&mut self, pieces: &mut Vec<Piece>) -> bool {
+        let mut log = self.journal.log.lock();
+        self.last = log.last;
+        log.read(self.number, pieces, true)
+    }
+
+    /// What it was given is dealt with.
+    pub(crate) fn dealt(&mut self) {
+        let mut log = self.journal.log.lock();
+        if let Some(place) = &mut log.followers[self.number] {
+            place.held = place.next;
+        }
+        log.free();
+        self.journal.judge(&log);
     }
 }
 

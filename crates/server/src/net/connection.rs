@@ -29,6 +29,8 @@ use crate::net::ahead::{Ahead, Keys};
 use crate::net::worker::{self, Scratch};
 use crate::outside::clock::Instant;
 use crate::peers::{Adopted, Moved, Order};
+use crate::persist::durable::Until;
+use crate::persist::rounds;
 use crate::request::args::{Args, Large, OwnedArgs};
 use crate::request::error::Error;
 use crate::sockets::stream::Stream;
@@ -90,8 +92,8 @@ pub(crate) struct Connection {
     stalled: Option<OwnedArgs>,
     /// The client is a replica now, and its socket somebody else's.
     handed_over: bool,
-    /// What is sent tells of commits up to this one: it waits until they are on disk, if
-    /// replies are to.
+    /// What is sent tells of commits up to this one: it waits until they are written or on
+    /// disk, if replies are to.
     held_until: u64,
     /// When a client that waits is to wait no longer.
     timer: Option<Pin<Box<Sleep>>>,
@@ -221,6 +223,10 @@ impl Connection {
                 return Poll::Ready(Err(End::Closed));
             }
             if self.unsent_bytes > 0 && self.is_held() {
+                // Most often that is until the end of this worker's round.
+                if self.server.persist.durable.until() == Until::Written {
+                    return Poll::Pending;
+                }
                 return self.read_ahead_held(task);
             }
             if self.unsent_bytes > 0 {
@@ -340,11 +346,16 @@ impl Connection {
         }
     }
 
-    /// Whether what is to be sent waits for the disk; the client is woken when it is not
-    /// to any more.
+    /// Whether what is to be sent waits for the append-only file; the client is woken when
+    /// it is not to any more.
     fn is_held(&self) -> bool {
-        let durable = &self.server.persist.durable;
-        durable.lacks(self.held_until) && durable.hold(self.held_until, &self.client.shared)
+        let (durable, client) = (&self.server.persist.durable, &self.client.shared);
+        if !durable.lacks(self.held_until) {
+            return false;
+        }
+        let for_a_round = durable.until() == Until::Written;
+        for_a_round && rounds::hold(self.held_until, client)
+            || durable.hold(self.held_until, client)
     }
 
     /// While replies wait for the disk nothing is executed: a client that goes is noticed.
@@ -363,8 +374,8 @@ impl Connection {
         }
     }
 
-    /// Whether what is to be sent waits for the disk: it may tell of anything that was
-    /// committed until now.
+    /// Whether what is to be sent waits for the append-only file: it may tell of anything
+    /// that was committed until now.
     #[inline]
     fn note_commits(&mut self) -> bool {
         let server = &self.server;

@@ -10,6 +10,7 @@ use crate::net::accept::{self, OtherDoor};
 use crate::net::ahead::Ahead;
 use crate::net::evictor::evict_in_background;
 use crate::outside::clock::Instant;
+use crate::persist::rounds;
 use crate::sockets::listening::Doors;
 use snug_codec::pool::Pool;
 use snug_store::Session;
@@ -89,6 +90,7 @@ pub(crate) fn run(
         tokio::spawn(accept::listen(Arc::clone(&server), doors));
         accept::listen_elsewhere(&server, others);
         tokio::spawn(clock(Arc::clone(&server), worker));
+        tokio::spawn(rounds::end_rounds(Arc::clone(&server.persist)));
         tokio::spawn(evict_in_background(Arc::clone(&server)));
         while !server.ending.load(Relaxed) {
             let ended = server.shutdown.notified();

@@ -23,6 +23,8 @@ pub(crate) trait Output: Write + Send {
     fn cut(&mut self, len: u64) -> io::Result<()>;
     /// Whether it still has this name: it, or its folder, may have been removed.
     fn is_at(&self, path: &Path) -> io::Result<bool>;
+    /// The same file once more, for another thread: to sync it while it is written to.
+    fn twin(&self) -> io::Result<Box<dyn Output>>;
 }
 
 /// A lock on a file, held until it is dropped or the process ends.
@@ -105,6 +107,10 @@ impl Output for DiskFile {
         // A file that is there under this name may be another; then mine has no name left. Not
         // every file system counts names, or keeps the number of a file.
         Ok(there.is_some_and(|there| mine.nlink() > 0 || there.nlink() == 0))
+    }
+
+    fn twin(&self) -> io::Result<Box<dyn Output>> {
+        Ok(Box::new(Self(self.0.try_clone()?)))
     }
 }
 

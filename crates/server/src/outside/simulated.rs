@@ -213,6 +213,10 @@ impl Output for Open {
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         Ok(self.0.0.lock().names.get(path) == Some(&self.1))
     }
+
+    fn twin(&self) -> io::Result<Box<dyn Output>> {
+        Ok(Box::new(Self(self.0.clone(), self.1)))
+    }
 }
 
 impl Files for Machine {

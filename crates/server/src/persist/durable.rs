@@ -1,19 +1,25 @@
-//! How far commits are on disk, and who waits for that.
+//! How far commits have come on their way to disk, and who waits for that.
 //!
-//! With `appendfsync always` the reply of a command that reads or writes keys goes out when
-//! the commits that were made until then are on disk, whoever made them: what is read may
-//! be another's write. No worker waits: the replies stay in the connection's queue, and it
-//! is woken when the sync is done that covers them.
+//! ```text
+//!  commit ──> written: the system has it       ──> synced: it is on disk
+//!             everysec and no: replies wait        always: replies wait
+//!             for this                             for this
+//! ```
+//!
+//! The reply of a command that reads or writes keys goes out when the commits that were
+//! made until then have come as far as `appendfsync` says, whoever made them: what is read
+//! may be another's write. No worker waits: the replies stay in the connection's queue, and
+//! it is woken when the write or the sync is done that covers them.
 
 use crate::follow::clients::Shared;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use tokio::sync::oneshot;
 
-/// What is done when a commit is on disk.
+/// What is done when a commit has come so far.
 #[derive(Debug)]
 enum Waiting {
     Client(Arc<Shared>),
@@ -43,47 +49,33 @@ impl Ord for Entry {
     }
 }
 
-/// See the [module](self).
+/// What replies wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Until {
+    #[default]
+    Nothing,
+    /// That the system has the commits: they survive the end of the process.
+    Written,
+    /// That they are on disk: they survive the end of the machine.
+    Synced,
+}
+
+/// How far commits have come in one respect, and who waits for them.
 #[derive(Debug, Default)]
-pub(crate) struct Durable {
-    /// Replies wait for the disk.
-    holds: AtomicBool,
-    /// Every commit up to this one is on disk.
-    synced: AtomicU64,
+struct Line {
+    /// Every commit up to this one has.
+    reached: AtomicU64,
     waiting: Mutex<BinaryHeap<Reverse<Entry>>>,
 }
 
-impl Durable {
-    /// Whether replies wait for the disk.
+impl Line {
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
-        self.holds.load(Relaxed)
+    fn has(&self, commit: u64) -> bool {
+        commit <= self.reached.load(SeqCst)
     }
 
-    /// Whether a commit is not on disk, while replies wait for that.
-    #[inline]
-    pub(crate) fn lacks(&self, commit: u64) -> bool {
-        self.holds() && !self.has(commit)
-    }
-
-    /// Whether a commit is on disk.
-    #[inline]
-    pub(crate) fn has(&self, commit: u64) -> bool {
-        commit <= self.synced.load(SeqCst)
-    }
-
-    /// Has a client woken when a commit is on disk; false if it is.
-    pub(crate) fn hold(&self, commit: u64, client: &Arc<Shared>) -> bool {
-        let mut waiting = self.waiting.lock();
-        let lacks = self.lacks(commit);
-        if lacks {
-            waiting.push(Reverse(Entry(commit, Waiting::Client(Arc::clone(client)))));
-        }
-        lacks
-    }
-
-    /// Is told when a commit is on disk.
-    pub(crate) fn when_on_disk(&self, commit: u64) -> oneshot::Receiver<()> {
+    fn tell(&self, commit: u64) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.waiting.lock();
         if self.has(commit) {
@@ -94,12 +86,10 @@ impl Durable {
         receiver
     }
 
-    /// Everything up to this commit is on disk.
-    pub(crate) fn reached(&self, commit: u64) {
-        if self.synced.load(SeqCst) >= commit {
+    fn reach(&self, commit: u64) {
+        if self.reached.fetch_max(commit, SeqCst) >= commit {
             return;
         }
-        self.synced.store(commit, SeqCst);
         let mut waiting = self.waiting.lock();
         while let Some(Reverse(Entry(least, _))) = waiting.peek()
             && *least <= commit
@@ -112,17 +102,119 @@ impl Durable {
         }
     }
 
-    /// Has replies wait for the disk from now on, or no longer.
-    pub(crate) fn set_holds(&self, holds: bool) {
-        if self.holds.swap(holds, Relaxed) == holds || holds {
-            return;
-        }
+    /// Replies may no longer wait for this. `all`: and nobody else either.
+    fn release(&self, all: bool) {
         let mut waiting = self.waiting.lock();
         for Reverse(Entry(commit, one)) in std::mem::take(&mut *waiting) {
             match one {
                 Waiting::Client(client) => client.wake(),
+                Waiting::Command(_) if all => {}
                 command @ Waiting::Command(_) => waiting.push(Reverse(Entry(commit, command))),
             }
         }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Durable {
+    /// An [`Until`].
+    until: AtomicU8,
+    written: Line,
+    synced: Line,
+}
+
+impl Durable {
+    /// What replies wait for.
+    #[inline]
+    pub(crate) fn until(&self) -> Until {
+        match self.until.load(SeqCst) {
+            0 => Until::Nothing,
+            1 => Until::Written,
+            _ => Until::Synced,
+        }
+    }
+
+    fn line(&self, until: Until) -> Option<&Line> {
+        match until {
+            Until::Nothing => None,
+            Until::Written => Some(&self.written),
+            Until::Synced => Some(&self.synced),
+        }
+    }
+
+    /// Whether replies wait for anything.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.until.load(Relaxed) != Until::Nothing as u8
+    }
+
+    /// Whether a commit has not come as far as replies wait for.
+    #[inline]
+    pub(crate) fn lacks(&self, commit: u64) -> bool {
+        self.line(self.until()).is_some_and(|line| !line.has(commit))
+    }
+
+    /// Whether the system has a commit.
+    #[inline]
+    pub(crate) fn has_written(&self, commit: u64) -> bool {
+        self.written.has(commit)
+    }
+
+    /// Whether a commit is on disk.
+    #[inline]
+    pub(crate) fn has(&self, commit: u64) -> bool {
+        self.synced.has(commit)
+    }
+
+    /// Has a client woken when a commit has come as far as replies wait for; false if it
+    /// has.
+    pub(crate) fn hold(&self, commit: u64, client: &Arc<Shared>) -> bool {
+        loop {
+            let until = self.until();
+            let Some(line) = self.line(until) else { return false };
+            let mut waiting = line.waiting.lock();
+            // Who changes this looks at who waits, afterwards.
+            if self.until() != until {
+                continue;
+            }
+            let lacks = !line.has(commit);
+            if lacks {
+                waiting.push(Reverse(Entry(commit, Waiting::Client(Arc::clone(client)))));
+            }
+            return lacks;
+        }
+    }
+
+    /// Is told when a commit is on disk.
+    pub(crate) fn when_on_disk(&self, commit: u64) -> oneshot::Receiver<()> {
+        self.synced.tell(commit)
+    }
+
+    /// Is told when the system has a commit, or nobody is to wait for that any more.
+    pub(crate) fn when_written(&self, commit: u64) -> oneshot::Receiver<()> {
+        self.written.tell(commit)
+    }
+
+    /// Whether somebody waits for commits to be written.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.written.waiting.lock().is_empty()
+    }
+
+    /// The system has everything up to the first of these commits, and up to the second it
+    /// is on disk.
+    pub(crate) fn reached(&self, (written, synced): (u64, u64)) {
+        self.written.reach(written);
+        self.synced.reach(synced);
+    }
+
+    /// What replies wait for from now on.
+    pub(crate) fn set_until(&self, until: Until) {
+        if self.until.swap(until as u8, SeqCst) == until as u8 {
+            return;
+        }
+        // Whoever is woken looks again.
+        self.written.release(true);
+        self.synced.release(false);
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod durable;
 pub(crate) mod ending;
 pub(crate) mod loading;
 pub(crate) mod past;
+pub(crate) mod rounds;
 pub(crate) mod saving;
 mod switch;
 pub(crate) mod writing;
@@ -34,7 +35,7 @@ use crate::outside::clock::unix_ms;
 use crate::outside::files::{Files, Lock};
 use crate::request::error::Error;
 use aof::Place;
-use aof::writer::Policy;
+use aof::writer::{Policy, Writer};
 use durable::Durable;
 use loading::Progress;
 use parking_lot::Mutex;
@@ -98,6 +99,10 @@ pub(crate) struct Persist {
     pub(crate) jobs: Mutex<Jobs>,
     /// The append-only file's thread while it is on. Locked for moments.
     aof: Mutex<Option<switch::Writing>>,
+    /// What writes it: for the thread, and for workers at the end of a round.
+    writer: Mutex<Option<Writer>>,
+    /// Somebody found the writer taken: whoever has it looks again afterwards.
+    left: AtomicBool,
     aof_on: AtomicBool,
     /// Held by whoever turns it on or off, and waited for by nobody.
     switching: Mutex<()>,
@@ -135,10 +140,12 @@ pub(crate) struct Figures {
     /// A rewrite is needed for the file to be valid.
     pub(crate) aof_wants_rewrite: AtomicBool,
     pub(crate) write_failures: AtomicU64,
-    /// When the append-only file's thread began what it does, in Unix milliseconds; 0 if it
-    /// waits for something to do.
+    /// When whoever writes the append-only file began to, in Unix milliseconds; 0 if nobody
+    /// does.
     pub(crate) turn_began: AtomicU64,
-    /// Turns in which the disk took longer than [`SLOW_MS`].
+    /// The same of who syncs it.
+    sync_began: AtomicU64,
+    /// Turns and syncs in which the disk took longer than [`SLOW_MS`].
     pub(crate) slow_turns: AtomicU64,
     /// Writes are refused since the disk does not answer.
     is_stalled: AtomicBool,
@@ -191,6 +198,8 @@ impl Persist {
             loading: Progress::default(),
             jobs: Mutex::new(jobs),
             aof: Mutex::default(),
+            writer: Mutex::default(),
+            left: AtomicBool::new(false),
             aof_on: AtomicBool::new(false),
             switching: Mutex::default(),
             figures: Figures::default(),
@@ -323,13 +332,10 @@ impl Persist {
         self.aof_error.lock().clone()
     }
 
-    /// For how long the disk has not answered the append-only file's thread, in
+    /// For how long the disk has not answered who writes or syncs the append-only file, in
     /// milliseconds.
     pub(crate) fn stalled_ms(&self) -> u64 {
-        match self.figures.turn_began.load(Relaxed) {
-            0 => 0,
-            began => unix_ms().saturating_sub(began),
-        }
+        since(&self.figures.turn_began).max(since(&self.figures.sync_began))
     }
 
     /// Refuses writes when the disk has not answered for long: what is acknowledged
@@ -360,6 +366,7 @@ impl Persist {
     fn set_aof_error(&self, error: Option<String>) {
         *self.aof_error.lock() = error;
         self.judge();
+        self.sync_holds();
     }
 
     /// Notes whether anything is wrong, so that commands need only look at a flag.
@@ -471,8 +478,17 @@ impl Persist {
     }
 }
 
+/// Milliseconds since then; 0 if it is 0.
+fn since(began: &AtomicU64) -> u64 {
+    match began.load(Relaxed) {
+        0 => 0,
+        began => unix_ms().saturating_sub(began),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::aof::Syncing;
     use super::aof::writer::{Manner, Rewritten, Writer};
     use super::*;
     use crate::cluster::Cluster;
@@ -609,6 +625,7 @@ mod tests {
         /// Lives until the machine stops; how many commits were on disk for certain.
         fn live(&mut self, machine: &Machine, mut writer: Writer, random: &mut StdRng) -> usize {
             let mut rewrite: Option<(Snapshot, u64)> = None;
+            let (apart, mut syncing) = (random.random(), None::<Syncing>);
             let mut now = 0;
             while !machine.has_stopped() {
                 for _ in 0..random.random_range(0..5) {
@@ -618,10 +635,20 @@ mod tests {
                 let manner = Manner {
                     policy: self.persist.policy(),
                     no_sync: false,
+                    sync_apart: apart,
                     timestamps: random.random_range(0..4) == 0,
                     now,
                 };
+                // As a worker, as the thread, and as the one that syncs.
+                if random.random_range(0..3) == 0 {
+                    writer.push(manner);
+                }
+                if let Some(begun) = syncing.take() {
+                    let done = begun.run();
+                    writer.end_sync(&begun, done);
+                }
                 let turn = writer.turn(manner);
+                syncing = writer.begin_sync(manner);
                 if turn.rewritten.is_some_and(|done| done.is_ok()) {
                     let files = &self.persist.files;
                     if writer.aof.history().iter().all(|path| files.remove(path).is_ok()) {

@@ -1,20 +1,21 @@
 //! The append-only file while it is on: its thread, and how it is turned on and off.
 
-use super::Persist;
 use super::aof::writer::{Manner, Policy, Rewritten, Writer};
-use super::aof::{Aof, Place};
+use super::aof::{Aof, Place, Syncing};
+use super::durable::Until;
 use super::loading::{Replay, Source};
 use super::past::Past;
 use super::saving::Kind;
+use super::{Persist, rounds, since};
 use crate::config::Param;
 use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use snug_store::Batch;
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, SystemTime};
@@ -39,25 +40,36 @@ struct Inbox {
     ended: Mutex<Option<String>>,
 }
 
-/// The thread that writes the append-only file.
+/// The threads of the append-only file.
 #[derive(Debug)]
 pub(crate) struct Writing {
     inbox: Arc<Inbox>,
+    waker: Arc<Waker>,
     thread: Thread,
     handle: JoinHandle<()>,
 }
 
-/// Wakes a thread, once it is known which.
+/// Has what was committed written: by the worker that did, or by the thread, once it is
+/// known which.
 #[derive(Debug, Default)]
-struct Waker(Mutex<Option<Thread>>);
+struct Waker {
+    thread: Mutex<Option<Thread>>,
+    by_workers: AtomicBool,
+}
 
 impl Waker {
     fn wake(&self) {
-        if let Some(thread) = &*self.0.lock() {
+        if self.by_workers.load(Relaxed) && rounds::be_due() {
+            return;
+        }
+        if let Some(thread) = &*self.thread.lock() {
             thread.unpark();
         }
     }
 }
+
+/// How often a worker looks again, for others, before the thread is to.
+const PUSHES: usize = 3;
 
 impl Persist {
     fn manner(&self) -> Manner {
@@ -65,6 +77,7 @@ impl Persist {
         Manner {
             policy: self.policy(),
             no_sync: self.config.is_on(Param::NoAppendfsyncOnRewrite) && rewriting(),
+            sync_apart: true,
             timestamps: self.config.is_on(Param::AofTimestampEnabled),
             now: unix_ms(),
         }
@@ -87,29 +100,97 @@ impl Persist {
         let wake = Arc::clone(&waker);
         let follower = self.journal.join(batch, false, Box::new(move || wake.wake()));
         let writer = Writer::new(aof, follower, unix_ms());
+        self.publish(&writer);
+        self.durable.reached(writer.reached());
+        *self.writer.lock() = Some(writer);
         let inbox = Arc::<Inbox>::default();
         let (persist, theirs) = (Arc::clone(self), Arc::clone(&inbox));
-        self.publish(&writer);
         let thread = thread::Builder::new().name("aof".into());
-        let handle = thread.spawn(move || persist.write_on(writer, &theirs));
-        let handle = handle.map_err(|e| format!("no thread for the append-only file: {e}"))?;
-        *waker.0.lock() = Some(handle.thread().clone());
+        let handle = thread.spawn(move || persist.write_on(&theirs)).map_err(|error| {
+            *self.writer.lock() = None;
+            format!("no thread for the append-only file: {error}")
+        })?;
+        *waker.thread.lock() = Some(handle.thread().clone());
         let thread = handle.thread().clone();
         // It may have been woken before it could be.
         thread.unpark();
-        *self.aof.lock() = Some(Writing { inbox, thread, handle });
+        *self.aof.lock() = Some(Writing { inbox, waker, thread, handle });
         self.aof_on.store(true, Relaxed);
         self.sync_holds();
         Ok(())
     }
 
-    /// Has replies wait for the disk if the policy says so and there is a file.
+    /// Has replies wait for what the policy says, if there is a file.
     pub(crate) fn sync_holds(&self) {
-        let always = self.policy() == super::Policy::Always && self.is_aof_on();
-        if always != self.durable.holds() {
-            self.durable.set_holds(always);
-            self.wake_aof();
+        let until = match self.policy() {
+            _ if !self.is_aof_on() => Until::Nothing,
+            Policy::Always => Until::Synced,
+            // As Redis does: what cannot be written now is written when it can be.
+            _ if self.aof_error().is_some() => Until::Nothing,
+            _ if since(&self.figures.turn_began) >= super::SLOW_MS => Until::Nothing,
+            Policy::EverySecond | Policy::Never => Until::Written,
+        };
+        if until == self.durable.until() {
+            return;
         }
+        if let Some(writing) = &*self.aof.lock() {
+            writing.waker.by_workers.store(until == Until::Written, Relaxed);
+        }
+        self.durable.set_until(until);
+        self.wake_aof();
+    }
+
+    /// Gives what was committed to the system, at the end of a worker's round: takes no
+    /// time, and leaves what would to the thread.
+    pub(crate) fn push(&self) {
+        if self.durable.until() != Until::Written || self.durable.has_written(self.store.commits())
+        {
+            return;
+        }
+        for _ in 0..PUSHES {
+            let Some(mut writer) = self.try_writer() else { return };
+            self.left.store(false, SeqCst);
+            let Some(one) = &mut *writer else { return };
+            let manner = self.manner();
+            self.figures.turn_began.store(manner.now, Relaxed);
+            let is_done = one.push(manner);
+            self.figures.turn_began.store(0, Relaxed);
+            self.publish(one);
+            let reached = one.reached();
+            drop(writer);
+            self.durable.reached(reached);
+            if !is_done {
+                break;
+            }
+            if !self.left.load(SeqCst) {
+                return;
+            }
+        }
+        self.wake_aof();
+    }
+
+    /// Waits until a commit has come as far as replies wait for.
+    pub(crate) async fn until_durable(&self, commit: u64) {
+        match self.durable.until() {
+            Until::Nothing => {}
+            Until::Written => {
+                self.push();
+                let written = self.durable.when_written(commit);
+                // Else it was said before that nobody waits any more.
+                if self.durable.until() == Until::Written {
+                    let _ = written.await;
+                }
+            }
+            Until::Synced => _ = self.durable.when_on_disk(commit).await,
+        }
+    }
+
+    /// The writer, if nobody has it; else whoever does looks again.
+    fn try_writer(&self) -> Option<MutexGuard<'_, Option<Writer>>> {
+        self.writer.try_lock().or_else(|| {
+            self.left.store(true, SeqCst);
+            self.writer.try_lock()
+        })
     }
 
     fn wake_aof(&self) {
@@ -125,37 +206,56 @@ impl Persist {
         self.figures.aof_wants_rewrite.store(!writer.aof.is_valid(), Relaxed);
     }
 
-    /// The thread's work.
-    fn write_on(self: &Arc<Self>, mut writer: Writer, inbox: &Inbox) {
+    /// The work of the thread that writes.
+    fn write_on(self: &Arc<Self>, inbox: &Inbox) {
+        let mut syncs = self.begin_to_sync();
         let mut telling: Option<mpsc::Sender<Result<(), String>>> = None;
         let mut failing = false;
         loop {
             let ends = inbox.end.load(Relaxed);
+            if ends && let Some((asks, thread)) = syncs.take() {
+                drop(asks);
+                let _ = thread.join();
+            }
+            let mut guard = self.writer.lock();
+            let Some(writer) = &mut *guard else { return };
+            self.left.store(false, SeqCst);
             if let Some((rewritten, told)) = inbox.rewritten.lock().take() {
                 writer.rewritten(rewritten);
                 telling = Some(told);
             }
-            let manner = self.manner();
+            let manner = Manner { sync_apart: syncs.is_some(), ..self.manner() };
             self.figures.turn_began.store(manner.now, Relaxed);
             let mut turn = writer.turn(manner);
             if ends && turn.failed.is_none() {
                 turn.failed = writer.finish(manner).err();
             }
-            let slow = self.stalled_ms() >= super::SLOW_MS;
+            let slow = since(&self.figures.turn_began) >= super::SLOW_MS;
             self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
             self.figures.turn_began.store(0, Relaxed);
-            let was_stalled = self.figures.is_stalled.swap(false, Relaxed);
-            self.publish(&writer);
-            self.durable.reached(writer.reached().1);
+            if let Some((asks, _)) = &syncs
+                && let Some(syncing) = writer.begin_sync(manner)
+            {
+                let _ = asks.send(syncing);
+            }
+            self.publish(writer);
             if let Some(done) = turn.rewritten {
-                self.rewrite_handed_in(&mut writer, &done);
+                self.rewrite_handed_in(writer, &done);
                 if let Some(told) = telling.take() {
                     let _ = told.send(done.map_err(|e| e.to_string()));
                 }
             }
+            let (reached, is_valid) = (writer.reached(), writer.aof.is_valid());
+            let due = writer.due_in(manner).map(Duration::from_millis);
+            if ends {
+                *guard = None;
+            }
+            drop(guard);
             // What is not valid is as bad as what cannot be written, unless it is only
             // being begun.
-            let failed = turn.failed.is_some() || (failing && !writer.aof.is_valid());
+            let failed = turn.failed.is_some() || (failing && !is_valid);
+            let was_stalled =
+                self.stalled_ms() < super::SLOW_MS && self.figures.is_stalled.swap(false, Relaxed);
             if let Some(error) = &turn.failed {
                 self.figures.write_failures.fetch_add(1, Relaxed);
                 let told = in_systems_words(error);
@@ -168,19 +268,48 @@ impl Persist {
                 self.set_aof_error(None);
             }
             failing = failed;
+            self.durable.reached(reached);
             if ends {
                 *inbox.ended.lock() = turn.failed.map(|error| error.to_string());
                 return;
             }
             if turn.failed.is_some() {
                 thread::park_timeout(RETRY);
-            } else if !turn.busy {
-                let due = writer.due_in(manner).map(Duration::from_millis);
-                thread::park_timeout(due.map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX)));
-            } else if manner.policy != Policy::Always {
-                // Nobody waits for it: while there is more, it is not woken for each commit.
+            } else if self.left.load(SeqCst) {
+                // A worker found the writer taken.
+            } else if turn.busy && manner.policy != Policy::Always && !self.durable.is_awaited() {
+                // Nobody waits for it: it is not woken for each commit.
                 thread::sleep(GATHER);
+            } else {
+                thread::park_timeout(due.map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX)));
             }
+        }
+    }
+
+    /// The thread that syncs what is to be synced once a second, and what it is asked with.
+    /// Without one, the thread that writes does it.
+    fn begin_to_sync(self: &Arc<Self>) -> Option<(mpsc::Sender<Syncing>, JoinHandle<()>)> {
+        let (asks, asked) = mpsc::channel();
+        let persist = Arc::clone(self);
+        let thread = thread::Builder::new().name("aof-sync".into());
+        Some((asks, thread.spawn(move || persist.sync_on(&asked)).ok()?))
+    }
+
+    fn sync_on(&self, asked: &mpsc::Receiver<Syncing>) {
+        for syncing in asked {
+            self.figures.sync_began.store(unix_ms(), Relaxed);
+            let done = syncing.run();
+            let slow = since(&self.figures.sync_began) >= super::SLOW_MS;
+            self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
+            self.figures.sync_began.store(0, Relaxed);
+            let mut guard = self.writer.lock();
+            let Some(writer) = &mut *guard else { return };
+            writer.end_sync(&syncing, done);
+            self.publish(writer);
+            let reached = writer.reached();
+            drop(guard);
+            self.durable.reached(reached);
+            self.wake_aof();
         }
     }
 

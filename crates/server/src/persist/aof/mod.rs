@@ -124,6 +124,21 @@ struct Open {
     synced: u64,
 }
 
+/// A sync of the increment that is to be done without it: others write on meanwhile.
+pub(crate) struct Syncing {
+    file: Box<dyn Output>,
+    path: Option<PathBuf>,
+    /// How much of it the sync covers.
+    pub(crate) len: u64,
+}
+
+impl Syncing {
+    /// Has it on disk. Waits for the disk.
+    pub(crate) fn run(&self) -> io::Result<()> {
+        self.file.sync().and_then(|()| is_there(&*self.file, self.path.as_deref()))
+    }
+}
+
 /// The files of an append-only file that is written to.
 pub(crate) struct Aof {
     place: Place,
@@ -220,17 +235,33 @@ impl Aof {
 
     /// Has what was written on disk. If that fails, nothing is assumed of it.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if open.synced == open.len {
+        let Some(open) = self.open.as_ref().filter(|open| open.synced < open.len) else {
             return Ok(());
-        }
+        };
         let path = self.manifest.increments.last().map(|part| self.place.path(part));
-        let synced = open.file.sync().and_then(|()| is_there(&*open.file, path.as_deref()));
-        match &synced {
-            Ok(()) => open.synced = open.len,
-            Err(_) => self.give_up(),
+        let done = open.file.sync().and_then(|()| is_there(&*open.file, path.as_deref()));
+        self.end_sync(open.len, &done);
+        done
+    }
+
+    /// What is to be done to have what was written on disk, if it is not.
+    pub(crate) fn begin_sync(&self) -> io::Result<Option<Syncing>> {
+        let Some(open) = self.open.as_ref().filter(|open| open.synced < open.len) else {
+            return Ok(None);
+        };
+        let path = self.manifest.increments.last().map(|part| self.place.path(part));
+        Ok(Some(Syncing { file: open.file.twin()?, path, len: open.len }))
+    }
+
+    /// What the sync of so many bytes of the increment came to; another is not begun while
+    /// one is being synced. If it failed, nothing is assumed of what was not on disk.
+    pub(crate) fn end_sync(&mut self, len: u64, done: &io::Result<()>) {
+        match (done, &mut self.open) {
+            (Ok(()), Some(open)) => open.synced = open.synced.max(len),
+            // It was given up meanwhile.
+            (Ok(()), None) => {}
+            (Err(_), _) => self.give_up(),
         }
-        synced
     }
 
     /// That the file which is written to still has its name: what is written to one that

@@ -1,16 +1,29 @@
 //! What writes the append-only file: it follows the journal, and says how far commits are
 //! on disk.
 //!
-//! One [`turn`](Writer::turn) reads what is new, writes it, and syncs it if the policy
-//! says so; `always` thereby shares one sync among all commits that came during the last.
-//! A thread of its own takes turns ([`run`]); a simulation takes them by itself.
+//! Whoever has it may write with it, one at a time:
+//!
+//! ```text
+//!  a worker, at the end of a round   push        what is new, if that takes no time
+//!  the thread of the file            turn        everything else: what is long, new
+//!                                                increments and bases, failures; with
+//!                                                `always` all of it, and the sync
+//!  the thread that syncs             begin_sync, [the sync], end_sync
+//! ```
+//!
+//! A sync of `everysec` is done without the writer, so that others write meanwhile. Not
+//! workers: while the system syncs a file it may keep whoever writes to it waiting. With
+//! `always` a turn shares one sync among all commits that came during the last. A
+//! simulation does all of it by itself.
 
 use super::super::writing::Format;
-use super::Aof;
+use super::{Aof, Syncing};
 use crate::journal::{Follower, Piece};
+use crate::outside::clock::Instant;
 use bytes::Bytes;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// When what was written is synced: `appendfsync`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +59,12 @@ pub(crate) struct Writer {
     last_mark: u64,
     last_second: u64,
     rewritten: Option<Rewritten>,
+    /// A sync is being done, and the commits that it covers.
+    syncing: Option<u64>,
+    /// What failed elsewhere than in a turn: the next one tells.
+    failed: Option<io::Error>,
+    /// A write took long: workers leave writing to the thread until then, in milliseconds.
+    slow_until: u64,
 }
 
 /// How it is to be written.
@@ -54,6 +73,8 @@ pub(crate) struct Manner {
     pub(crate) policy: Policy,
     /// Nothing is synced for now: `no-appendfsync-on-rewrite`, and a rewrite runs.
     pub(crate) no_sync: bool,
+    /// Where `everysec` is due to sync, somebody else does.
+    pub(crate) sync_apart: bool,
     /// The time goes into the file.
     pub(crate) timestamps: bool,
     /// The time, in Unix milliseconds.
@@ -63,7 +84,7 @@ pub(crate) struct Manner {
 /// What came of a turn.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
-    /// Something was done, and there may be more.
+    /// Something was written, or a base handed in.
     pub(crate) busy: bool,
     /// What failed: it is tried again at the next turn.
     pub(crate) failed: Option<io::Error>,
@@ -76,6 +97,13 @@ const SYNC_EVERY_MS: u64 = 1000;
 
 /// Where nothing is synced, it is looked so often whether the file is still there.
 const LOOK_EVERY_MS: u64 = 1000;
+
+/// A worker leaves more bytes than this to the thread.
+const PUSH_BYTES: usize = 512 * 1024;
+/// A worker's write that takes longer than this is slow, ...
+const SLOW_WRITE: Duration = Duration::from_millis(1);
+/// ... and for so long all writing is left to the thread.
+const SLOW_FOR_MS: u64 = 1000;
 
 impl Writer {
     pub(crate) fn new(aof: Aof, follower: Follower, now: u64) -> Self {
@@ -91,6 +119,9 @@ impl Writer {
             last_mark: 0,
             last_second: 0,
             rewritten: None,
+            syncing: None,
+            failed: None,
+            slow_until: 0,
         }
     }
 
@@ -101,7 +132,8 @@ impl Writer {
 
     /// In how many milliseconds something is to be done even if nothing comes.
     pub(crate) fn due_in(&self, manner: Manner) -> Option<u64> {
-        let waits = manner.policy == Policy::EverySecond && !self.aof.is_synced();
+        let waits =
+            manner.policy == Policy::EverySecond && self.syncing.is_none() && !self.aof.is_synced();
         waits.then(|| (self.synced_at + SYNC_EVERY_MS).saturating_sub(manner.now))
     }
 
@@ -113,14 +145,17 @@ impl Writer {
     /// Reads, writes, syncs.
     pub(crate) fn turn(&mut self, manner: Manner) -> Turn {
         let mut turn = Turn::default();
+        if let Some(error) = self.failed.take() {
+            turn.failed = Some(error);
+            return turn;
+        }
         if self.waiting.is_empty() {
-            turn.busy = self.follower.read(&mut self.waiting);
+            turn.busy = self.follower.read_once(&mut self.waiting);
         }
         if let Err(error) = self.write(manner) {
             turn.failed = Some(error);
             return turn;
         }
-        self.written = self.follower.last();
         if let Err(error) = self.sync(manner) {
             turn.failed = Some(error);
         }
@@ -134,10 +169,73 @@ impl Writer {
         turn
     }
 
+    /// Writes what is new, unless that may take a while: then it is left to the next
+    /// [`turn`](Self::turn), and the answer is false.
+    pub(crate) fn push(&mut self, manner: Manner) -> bool {
+        let left = self.failed.is_some() || !self.waiting.is_empty();
+        if left || self.syncing.is_some() || manner.now < self.slow_until {
+            return false;
+        }
+        self.follower.read_once(&mut self.waiting);
+        let quick = |piece: &Piece| match piece {
+            Piece::Bytes(bytes) => Some(bytes.len()),
+            Piece::Mark(_) => None,
+        };
+        let bytes: Option<usize> = self.waiting.iter().map(quick).sum();
+        if bytes.is_none_or(|bytes| bytes > PUSH_BYTES) {
+            return false;
+        }
+        let began = Instant::now();
+        let done = self.write(manner);
+        if began.elapsed() > SLOW_WRITE {
+            self.slow_until = manner.now + SLOW_FOR_MS;
+        }
+        let is_done = done.is_ok();
+        self.failed = done.err();
+        is_done
+    }
+
+    /// A sync that is due and is to be done apart, if there is one; then
+    /// [`end_sync`](Self::end_sync).
+    pub(crate) fn begin_sync(&mut self, manner: Manner) -> Option<Syncing> {
+        let apart = manner.sync_apart && manner.policy == Policy::EverySecond;
+        if !apart || self.syncing.is_some() || manner.no_sync || !self.is_due(manner) {
+            return None;
+        }
+        self.synced_at = manner.now;
+        match self.aof.begin_sync() {
+            Ok(syncing) => {
+                self.syncing = syncing.as_ref().map(|_| self.written);
+                syncing
+            }
+            Err(error) => {
+                self.failed = Some(error);
+                None
+            }
+        }
+    }
+
+    /// What came of it.
+    pub(crate) fn end_sync(&mut self, syncing: &Syncing, done: io::Result<()>) {
+        let covered = self.syncing.take();
+        self.aof.end_sync(syncing.len, &done);
+        match (done, covered) {
+            (Ok(()), Some(covered)) if self.aof.is_valid() => {
+                self.synced = self.synced.max(covered);
+            }
+            (Ok(()), _) => {}
+            (Err(error), _) => self.failed = Some(error),
+        }
+    }
+
     /// Writes what waits, as far as it goes.
     fn write(&mut self, manner: Manner) -> io::Result<()> {
         while !self.waiting.is_empty() {
             if let Some(Piece::Mark(number)) = self.waiting.first() {
+                if self.syncing.is_some() {
+                    // The increment is not left before it is known to be on disk.
+                    return Ok(());
+                }
                 let number = *number;
                 self.waiting.remove(0);
                 self.last_mark = number;
@@ -163,37 +261,48 @@ impl Writer {
             }
             self.waiting.drain(..count);
         }
+        self.written = self.follower.last();
+        self.follower.dealt();
         Ok(())
     }
 
-    fn sync(&mut self, manner: Manner) -> io::Result<()> {
-        let is_due = match manner.policy {
+    fn is_due(&self, manner: Manner) -> bool {
+        match manner.policy {
             Policy::Always => true,
             Policy::EverySecond => manner.now >= self.synced_at + SYNC_EVERY_MS,
             Policy::Never => false,
-        };
-        if is_due && !manner.no_sync {
+        }
+    }
+
+    fn sync(&mut self, manner: Manner) -> io::Result<()> {
+        let apart = manner.sync_apart && manner.policy == Policy::EverySecond;
+        if !apart && self.syncing.is_none() && self.is_due(manner) && !manner.no_sync {
             self.aof.sync()?;
             self.synced_at = manner.now;
         } else if manner.now >= self.looked_at + LOOK_EVERY_MS {
             self.looked_at = manner.now;
             self.aof.look()?;
         }
-        if self.aof.is_synced() {
+        self.note_synced();
+        Ok(())
+    }
+
+    fn note_synced(&mut self) {
+        if self.aof.is_synced() && self.waiting.is_empty() {
             self.synced = self.written;
         }
-        Ok(())
     }
 
     /// Writes and syncs all there is, before the end.
     pub(crate) fn finish(&mut self, manner: Manner) -> io::Result<()> {
-        while self.follower.read(&mut self.waiting) {}
-        self.write(manner)?;
-        self.written = self.follower.last();
-        self.aof.sync()?;
-        if self.aof.is_synced() {
-            self.synced = self.written;
+        loop {
+            self.write(manner)?;
+            if !self.follower.read_once(&mut self.waiting) {
+                break;
+            }
         }
+        self.aof.sync()?;
+        self.note_synced();
         Ok(())
     }
 }

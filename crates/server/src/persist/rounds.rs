@@ -1,0 +1,99 @@
+//! What a worker gives to the system at the end of a round, and the replies that wait for
+//! that.
+//!
+//! ```text
+//!  connection 1  executes, its replies wait ─┐
+//!  connection 2  executes, its replies wait ─┼─> the round's end: one write for all of
+//!  connection 3  executes, its replies wait ─┘   them, then they send their replies
+//! ```
+//!
+//! A round is what a worker does of what it found ready at once: the end of it is a task
+//! that the first commit wakes, and that so comes behind the connections that were ready
+//! before. It writes what other workers have committed too. There is no thread to be woken
+//! for any of it while the disk is well.
+
+use super::Persist;
+use crate::follow::clients::Shared;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+#[derive(Default)]
+struct Round {
+    /// Wakes the task at its end, on a thread that has one.
+    end: RefCell<Option<Waker>>,
+    is_due: Cell<bool>,
+    /// Whose replies wait for it, and for which commit.
+    waiting: RefCell<Vec<(u64, Arc<Shared>)>>,
+}
+
+thread_local! {
+    static ROUND: Round = Round::default();
+}
+
+impl Round {
+    fn be_due(&self) -> bool {
+        let end = self.end.borrow();
+        let Some(end) = &*end else { return false };
+        if !self.is_due.replace(true) {
+            end.wake_by_ref();
+        }
+        true
+    }
+}
+
+/// Has what is committed written at the end of this thread's round; false if it has none.
+pub(super) fn be_due() -> bool {
+    ROUND.with(Round::be_due)
+}
+
+/// Has a client woken at the end of this thread's round, or later, when a commit has come
+/// as far as replies wait for; false if this thread has no rounds.
+pub(crate) fn hold(commit: u64, client: &Arc<Shared>) -> bool {
+    ROUND.with(|round| {
+        let has = round.be_due();
+        if has {
+            round.waiting.borrow_mut().push((commit, Arc::clone(client)));
+        }
+        has
+    })
+}
+
+/// A thread without rounds again: the task has ended.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        ROUND.with(|round| {
+            round.end.take();
+            round.is_due.set(false);
+            for (_, client) in round.waiting.take() {
+                client.wake();
+            }
+        });
+    }
+}
+
+/// The task of a worker's thread that is the end of each of its rounds.
+pub(crate) async fn end_rounds(persist: Arc<Persist>) {
+    let _ends = Ends;
+    let mut waiting = Vec::new();
+    poll_fn::<(), _>(|task| {
+        ROUND.with(|round| {
+            round.end.borrow_mut().get_or_insert_with(|| task.waker().clone());
+            if !round.is_due.replace(false) {
+                return Poll::Pending;
+            }
+            persist.push();
+            std::mem::swap(&mut waiting, &mut *round.waiting.borrow_mut());
+            for (commit, client) in waiting.drain(..) {
+                if !persist.durable.hold(commit, &client) {
+                    client.wake();
+                }
+            }
+            Poll::Pending
+        })
+    })
+    .await;
+}
