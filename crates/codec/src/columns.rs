@@ -47,7 +47,7 @@ mod reader;
 mod strings;
 mod texts;
 
-pub use bytes::PART_BYTES;
+pub use bytes::{PART_BYTES, PHRASES_PART_BYTES};
 pub use reader::{ColumnSize, Reader, Row, RowRoom, Rows, TextReader};
 use strings::Place;
 

@@ -301,7 +301,6 @@ impl Family {
                 samples,
                 gain_min,
                 rival: None,
-                only_zstd: false,
                 of_bytes: None,
             });
         }
@@ -312,7 +311,6 @@ impl Family {
             samples,
             gain_min,
             rival: self.dictionary.clone(),
-            only_zstd: false,
             of_bytes: None,
         })
     }
@@ -559,8 +557,6 @@ pub struct TrainingJob {
     gain_min: f32,
     /// The dictionary that there is, where the new one is to be better.
     rival: Option<Arc<Dictionary>>,
-    /// What is packed with it takes dictionaries of zstd alone.
-    only_zstd: bool,
     /// Bytes of all values that it is for, if that is known.
     of_bytes: Option<u64>,
 }
@@ -585,7 +581,6 @@ impl TrainingJob {
             samples,
             gain_min: FamilyConfig::default().gain_min,
             rival: None,
-            only_zstd: false,
             of_bytes: None,
         }
     }
@@ -599,11 +594,6 @@ impl TrainingJob {
     /// Bytes of its samples.
     pub fn raw_bytes(&self) -> usize {
         self.samples.iter().map(|sample| sample.len()).sum()
-    }
-
-    /// Has it train a dictionary of zstd, and no phrases.
-    pub fn only_zstd(self) -> Self {
-        Self { only_zstd: true, ..self }
     }
 
     /// Trains a dictionary of each kind, of at most `bytes_max` bytes for `level`
@@ -646,10 +636,8 @@ impl TrainingJob {
             Some((packed_len(Some(&dictionary))?, dictionary))
         };
         let zstd = tried(Dictionary::train_with(&train, bytes_max, level, steps));
-        let phrases = match self.only_zstd {
-            true => None,
-            false => tried(Dictionary::train_phrases_for(&train, bytes_max, level, self.of_bytes)),
-        };
+        let phrases =
+            tried(Dictionary::train_phrases_for(&train, bytes_max, level, self.of_bytes));
         let tested: usize = test.iter().map(|sample| sample.len()).sum();
         let times = self.of_bytes.map(|bytes| bytes as f32 / tested.max(1) as f32);
         // All that the values would take, the dictionary included.

@@ -16,7 +16,7 @@
 use std::io::Read;
 
 use crate::packed::{self, Header, HeaderError};
-use crate::phrases;
+use crate::phrases::{self, PhraseTable};
 use crate::zstd_static::{Compressor, Decompressor, Parameters, ZstdError};
 use crate::{Codec, Dictionary, DictionarySource, rans, runs};
 
@@ -161,7 +161,7 @@ impl Workspace {
         }
         if let Some((dictionary, table)) = dictionary.and_then(|d| Some((d, d.phrases()?))) {
             self.header(Codec::Phrases, Some(dictionary), raw).push(out);
-            table.pack(self.phrases.get_or_insert_default(), raw, out);
+            self.pack_phrases(table, raw, out);
             return Ok(());
         }
         let before = out.len();
@@ -243,6 +243,11 @@ impl Workspace {
         let whole = unpacked.and_then(|_| runs::encode(&decoded, raw_len, out));
         self.scratch = decoded;
         whole.ok_or(UnpackError::Corrupt(Codec::Zstd))
+    }
+
+    /// Appends the body alone that `raw` packs to as phrases.
+    pub(crate) fn pack_phrases(&mut self, table: &PhraseTable, raw: &[u8], out: &mut Vec<u8>) {
+        table.pack(self.phrases.get_or_insert_default(), raw, out);
     }
 
     /// Appends a bare zstd frame, without a packed form's header: for those

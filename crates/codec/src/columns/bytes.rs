@@ -7,6 +7,7 @@
 //!  meta: [tag][varint coded length]      data: [coded bytes]
 //!        [ZSTD_PARTS][likewise]          data: [varint length of each frame but the
 //!                                               last][zstd frames of 8 KiB each]
+//!        [PHRASES]                       data: likewise, parts of 2 KiB as phrases
 //!        [WOVEN]                         the next lane of the shape's weave
 //!  (the raw length is known to whoever reads)
 //! ```
@@ -18,6 +19,10 @@
 //! in one frame, random words take 1 percent more (without a dictionary 16 to 27
 //! percent more), and one of them at random is read in a quarter of the time. In
 //! frames of 4 KiB they took 1 to 2 percent more, and were not read much quicker.
+//!
+//! Where the dictionary is one of phrases, text is written as these, in parts of 2 KiB.
+//! No part needs what stands before it, so an entry is read by unpacking one or two: some
+//! microseconds. Parts cost a percent, most of it their lengths.
 
 use std::ops::Range;
 
@@ -35,9 +40,20 @@ const ZSTD: u8 = 3;
 const ZSTD_DICTIONARY: u8 = 4;
 const WOVEN: u8 = 5;
 const ZSTD_PARTS: u8 = 6;
+const PHRASES: u8 = 7;
 
 /// The bytes of a long run that one zstd frame holds, where there is a dictionary.
 pub const PART_BYTES: usize = 8 * 1024;
+
+/// The bytes of a run that are written as phrases by themselves.
+pub const PHRASES_PART_BYTES: usize = 2 * 1024;
+
+/// Phrases must save so many bytes, and one in so many, over frequencies alone.
+const PHRASES_SAVING_MIN: usize = 8;
+const PHRASES_SAVING_OF: usize = 16;
+
+/// A run is text to phrases if at most one byte in so many is none of printable ASCII.
+const NO_TEXT_ONE_IN: usize = 16;
 
 /// Below this many bytes no table of frequencies can earn itself back.
 pub(super) const CODED_BYTES_MIN: usize = 32;
@@ -129,6 +145,10 @@ impl Encoder<'_> {
         if order0 + bytes.len() / 64 < best {
             (tag, best) = (if woven { WOVEN } else { RANS }, order0);
         }
+        let phrases = if woven { None } else { self.phrases(bytes, &counts) };
+        let phrases_max = best.saturating_sub(PHRASES_SAVING_MIN.max(best / PHRASES_SAVING_OF));
+        let phrases = phrases.filter(|coded| coded.len() < phrases_max);
+        best = phrases.as_ref().map_or(best, Vec::len);
         let zstd_max = best.saturating_sub(ZSTD_SAVING_MIN.max(best / ZSTD_SAVING_OF));
         if bytes.len() >= ZSTD_BYTES_MIN && zstd_max > 0 && estimate::repeats(bytes) {
             let tag = self.push_zstd(bytes);
@@ -140,6 +160,12 @@ impl Encoder<'_> {
                 return;
             }
             self.data.truncate(before);
+        }
+        if let Some(coded) = phrases {
+            self.data.extend_from_slice(&coded);
+            self.push_tag(PHRASES, coded.len());
+            self.needs_dictionary = true;
+            return;
         }
         if tag == WOVEN
             && let Some(weave) = &mut self.weave
@@ -160,6 +186,26 @@ impl Encoder<'_> {
         self.push_tag(STORED, bytes.len());
     }
 
+    /// What phrases make of `bytes`, if the dictionary is one of them and these are text.
+    fn phrases(&mut self, bytes: &[u8], counts: &rans::Histogram) -> Option<Vec<u8>> {
+        let table = self.dictionary?.phrases()?;
+        let text: usize = counts[usize::from(b' ')..0x7f].iter().map(|&n| n as usize).sum();
+        if (bytes.len() - text) * NO_TEXT_ONE_IN > bytes.len() {
+            return None;
+        }
+        let (mut lens, mut parts) = (Vec::new(), Vec::new());
+        for part in bytes.chunks(PHRASES_PART_BYTES) {
+            lens.push(parts.len());
+            self.ws.pack_phrases(table, part, &mut parts);
+        }
+        let mut out = Vec::with_capacity(parts.len() + 2 * lens.len());
+        for part in lens.windows(2) {
+            varint::push(&mut out, (part[1] - part[0]) as u64);
+        }
+        out.extend_from_slice(&parts);
+        Some(out)
+    }
+
     /// Appends `bytes` to the data as zstd has them; the tag that says how. What
     /// is there is of no use if that failed.
     fn push_zstd(&mut self, bytes: &[u8]) -> Result<u8, ZstdError> {
@@ -168,7 +214,7 @@ impl Encoder<'_> {
             self.ws.pack_zstd(self.level.min(1), None, bytes, &mut self.data)?;
             return Ok(ZSTD);
         }
-        let Some(dictionary) = self.dictionary else {
+        let Some(dictionary) = self.dictionary.filter(|d| d.phrases().is_none()) else {
             self.ws.pack_zstd(self.level, None, bytes, &mut self.data)?;
             return Ok(ZSTD);
         };
@@ -237,10 +283,19 @@ pub(super) fn push_text(
     let mut tag = STORED;
     if text.len() > saving_min {
         let with = dictionary.filter(|d| d.id() != 0);
-        if ws.pack_zstd(level, with, text, &mut coded).is_ok()
+        let by_zstd = with.filter(|d| d.phrases().is_none());
+        if ws.pack_zstd(level, by_zstd, text, &mut coded).is_ok()
             && coded.len() + saving_min <= text.len()
         {
-            tag = if with.is_some() { ZSTD_DICTIONARY } else { ZSTD };
+            tag = if by_zstd.is_some() { ZSTD_DICTIONARY } else { ZSTD };
+        }
+        if let Some(table) = with.and_then(Dictionary::phrases) {
+            let mut phrases = Vec::new();
+            ws.pack_phrases(table, text, &mut phrases);
+            let least = if tag == STORED { text.len() } else { coded.len() };
+            if phrases.len() + PHRASES_SAVING_MIN <= least {
+                (tag, coded) = (PHRASES, phrases);
+            }
         }
     }
     let coded = if tag == STORED { text } else { &coded };
@@ -248,7 +303,7 @@ pub(super) fn push_text(
     varint::push(out, text.len() as u64);
     varint::push(out, coded.len() as u64);
     out.extend_from_slice(coded);
-    tag == ZSTD_DICTIONARY
+    matches!(tag, ZSTD_DICTIONARY | PHRASES)
 }
 
 /// Takes what [`push_text`] wrote off the front of `bytes`, still packed.
@@ -285,6 +340,7 @@ pub(super) fn take_text(
         ZSTD_DICTIONARY if dictionary.is_some() => {
             unpack_zstd(ws, dictionary, coded, raw_len, &mut out)?;
         }
+        PHRASES => unpack_phrases(dictionary, coded, raw_len, &mut out)?,
         _ => return Err(MALFORMED),
     }
     Ok(out)
@@ -301,6 +357,19 @@ fn unpack_zstd(
         return Err(UnpackError::TooLong(raw_len));
     }
     ws.unpack_zstd(dictionary, coded, raw_len, out)
+}
+
+fn unpack_phrases(
+    dictionary: Option<&Dictionary>,
+    coded: &[u8],
+    raw_len: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), UnpackError> {
+    if raw_len > crate::Codec::Phrases.raw_len_possible(coded.len()) {
+        return Err(UnpackError::TooLong(raw_len));
+    }
+    let table = dictionary.and_then(Dictionary::phrases).ok_or(MALFORMED)?;
+    table.unpack(coded, raw_len, out).ok_or(MALFORMED)
 }
 
 impl Decoder<'_> {
@@ -386,7 +455,8 @@ impl Decoder<'_> {
                 self.keep_sample(&out[before..]);
                 Ok(0)
             }
-            ZSTD_PARTS => self.take_parts(coded, len, wanted, out),
+            ZSTD_PARTS => self.take_parts(PART_BYTES, coded, len, wanted, out),
+            PHRASES => self.take_parts(PHRASES_PART_BYTES, coded, len, wanted, out),
             _ => Err(MALFORMED),
         }
     }
@@ -395,15 +465,16 @@ impl Decoder<'_> {
     /// begin.
     fn take_parts(
         &mut self,
+        part_bytes: usize,
         mut coded: &[u8],
         len: usize,
         wanted: Range<usize>,
         out: &mut Vec<u8>,
     ) -> Result<usize, UnpackError> {
         let dictionary = self.dictionary.clone().ok_or(MALFORMED)?;
-        let (first, end) = (wanted.start / PART_BYTES, wanted.end.div_ceil(PART_BYTES));
+        let (first, end) = (wanted.start / part_bytes, wanted.end.div_ceil(part_bytes));
         let (mut skipped, mut lens) = (0usize, Vec::new());
-        for part in 0..len.div_ceil(PART_BYTES) - 1 {
+        for part in 0..len.div_ceil(part_bytes) - 1 {
             let frame_len = varint::take_len(&mut coded).ok_or(MALFORMED)?;
             if part < first {
                 skipped = skipped.checked_add(frame_len).ok_or(MALFORMED)?;
@@ -413,18 +484,21 @@ impl Decoder<'_> {
         }
         let mut frames = coded.get(skipped..).ok_or(MALFORMED)?;
         let before = out.len();
-        let unpacked_len = len.min(end * PART_BYTES) - first * PART_BYTES;
+        let unpacked_len = len.min(end * part_bytes) - first * part_bytes;
         self.spend(unpacked_len)?;
         out.reserve(unpacked_len + PADDING);
         for part in first..end {
             let frame_len = lens.get(part - first).copied().unwrap_or(frames.len());
             let (frame, rest) = frames.split_at_checked(frame_len).ok_or(MALFORMED)?;
             frames = rest;
-            let part_len = PART_BYTES.min(len - part * PART_BYTES);
-            unpack_zstd(self.ws, Some(&dictionary), frame, part_len, out)?;
+            let part_len = part_bytes.min(len - part * part_bytes);
+            match part_bytes {
+                PHRASES_PART_BYTES => unpack_phrases(Some(&dictionary), frame, part_len, out)?,
+                _ => unpack_zstd(self.ws, Some(&dictionary), frame, part_len, out)?,
+            }
         }
         self.keep_sample(&out[before..]);
-        Ok(first * PART_BYTES)
+        Ok(first * part_bytes)
     }
 
     /// Keeps what a dictionary can help with, if samples are wanted.

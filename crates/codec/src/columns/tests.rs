@@ -1,6 +1,8 @@
 //! Whatever rows or texts go in come out, to the byte; whatever bytes are
 //! opened are rows or an error.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -131,6 +133,18 @@ proptest! {
     #[test]
     fn rows_come_back(rows in table()) {
         round_trip(&rows);
+    }
+
+    #[test]
+    fn rows_come_back_with_phrases(rows in table(), from in 0usize..90, len in 0usize..90) {
+        static PHRASES: LazyLock<Arc<Dictionary>> =
+            LazyLock::new(|| phrases(&documents(160, &VOCABULARY)));
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut packed = Vec::new();
+        pack_rows(&mut ws, 3, Some(&PHRASES), &block(&rows), &mut packed).unwrap();
+        prop_assert_eq!(&rows_with(&*PHRASES, &packed, 0..usize::MAX), &rows);
+        let range = from.min(rows.len())..(from + len).min(rows.len());
+        prop_assert_eq!(rows_with(&*PHRASES, &packed, from..from + len), &rows[range]);
     }
 
     #[test]
@@ -291,37 +305,49 @@ fn trained(rows: &[Owned]) -> Arc<Dictionary> {
     Arc::new(Dictionary::train_with(&samples, 4096, 3, 1).unwrap().with_id(1))
 }
 
+fn phrases(rows: &[Owned]) -> Arc<Dictionary> {
+    let samples: Vec<&[u8]> = rows.iter().map(|(_, _, fields)| &fields[0].1[..]).collect();
+    Arc::new(Dictionary::train_phrases(&samples, 4096, 3).unwrap().with_id(1))
+}
+
 #[test]
 fn long_texts_lie_in_parts_where_there_is_a_dictionary() {
     let rows = documents(160, &VOCABULARY);
-    let dictionary = trained(&rows);
+    let by_zstd = texts_lie_in_parts(&rows, &trained(&rows));
+    let by_phrases = texts_lie_in_parts(&rows, &phrases(&rows));
+    assert!(by_phrases < by_zstd, "{by_phrases} bytes where zstd has {by_zstd}");
+}
+
+/// Packs them, reads them in every way and damaged; the bytes that they take.
+fn texts_lie_in_parts(rows: &[Owned], dictionary: &Arc<Dictionary>) -> usize {
     let mut ws = Workspace::new(WorkspaceConfig::default());
     let mut packed = Vec::new();
-    pack_rows(&mut ws, 3, Some(&dictionary), &block(&rows), &mut packed).unwrap();
+    pack_rows(&mut ws, 3, Some(dictionary), &block(rows), &mut packed).unwrap();
     assert_eq!(dictionary_id(&packed), Ok(Some(1)));
-    assert_eq!(rows_with(&dictionary, &packed, 0..usize::MAX), rows);
+    assert_eq!(rows_with(dictionary, &packed, 0..usize::MAX), rows);
     for row in 0..rows.len() {
-        assert_eq!(rows_with(&dictionary, &packed, row..row + 1), &rows[row..=row]);
+        assert_eq!(rows_with(dictionary, &packed, row..row + 1), &rows[row..=row]);
     }
     // One row needs a part or two of what all take.
     let mut held = |range| {
-        let reader = Reader::open(&mut ws, &packed, &dictionary, MAX).unwrap();
+        let reader = Reader::open(&mut ws, &packed, dictionary, MAX).unwrap();
         reader.unpack(range).unwrap().memory_bytes()
     };
     assert!(held(0..1) + 2 * PART_BYTES < held(0..usize::MAX));
     let without = Reader::open(&mut ws, &packed, &NoDictionaries, MAX);
     assert!(matches!(without, Err(UnpackError::MissingDictionary(1))));
-    let gathered = samples(&mut ws, &packed, &dictionary, MAX).unwrap();
+    let gathered = samples(&mut ws, &packed, dictionary, MAX).unwrap();
     let all: Vec<u8> = rows.iter().flat_map(|(_, _, fields)| fields[0].1.clone()).collect();
     assert!(gathered.contains(&all));
     // Damaged anywhere, they are other rows or an error.
     for at in 0..packed.len() {
         let mut damaged = packed.clone();
         damaged[at] ^= 1 << (at % 8);
-        if let Ok(reader) = Reader::open(&mut ws, &damaged, &dictionary, MAX) {
+        if let Ok(reader) = Reader::open(&mut ws, &damaged, dictionary, MAX) {
             let _ = reader.unpack(at % 160..at % 160 + 1);
         }
     }
+    packed.len()
 }
 
 #[test]

@@ -39,9 +39,6 @@ pub(crate) trait DataType {
     const NUMBER: u32;
     /// Whether a value is the content of a file, which may have a MIME type.
     const HAS_MIME: bool = false;
-    /// Whether its families may have dictionaries of phrases, which are for small values
-    /// that are packed by themselves.
-    const TAKES_PHRASES: bool = true;
     /// What the pieces of its boxed values are called, where metrics tell them from those
     /// that lie in their entries.
     const BOXED_PIECES: &'static str = Self::NAME;
@@ -90,7 +87,6 @@ pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) number: u32,
     pub(crate) has_mime: bool,
-    pub(crate) takes_phrases: bool,
     pub(crate) boxed_pieces: &'static str,
     pub(crate) forms: &'static [FormRow],
     pub(crate) encoding: fn(Value<'_>, usize, &mut dyn FnMut() -> u8) -> &'static str,
@@ -107,7 +103,6 @@ impl Row {
             name: T::NAME,
             number: T::NUMBER,
             has_mime: T::HAS_MIME,
-            takes_phrases: T::TAKES_PHRASES,
             boxed_pieces: T::BOXED_PIECES,
             forms: T::FORMS,
             encoding: T::encoding,

@@ -48,8 +48,7 @@ impl Families {
     /// The training of a family that is due: to be run where it disturbs nobody.
     /// `None` if the samples are there no more.
     pub fn training_job(&self, family: &KeyFamily) -> Option<TrainingJob> {
-        let job = self.counted(&mut family.state.lock().family, Family::training_job)?;
-        Some(if family.kind.row().takes_phrases { job } else { job.only_zstd() })
+        self.counted(&mut family.state.lock().family, Family::training_job)
     }
 
     /// Has a family collect more samples, if it holds enough for that and no other

@@ -20,7 +20,7 @@ use std::io;
 use std::sync::Arc;
 
 use snug_codec::family::{TRAINING_BYTES, TRAINING_TIMES};
-use snug_codec::{Codec, Dictionary, DictionarySource, Workspace, columns};
+use snug_codec::{Codec, Dictionary, DictionaryKind, DictionarySource, Workspace, columns};
 
 use super::block::{Block, Data};
 use super::form::{Form, PACK_BYTES_MAX, columns_raw_max, form, unpack_rows};
@@ -47,6 +47,12 @@ const QUICK_READS_ONE_IN: usize = 16;
 /// Training looks at pieces of blocks, so that a dictionary gathers what recurs
 /// throughout a block and not only what is at its start.
 const SAMPLE_BYTES: usize = 2048;
+/// Phrases of long texts are learnt from so many bytes, in pieces from all samples: twice
+/// as many make them a percent smaller.
+const PHRASES_SAMPLE_BYTES: usize = 512 * 1024;
+/// A stream that gets its dictionary will hold so many times what it holds then: phrases
+/// that pay for themselves in as much are kept.
+const GROWS_TIMES: u64 = 4;
 
 /// What a stream knows of its dictionary.
 #[derive(Clone, Debug, Default)]
@@ -212,16 +218,40 @@ impl DictionarySamples {
             .flat_map(|text| text.chunks(SAMPLE_BYTES))
             .collect();
         let has_long_texts = held_back.iter().any(|(_, block)| block.has_long_texts());
-        let bytes_max = params.dictionary_bytes * if has_long_texts { LONG_TEXTS_TIMES } else { 1 };
-        let dictionary = Dictionary::train(&pieces, bytes_max, params.level).ok()?.with_id(1);
-        let (mut with, mut without) = (0, 0);
-        for (_, block) in &held_back {
-            with += block.packed_len(ws, params.level, Some(&dictionary))?;
-            without += block.packed_len(ws, params.level, None)?;
+        let packed_len = |ws: &mut Workspace, dictionary: Option<&Dictionary>| {
+            let lens = held_back.iter().map(|(_, b)| b.packed_len(ws, params.level, dictionary));
+            let held: usize = lens.sum::<Option<usize>>()?;
+            Some(held / held_back.len().max(1) * self.of)
+        };
+        let without = packed_len(ws, None)?;
+        let mut judge = |dictionary: &Dictionary, price: usize| {
+            let with = packed_len(ws, Some(dictionary))? + dictionary.memory_bytes();
+            (with < without + price).then_some(with)
+        };
+        let price = if has_long_texts { without / QUICK_READS_ONE_IN } else { 0 };
+        // Long texts are read a part at a time with either kind.
+        let phrases = has_long_texts.then(|| self.train_phrases(&pieces, params)).flatten();
+        let phrases = phrases.and_then(|phrases| Some((judge(&phrases, price)?, phrases)));
+        if let Some((with, phrases)) = phrases
+            && with <= without
+        {
+            return Some(phrases);
         }
-        let of_all = |held: usize| held / held_back.len().max(1) * self.of;
-        let price = if has_long_texts { of_all(without) / QUICK_READS_ONE_IN } else { 0 };
-        (of_all(with) + dictionary.memory_bytes() < of_all(without) + price).then_some(dictionary)
+        let bytes_max = params.dictionary_bytes * if has_long_texts { LONG_TEXTS_TIMES } else { 1 };
+        let zstd = Dictionary::train(&pieces, bytes_max, params.level).ok()?.with_id(1);
+        judge(&zstd, price).map(|_| zstd)
+    }
+
+    /// A table of phrases for long texts.
+    fn train_phrases(&self, pieces: &[&[u8]], params: &PackParams) -> Option<Dictionary> {
+        let sampled: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let one_in = sampled.div_ceil(PHRASES_SAMPLE_BYTES).max(1);
+        let some: Vec<&[u8]> = pieces.iter().step_by(one_in).copied().collect();
+        let of_blocks = (self.of * HELD_BACK_ONE_IN) as u64 / (HELD_BACK_ONE_IN as u64 - 1);
+        let of_bytes = GROWS_TIMES * of_blocks * sampled as u64 / self.blocks.len().max(1) as u64;
+        let (bytes_max, level) = (params.dictionary_bytes, params.level);
+        let phrases = Dictionary::train_phrases_for(&some, bytes_max, level, Some(of_bytes));
+        Some(phrases.ok()?.with_id(1))
     }
 
     fn samples(&self, ws: &mut Workspace) -> Result<Vec<Samples>, StreamError> {
@@ -251,7 +281,11 @@ impl Samples {
         level: i32,
         dictionary: Option<&Dictionary>,
     ) -> Option<usize> {
-        let part_bytes = dictionary.map_or(usize::MAX, |_| self.part_bytes);
+        let part_bytes = match dictionary.map(Dictionary::kind) {
+            None => usize::MAX,
+            Some(DictionaryKind::Zstd) => self.part_bytes,
+            Some(DictionaryKind::Phrases) => self.part_bytes.min(columns::PHRASES_PART_BYTES),
+        };
         let mut room = Vec::new();
         for part in self.texts.iter().flat_map(|text| text.chunks(part_bytes)) {
             ws.pack(Codec::Zstd, level, dictionary, part, &mut room).ok()?;

@@ -29,7 +29,6 @@ pub(crate) struct Streams;
 impl DataType for Streams {
     const NAME: &'static str = "stream";
     const NUMBER: u32 = 6;
-    const TAKES_PHRASES: bool = false;
     const FORMS: &'static [FormRow] = &[FormRow::boxed::<Stream>()];
 
     fn encoding(_: Value<'_>, _: usize, _: &mut dyn FnMut() -> u8) -> &'static str {
