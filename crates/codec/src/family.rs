@@ -297,22 +297,12 @@ impl Family {
         let gain_min = self.config.gain_min;
         if !self.is_growing() {
             let samples = self.reservoir.kept.clone();
-            return Some(TrainingJob {
-                samples,
-                gain_min,
-                rival: None,
-                of_bytes: None,
-            });
+            return Some(TrainingJob { samples, gain_min, rival: None, of_bytes: None });
         }
         self.growth = Growth::Training;
         let samples = std::mem::take(&mut self.reservoir.kept);
         self.restart_sample();
-        Some(TrainingJob {
-            samples,
-            gain_min,
-            rival: self.dictionary.clone(),
-            of_bytes: None,
-        })
+        Some(TrainingJob { samples, gain_min, rival: self.dictionary.clone(), of_bytes: None })
     }
 
     /// Bytes that training takes at most, the copy of the samples and what comes of
@@ -577,12 +567,7 @@ pub struct Trained {
 impl TrainingJob {
     /// The samples to train from and to try it on.
     pub fn new(samples: Vec<Box<[u8]>>) -> Self {
-        Self {
-            samples,
-            gain_min: FamilyConfig::default().gain_min,
-            rival: None,
-            of_bytes: None,
-        }
+        Self { samples, gain_min: FamilyConfig::default().gain_min, rival: None, of_bytes: None }
     }
 
     /// Says of how many bytes the values are that it is for: what the dictionary takes is
@@ -636,8 +621,7 @@ impl TrainingJob {
             Some((packed_len(Some(&dictionary))?, dictionary))
         };
         let zstd = tried(Dictionary::train_with(&train, bytes_max, level, steps));
-        let phrases =
-            tried(Dictionary::train_phrases_for(&train, bytes_max, level, self.of_bytes));
+        let phrases = tried(Dictionary::train_phrases_for(&train, bytes_max, level, self.of_bytes));
         let tested: usize = test.iter().map(|sample| sample.len()).sum();
         let times = self.of_bytes.map(|bytes| bytes as f32 / tested.max(1) as f32);
         // All that the values would take, the dictionary included.

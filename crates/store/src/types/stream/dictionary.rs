@@ -497,11 +497,12 @@ mod tests {
         let blocks = stream.memory().packed_blocks;
         let (mut ws, params) = (Workspace::new(WorkspaceConfig::default()), PackParams::default());
         let samples = stream.dictionary_samples().unwrap();
-        // Of a stream so short it would cost more than quick reads are worth.
-        assert!(blocks < 200 && samples.train(&mut ws, &params).is_none());
-        let of_a_long_stream = DictionarySamples { of: 200 * blocks, ..samples };
+        // Of a stream so short it would take more than it saves.
+        let of_a_short_stream = DictionarySamples { of: 2, ..samples };
+        assert!(of_a_short_stream.train(&mut ws, &params).is_none());
+        let of_a_long_stream = DictionarySamples { of: 200 * blocks, ..of_a_short_stream };
         let dictionary = of_a_long_stream.train(&mut ws, &params);
-        assert!(dictionary.is_some());
+        assert_eq!(dictionary.as_ref().map(Dictionary::kind), Some(DictionaryKind::Phrases));
         let dictionaries = Arc::<Dictionaries>::default();
         let own = |dictionary| dictionaries.own(dictionary);
         stream.adopt_dictionary(dictionary.map(own), &of_a_long_stream);
