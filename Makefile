@@ -17,6 +17,8 @@ KILLS ?= 100
 CHAOS_SECONDS ?= 600
 FRAMEWORK_SECONDS ?= 20
 PROGRAMS ?= 100000
+# Tests of the running server at once: one more than there are cores, as many wait.
+JOBS ?= $(shell expr $$(nproc) + 1)
 
 .PHONY: help
 help: ## print this list
@@ -161,4 +163,4 @@ unit: # unit, model, property and documentation tests
 .PHONY: proofs
 proofs: setup # a running server against redis-server, clients and hostile peers
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
-	tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug
+	tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug --numprocesses $(JOBS) --dist worksteal

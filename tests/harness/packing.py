@@ -2,7 +2,7 @@
 
 import time
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 240
 #: Flags with which nothing becomes cold by itself: it is packed when a test says so.
 NEVER = ["--pack-cold-after", "1000000"]
 

@@ -379,8 +379,8 @@ def test_metrics_of_packing(admin):
     assert admin.value("snug_packed_bytes", type="string") > 0
     assert admin.value("snug_value_bytes", type="stream") == float(info["raw_bytes_stream"])
     assert admin.value("snug_packed_ratio") > 2
-    assert admin.value("snug_family_left_by_policy_total", family="n:#") >= 300
-    assert admin.value("snug_family_raw_bytes_total", family="l:#") > 2 * admin.value("snug_family_packed_bytes_total", family="l:#")
+    assert admin.value("snug_family_left_by_policy_total", type="string", family="n:#") >= 300
+    assert admin.value("snug_family_raw_bytes_total", type="string", family="l:#") > 2 * admin.value("snug_family_packed_bytes_total", type="string", family="l:#")
     assert admin.value("snug_pack_seconds_count", type="string") >= 600
     assert admin.value("snug_pack_seconds_count", type="stream") >= 1
     assert admin.value("snug_unpack_seconds_count", type="string") >= 300 // 16
