@@ -2,7 +2,7 @@
 //!
 //! What is popped is written to the reply where it lies, and large items go out by
 //! reference. A client that waits is served by executing its command again
-//! (`engine/blocked.rs`), so `BLPOP` is `LPOP` of the first key that has a list.
+//! (`engine/blocked`), so `BLPOP` is `LPOP` of the first key that has a list.
 
 use crate::commands::blocking_pops::{keys_after_number, numbered_keys, timeout, wait};
 use crate::engine::command::flags::*;
