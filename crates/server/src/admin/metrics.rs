@@ -391,7 +391,10 @@ fn of_families(scrape: &mut Scrape, server: &Server) {
         (4, "snug_family_not_worth", "Values that did not save enough, by family."),
         (5, "snug_family_left_expiring", "Values left raw as they were soon to expire, by family."),
     ] {
-        let values = rows.iter().map(|(name, row)| (label("family", name.clone()), row[n] as f64));
+        let values = rows.iter().map(|((kind, name), row)| {
+            let labels = vec![("type", (*kind).to_owned()), ("family", name.clone())];
+            (labels, row[n] as f64)
+        });
         scrape.counters(name, help, values.collect::<Vec<_>>());
     }
 }

@@ -1,6 +1,5 @@
 //! What families of values have counted, for metrics that must not go down.
 
-use snug_store::Type;
 use snug_store::families::FamilyInfo;
 use std::collections::BTreeMap;
 
@@ -17,23 +16,20 @@ pub(crate) type FamilyRow = [u64; 6];
 #[derive(Debug, Default)]
 pub(crate) struct FamilySums {
     /// What each family that is there had counted at the last scrape.
-    last: BTreeMap<Vec<u8>, FamilyRow>,
+    last: BTreeMap<Name, FamilyRow>,
     others: FamilyRow,
 }
 
-/// What a family goes by: the shape of its keys, behind the type of its values where
-/// that is not strings.
-fn name_of(family: &FamilyInfo) -> Vec<u8> {
-    if family.kind == Type::String {
-        return family.shape.clone();
-    }
-    [family.kind.name().as_bytes(), b" ", &family.shape].concat()
-}
+/// What a family goes by: the type of its values, and the shape of its keys.
+type Name = (&'static str, Vec<u8>);
 
 impl FamilySums {
-    /// The rows of families, those with most bytes first: the first of them by name,
-    /// and the sum of the others if there are or were any.
-    pub(crate) fn rows(&mut self, families: &[FamilyInfo]) -> BTreeMap<String, FamilyRow> {
+    /// The rows of families, those with most bytes first: the first of them by type and
+    /// name, and the sum of the others, of no type, if there are or were any.
+    pub(crate) fn rows(
+        &mut self,
+        families: &[FamilyInfo],
+    ) -> BTreeMap<(&'static str, String), FamilyRow> {
         let last = std::mem::take(&mut self.last);
         let mut rows = BTreeMap::new();
         for (n, family) in families.iter().enumerate() {
@@ -46,9 +42,9 @@ impl FamilySums {
                 family.not_worth,
                 family.expiring,
             ];
-            let name = name_of(family);
+            let name: Name = (family.kind.name(), family.shape.clone());
             if n < FAMILIES_SHOWN {
-                let name = String::from_utf8_lossy(&name).into_owned();
+                let name = (name.0, String::from_utf8_lossy(&name.1).into_owned());
                 // Names that differ in bytes that are no UTF-8 share a row.
                 let sum: &mut FamilyRow = rows.entry(name).or_default();
                 sum.iter_mut().zip(row).for_each(|(sum, n)| *sum += n);
@@ -62,7 +58,7 @@ impl FamilySums {
             self.last.insert(name, row);
         }
         if self.others != FamilyRow::default() {
-            rows.insert("(others)".to_owned(), self.others);
+            rows.insert(("", "(others)".to_owned()), self.others);
         }
         rows
     }
@@ -72,6 +68,7 @@ impl FamilySums {
 mod tests {
     use super::*;
     use snug_codec::family::FamilyStats;
+    use snug_store::Type;
 
     #[test]
     fn what_families_counted_never_goes_down() {
@@ -90,8 +87,8 @@ mod tests {
         let mut of = |counts: &[(usize, u64)]| {
             let families: Vec<_> = counts.iter().map(|&(n, packed)| family(n, packed)).collect();
             let rows = sums.rows(&families);
-            let get = |name: &str| rows.get(name).map(|row| row[0]);
-            (rows.len(), get("f0"), get("f99"), get("(others)"))
+            let get = |kind, name: &str| rows.get(&(kind, name.to_owned())).map(|row| row[0]);
+            (rows.len(), get("string", "f0"), get("string", "f99"), get("", "(others)"))
         };
         let mut all: Vec<(usize, u64)> = (0..FAMILIES_SHOWN).map(|n| (n, 10)).collect();
         assert_eq!(of(&all), (64, Some(10), None, None));
