@@ -64,13 +64,13 @@ impl Key<'_> {
 /// Turns bytes into [`Key`]s.
 #[derive(Debug)]
 pub(crate) struct KeyHasher {
-    state: foldhash::quality::RandomState,
+    state: foldhash::quality::SeedableRandomState,
     cluster: bool,
 }
 
 impl KeyHasher {
-    pub(crate) fn new(cluster: bool) -> Self {
-        Self { state: foldhash::quality::RandomState::default(), cluster }
+    pub(crate) fn new(cluster: bool, seed: u64) -> Self {
+        Self { state: seeded(seed), cluster }
     }
 
     #[inline]
@@ -81,6 +81,21 @@ impl KeyHasher {
         let slot = if self.cluster { cluster_slot(bytes) } else { (hash >> 50) as u16 };
         Key { bytes, slot, hash }
     }
+}
+
+/// A hasher of this seed. A small part of it is kept for ever: for what there are few of.
+pub(crate) fn seeded(seed: u64) -> foldhash::quality::SeedableRandomState {
+    let shared = Box::leak(Box::new(foldhash::SharedSeed::from_u64(seed)));
+    foldhash::quality::SeedableRandomState::with_seed(mixed(seed), shared)
+}
+
+/// Another number for each, which has nothing in common with it: `SplitMix64`'s last steps
+/// (Steele, Lea and Flood, 2014).
+pub(crate) fn mixed(seed: u64) -> u64 {
+    let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 /// The cluster slot of a key: CRC16 of what stands between the first `{` and

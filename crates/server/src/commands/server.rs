@@ -12,9 +12,11 @@ use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
+use crate::outside::chance;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use crate::work::reclaim::Lazily;
+use rand::RngExt as _;
 use snug_resp::parse_integer;
 use snug_store::Flushed;
 use std::fmt::Write as _;
@@ -192,11 +194,11 @@ fn lolwut(_: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         let mut left = columns;
         while left > 0 {
             // Two columns for the sides; what would be too narrow joins in.
-            let mut inner = rand::random_range(1..=9).min(left.saturating_sub(2).max(1));
+            let mut inner = chance::rng().random_range(1..=9).min(left.saturating_sub(2).max(1));
             if left - (inner + 2).min(left) < 3 {
                 inner = left.saturating_sub(2).max(1);
             }
-            let fill = ['░', '▒', '▓', '█'][rand::random_range(0..4)];
+            let fill = ['░', '▒', '▓', '█'][chance::rng().random_range(0..4)];
             top.push('▐');
             top.extend(std::iter::repeat_n(fill, inner));
             top.push('▌');

@@ -7,6 +7,8 @@
 
 use super::file::quoted;
 use super::{Config, Param, find};
+use crate::outside::chance;
+use rand::RngExt as _;
 use snug_resp::split_args;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -119,7 +121,7 @@ pub(crate) fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
 fn create_beside(file: &Path) -> io::Result<(PathBuf, File)> {
     loop {
         let mut name = file.as_os_str().to_owned();
-        name.push(format!(".{:06x}", rand::random_range(0..1 << 24)));
+        name.push(format!(".{:06x}", chance::rng().random_range(0..1 << 24)));
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             open => return Ok((name.into(), open?)),

@@ -25,6 +25,7 @@ use crate::measure::loops::Loops;
 use crate::measure::passes::Backlog;
 use crate::measure::stats::{Rates, Stat, Stats};
 use crate::measure::timings::Timings;
+use crate::outside::chance;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
@@ -42,6 +43,7 @@ use crate::work::tier::Tiering;
 use crate::work::training::Trainer;
 use crate::work::workspaces::Workspaces;
 use parking_lot::{Mutex, RwLock};
+use rand::RngExt as _;
 use snug_store::{
     Batch, Class, Commit, Detached, Event, Expired, Interest, Observer, Replaced, Session,
     SlotGuard, Store, StoreConfig, Told,
@@ -219,8 +221,9 @@ impl Server {
         let config = Arc::new(config);
         Arc::new_cyclic(|me| {
             let events = StoreEvents(Weak::clone(me), Arc::clone(&journal));
+            let seed = chance::rng().random();
             let store =
-                Store::new(StoreConfig { cluster: by_cluster, databases }, Box::new(events));
+                Store::new(StoreConfig { cluster: by_cluster, databases, seed }, Box::new(events));
             let persist = Persist::new(
                 Arc::clone(&config),
                 Arc::clone(&store),

@@ -9,6 +9,7 @@ use crate::config::{Config, Param};
 use crate::engine::server::Server;
 use crate::follow::clients::Address;
 use crate::net::{accept, worker};
+use crate::outside::chance;
 use crate::outside::clock::{self, Instant};
 use crate::sockets::stream::Stream;
 use rand::rngs::StdRng;
@@ -27,9 +28,11 @@ const NOW: u64 = 1_700_000_000_000;
 /// Runs a worker and a test beside it, in a time of their own. The test is done when its
 /// future is.
 fn simulate<F: Future<Output = ()>>(
+    seed: u64,
     parameters: &[(Param, &str)],
     test: impl FnOnce(Arc<Server>) -> F,
 ) {
+    chance::simulated::begin(seed);
     let config = Config::default();
     for (param, value) in parameters {
         config.set(*param, value.as_bytes()).expect("a value it takes");
@@ -49,6 +52,7 @@ fn simulate<F: Future<Output = ()>>(
     });
     drop(runtime);
     clock::simulated::end();
+    chance::simulated::end();
 }
 
 /// A client: its end of the pipe.
@@ -150,7 +154,7 @@ fn request(command: &str) -> Vec<u8> {
 
 #[test]
 fn time_passes_as_the_test_has_it() {
-    simulate(&[], async |server| {
+    simulate(1, &[], async |server| {
         let mut client = Peer::connect(&server, 4096);
         assert_eq!(client.ask("SET key value EX 3600").await, "+OK");
         tokio::time::sleep(Duration::from_secs(3599)).await;
@@ -167,7 +171,7 @@ fn time_passes_as_the_test_has_it() {
 
 #[test]
 fn a_client_waits_exactly_as_long_as_it_said() {
-    simulate(&[], async |server| {
+    simulate(1, &[], async |server| {
         let mut client = Peer::connect(&server, 4096);
         for seconds in [1, 60, 900] {
             let began = Instant::now();
@@ -181,7 +185,7 @@ fn a_client_waits_exactly_as_long_as_it_said() {
 
 #[test]
 fn writes_that_are_paused_are_executed_when_the_pause_is_over() {
-    simulate(&[], async |server| {
+    simulate(1, &[], async |server| {
         let (mut client, mut other) = (Peer::connect(&server, 4096), Peer::connect(&server, 4096));
         assert_eq!(client.ask("SET key 1 PX 500").await, "+OK");
         assert_eq!(client.ask("CLIENT PAUSE 10000 WRITE").await, "+OK");
@@ -199,7 +203,7 @@ fn writes_that_are_paused_are_executed_when_the_pause_is_over() {
 
 #[test]
 fn idle_clients_are_let_go() {
-    simulate(&[(Param::Timeout, "300")], async |server| {
+    simulate(1, &[(Param::Timeout, "300")], async |server| {
         let (mut idle, mut busy) = (Peer::connect(&server, 4096), Peer::connect(&server, 4096));
         let mut waiting = Peer::connect(&server, 4096);
         waiting.send("BLPOP list 0").await;
@@ -220,7 +224,7 @@ fn idle_clients_are_let_go() {
 fn nothing_is_lost_or_given_twice() {
     for seed in 0..60 {
         let random = Rc::new(RefCell::new(StdRng::seed_from_u64(seed)));
-        simulate(&[], async |server| {
+        simulate(seed, &[], async |server| {
             let pushed = Rc::new(RefCell::new(BTreeMap::<String, Vec<u64>>::new()));
             let taken = Rc::new(RefCell::new(BTreeMap::<String, Vec<u64>>::new()));
             // A client that goes while it waits may have been given something it never read.
@@ -292,4 +296,38 @@ fn nothing_is_lost_or_given_twice() {
             assert!(lost <= unsure.get(), "seed {seed}: {lost} lost, {} went", unsure.get());
         });
     }
+}
+
+/// What is drawn at random comes from the seed, so that what one has found can be found
+/// again.
+#[test]
+fn a_run_can_be_repeated() {
+    let run = |seed| {
+        let said = Rc::new(RefCell::new(Vec::new()));
+        let saying = Rc::clone(&said);
+        simulate(seed, &[], async move |server| {
+            let mut client = Peer::connect(&server, 4096);
+            for n in 0..300 {
+                client.call(&format!("SET key:{n} value")).await;
+                client.call(&format!("SADD set {n} member:{n}")).await;
+                client.call(&format!("ZADD zset {n} member:{n}")).await;
+            }
+            for command in [
+                "RANDOMKEY",
+                "SPOP set 3",
+                "SRANDMEMBER set 5",
+                "ZRANDMEMBER zset 7",
+                "ACL GENPASS",
+            ] {
+                let reply = client.call(command).await;
+                saying.borrow_mut().push(reply);
+            }
+        });
+        said.take()
+    };
+    let (once, again) = (run(1), run(1));
+    assert_eq!(once.len(), 5);
+    assert_eq!(once, again);
+    let other = run(2);
+    assert!(once.iter().zip(&other).all(|(a, b)| a != b), "{once:?} {other:?}");
 }

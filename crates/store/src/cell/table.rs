@@ -433,7 +433,7 @@ mod tests {
 
     #[test]
     fn a_walk_that_changes_cells_goes_on_where_it_was_told_to_stop() {
-        let hasher = KeyHasher::new(false);
+        let hasher = KeyHasher::new(false, 1);
         let mut cells = Cells::default();
         for n in 0..4 * TABLE_MAX {
             let name = format!("key:{n}").into_bytes();
@@ -471,7 +471,7 @@ mod tests {
     /// hash tags do.
     #[test]
     fn a_slot_of_many_tables_is_a_map() {
-        let hasher = KeyHasher::new(true);
+        let hasher = KeyHasher::new(true, 1);
         let branch_of = |key: &[u8]| hasher.key(key).branch();
         let count = if cfg!(miri) { 120 } else { 40_000 };
         let names: Vec<String> = (0..count).map(|n| format!("{{tag}}:{n}")).collect();
@@ -506,7 +506,7 @@ mod tests {
             churn in prop::collection::vec((0u32..200_000, any::<bool>()), 0..SMALL * 8),
             count in 1usize..50,
         ) {
-            let hasher = KeyHasher::new(true);
+            let hasher = KeyHasher::new(true, 1);
             let name = |n: u32| format!("{{t}}{n}");
             let branch_of = |key: &[u8]| hasher.key(key).branch();
             let mut cells = Cells::default();

@@ -29,7 +29,7 @@
 
 use crate::away::{Meeting, Tier};
 use crate::effect::{Class, Event};
-use crate::hash::{Key, KeyHasher};
+use crate::hash::{Key, KeyHasher, mixed};
 use crate::keyspace::{Keys, Keyspace, Keyspaces};
 use crate::pack::families::Families;
 use crate::pack::form::Damaged;
@@ -83,11 +83,19 @@ pub struct StoreConfig {
     pub cluster: bool,
     /// How many databases there are: 1 to [`DATABASES_MAX`].
     pub databases: usize,
+    /// What the hashes of keys and the store's random choices begin with. Who knows it
+    /// can build keys that collide, so it is drawn where nobody outside can guess it; with
+    /// the same one, and the same done by each session, a store does the same again.
+    pub seed: u64,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { cluster: false, databases: DATABASES }
+        Self {
+            cluster: false,
+            databases: DATABASES,
+            seed: RandomState::new().build_hasher().finish(),
+        }
     }
 }
 
@@ -100,6 +108,8 @@ pub struct Store {
     pub(crate) keyspaces: Keyspaces,
     counters: Sharded<COUNTERS>,
     gates: Mutex<Vec<Arc<Gate>>>,
+    /// How many sessions there have been.
+    sessions: AtomicU64,
     /// How reads are counted: see [`count_reads`](Self::count_reads).
     log_factor: AtomicU64,
     keep_packed: AtomicBool,
@@ -139,12 +149,13 @@ impl Store {
     pub fn new(config: StoreConfig, observer: Box<dyn Observer>) -> Arc<Self> {
         assert!((1..=DATABASES_MAX).contains(&config.databases), "{} databases", config.databases);
         Arc::new(Self {
-            hasher: KeyHasher::new(config.cluster),
+            hasher: KeyHasher::new(config.cluster, config.seed),
             config,
             databases: (0..config.databases).map(|n| AtomicU16::new(n as u16)).collect(),
             keyspaces: Keyspaces::new(config.databases),
             counters: Sharded::new(),
             gates: Mutex::default(),
+            sessions: AtomicU64::new(0),
             log_factor: AtomicU64::new(RECENCY),
             keep_packed: AtomicBool::new(false),
             resting: AtomicBool::new(false),
@@ -171,7 +182,11 @@ impl Store {
     /// A session: what one thread works through. Costs a gate until dropped.
     pub fn session(self: &Arc<Self>) -> Session {
         let gate = Arc::new(Gate::new());
-        self.gates.lock().push(Arc::clone(&gate));
+        let number = {
+            let mut gates = self.gates.lock();
+            gates.push(Arc::clone(&gate));
+            self.sessions.fetch_add(1, Ordering::Relaxed)
+        };
         Session {
             store: Arc::clone(self),
             gate,
@@ -190,7 +205,7 @@ impl Store {
             reshaped: Cell::default(),
             unpacker: RefCell::default(),
             meeting: Meeting::default(),
-            random: Cell::new(RandomState::new().build_hasher().finish() | 1),
+            random: Cell::new(mixed(self.config.seed ^ number.rotate_left(32)) | 1),
         }
     }
 

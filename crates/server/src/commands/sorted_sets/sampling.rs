@@ -6,15 +6,17 @@ use crate::commands::keys::{ScanOptions, Scanned, cursor};
 use crate::engine::command::Answer;
 use crate::engine::context::Context;
 use crate::engine::out::Out;
+use crate::outside::chance;
 use crate::request::args::Args;
 use crate::request::error::Error;
+use rand::RngExt as _;
 use snug_store::ZSet;
 use std::ops::ControlFlow;
 
 pub(super) fn zrandmember(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if args.len() == 2 {
         let found = read(cx, args.bytes(1), |zset| {
-            write(zset, rand::random_range(0..zset.len()), 1, false, out)
+            write(zset, chance::rng().random_range(0..zset.len()), 1, false, out)
         })?;
         if found.is_none() {
             out.w().null();
@@ -38,7 +40,7 @@ pub(super) fn zrandmember(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -
             begin_rows(out, count, with_scores);
             (0..count).try_for_each(|_| {
                 Drawn::check_reply(out)?;
-                write(zset, rand::random_range(0..len), 1, with_scores, out)
+                write(zset, chance::rng().random_range(0..len), 1, with_scores, out)
             })
         } else {
             let count = count.min(len);
@@ -46,7 +48,7 @@ pub(super) fn zrandmember(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -
             if count == len {
                 write(zset, 0, len, with_scores, out)
             } else {
-                let ranks = rand::seq::index::sample(&mut rand::rng(), len, count);
+                let ranks = rand::seq::index::sample(&mut chance::rng(), len, count);
                 ranks.into_iter().try_for_each(|rank| write(zset, rank, 1, with_scores, out))
             }
         };

@@ -25,6 +25,7 @@
 //! Cost: writing looks at the first byte, and on from there only while the string may
 //! be something special. Reading is a branch on the first byte.
 
+use crate::hash::seeded;
 use crate::types::string::canonical_int;
 use std::cmp::Ordering;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -448,10 +449,8 @@ pub(crate) fn take_seed(other: u64) -> bool {
 /// that collide.
 #[inline]
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    static STATE: LazyLock<foldhash::quality::SeedableRandomState> = LazyLock::new(|| {
-        let shared = Box::leak(Box::new(foldhash::SharedSeed::from_u64(seed())));
-        foldhash::quality::SeedableRandomState::with_seed(seed().rotate_left(32), shared)
-    });
+    static STATE: LazyLock<foldhash::quality::SeedableRandomState> =
+        LazyLock::new(|| seeded(seed()));
     let mut hasher = STATE.build_hasher();
     hasher.write(bytes);
     hasher.finish()
