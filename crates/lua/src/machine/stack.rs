@@ -1,80 +1,16 @@
-//! The interpreter and its stack: all that is unsafe about Lua.
-//!
-//! # Errors
-//!
-//! Lua raises errors by `longjmp`, which must not leave out a Rust frame that has
-//! something to drop. Two rules see to it. While Rust code works on a stack, no
-//! allocation fails ([`Inner::lenient`]), and a [`Stack`] has raw access only, which
-//! raises nothing else. And what may raise (a call, a chunk to be parsed) is called in
-//! protected mode, and its error returned. A native function so returns its error as a
-//! value ([`Raise`]); [`enter`] raises it when all that the function had is dropped.
-//!
-//! # What natives borrow
-//!
-//! Strings are borrowed from the stack for as long as the stack is not changed: methods
-//! that change it take `&mut self`.
+//! The stack of a running script: what natives take their arguments from and put their
+//! results on. Raw access only, which raises nothing; what may raise is called in protected
+//! mode.
 
 #![allow(unsafe_code)]
 
+use super::native::{Native, Raise, enter, hook};
+use super::{Failed, Host, Inner, inner_of, look};
 use mlua_sys as ffi;
-use std::any::Any;
-use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
-use std::rc::Rc;
-
-/// After how many instructions the watch is asked.
-pub const TICK: c_int = 1_000;
-
-/// The most values that a function may return or be called with, as in Lua.
-pub(crate) const VALUES_MAX: usize = 7_999;
-
-/// Who decides whether a script may go on.
-pub trait Watch {
-    /// Why it may not, if it may not: asked again and again until the script has ended.
-    fn look(&self) -> Option<&'static str>;
-}
-
-/// Who runs a script, as natives reach it through [`Stack::lend`].
-pub trait Host {
-    /// Answers a native function that is the host's, the one of that number.
-    fn answer(&mut self, stack: &mut Stack<'_>, which: usize) -> Answer;
-}
-
-/// A function written in Rust: takes its arguments from the stack, pushes its results
-/// and returns how many there are.
-pub type Native = fn(&mut Stack<'_>) -> Answer;
-
-/// What a native function returns.
-pub type Answer = Result<usize, Raise>;
-
-/// An error that a native function raises.
-#[derive(Debug)]
-pub enum Raise {
-    /// A text, with the position of the caller before it.
-    Text(Vec<u8>),
-    /// A bad argument, counted from 1, and why.
-    Arg(usize, Vec<u8>),
-    /// An argument of the wrong type, and what it should be.
-    Type(usize, &'static str),
-    /// The value on top of the stack.
-    Top,
-}
-
-impl Raise {
-    /// A text, with the position of the caller before it.
-    pub fn text(text: impl Into<Vec<u8>>) -> Self {
-        Self::Text(text.into())
-    }
-
-    /// A bad argument, counted from 1, and why.
-    pub fn arg(at: usize, why: impl Into<Vec<u8>>) -> Self {
-        Self::Arg(at, why.into())
-    }
-}
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,412 +42,10 @@ impl Kind {
     }
 }
 
-/// A protected call has failed; the error is on top of the stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failed;
-
-/// A library, or the globals, as a table that others may only read.
-#[derive(Clone, Copy, Debug)]
-pub enum Table<'n> {
-    /// All globals.
-    Globals,
-    /// A library of that name.
-    Library(&'n str),
-}
-
-/// What a native function panicked with: the machine is not to be used again.
-pub struct Broken(pub Box<dyn Any + Send>);
-
-impl std::fmt::Debug for Broken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Broken")
-    }
-}
-
-/// What a machine's allocator, hook and natives share.
-struct Inner {
-    used: Cell<usize>,
-    limit: Cell<usize>,
-    /// Rust code is at work: no allocation fails.
-    lenient: Cell<bool>,
-    /// The script is to end, and will not be let catch it.
-    ended: Cell<bool>,
-    /// The next allocation fails: see [`throw`].
-    failing: Cell<bool>,
-    main: Cell<*mut ffi::lua_State>,
-    watch: RefCell<Option<Rc<dyn Watch>>>,
-    host: Cell<Option<NonNull<dyn Host>>>,
-    panic: RefCell<Option<Box<dyn Any + Send>>>,
-    /// Tables that scripts may only read: the addresses of what stands for them.
-    protected: RefCell<Vec<*const c_void>>,
-}
-
-/// One interpreter. It belongs to the thread that made it.
-pub struct Machine {
-    l: *mut ffi::lua_State,
-    inner: Box<Inner>,
-}
-
-impl std::fmt::Debug for Machine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Machine").field("used", &self.used()).finish_non_exhaustive()
-    }
-}
-
-/// Lua's allocator: Rust's, with a limit.
-unsafe extern "C" fn allocate(
-    ud: *mut c_void,
-    ptr: *mut c_void,
-    old: usize,
-    new: usize,
-) -> *mut c_void {
-    // SAFETY: `ud` is the machine's `Inner`, which outlives its state.
-    let inner = unsafe { &*ud.cast::<Inner>() };
-    let old = if ptr.is_null() { 0 } else { old };
-    let used = inner.used.get() - old + new;
-    let refused = used > inner.limit.get() && !inner.lenient.get();
-    if new > old && (refused || inner.failing.take()) {
-        return std::ptr::null_mut();
-    }
-    // SAFETY: Lua gives the size of what it had allocated, and 16 is its alignment.
-    let layout = |size| unsafe { std::alloc::Layout::from_size_align_unchecked(size, 16) };
-    // SAFETY: sizes are not 0 where something is allocated, and as they were else.
-    let moved: *mut c_void = unsafe {
-        match (old, new) {
-            (0, 0) => std::ptr::null_mut(),
-            (_, 0) => {
-                std::alloc::dealloc(ptr.cast(), layout(old));
-                std::ptr::null_mut()
-            }
-            (0, _) => std::alloc::alloc(layout(new)).cast(),
-            _ => std::alloc::realloc(ptr.cast(), layout(old), new).cast(),
-        }
-    };
-    if new == 0 || !moved.is_null() {
-        inner.used.set(used);
-    }
-    moved
-}
-
-/// # Safety
-/// The state is a machine's, which is alive.
-unsafe fn inner_of<'l>(l: *mut ffi::lua_State) -> &'l Inner {
-    let mut ud = std::ptr::null_mut();
-    // SAFETY: the state is valid; its allocator's data is the machine's `Inner`.
-    unsafe {
-        ffi::lua_getallocf(l, &raw mut ud);
-        &*ud.cast::<Inner>()
-    }
-}
-
-/// Asked every [`TICK`] instructions, and at every instruction once the script is to
-/// end: so it ends although it catches the error.
-unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
-    // SAFETY: called by Lua with a machine's state. Nothing here has anything to drop
-    // when the error is raised.
-    unsafe {
-        let inner = inner_of(l);
-        if look(inner).is_none() {
-            return;
-        }
-        for state in [l, inner.main.get()] {
-            ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
-        }
-        throw(l, inner);
-    }
-}
-
-/// Ends a script. An error that is raised would be given to the handler of `xpcall`
-/// first, which could run for ever, and within a hook nothing would stop it. Where
-/// memory is short no handler is called: so an allocation fails.
-///
-/// # Safety
-/// The state is valid, and nothing of the caller's is to be dropped.
-unsafe fn throw(l: *mut ffi::lua_State, inner: &Inner) -> ! {
-    // SAFETY: by the caller's contract. Without the collector, which may allocate as
-    // well, the allocation that fails is the userdata's.
-    unsafe {
-        ffi::lua_gc(l, ffi::LUA_GCSTOP, 0);
-        inner.lenient.set(false);
-        inner.failing.set(true);
-        ffi::lua_newuserdata(l, 16);
-        ffi::lua_error(l)
-    }
-}
-
-/// Why the script is to end, if it is.
-fn look(inner: &Inner) -> Option<&'static str> {
-    if inner.ended.get() {
-        return Some("");
-    }
-    let watch = inner.watch.try_borrow().ok()?;
-    let why = watch.as_ref()?.look();
-    if why.is_some() {
-        inner.ended.set(true);
-    }
-    why
-}
-
-/// The one C function: calls the native in its first upvalue and raises its error.
-unsafe extern "C-unwind" fn enter(l: *mut ffi::lua_State) -> c_int {
-    // SAFETY: called by Lua with a machine's state; the upvalue was put there by
-    // `push_native`. Where an error is raised nothing is left to be dropped.
-    unsafe {
-        let native = ffi::lua_touserdata(l, ffi::lua_upvalueindex(1));
-        let native: Native = std::mem::transmute(native);
-        let inner = inner_of(l);
-        let was = inner.lenient.replace(true);
-        let answer = catch_unwind(AssertUnwindSafe(|| native(&mut Stack::new(l))));
-        match answer {
-            Ok(Ok(results)) => {
-                inner.lenient.set(was);
-                if was || inner.used.get() <= inner.limit.get() {
-                    return results as c_int;
-                }
-                ffi::lua_settop(l, 0);
-                ffi::lua_pushlstring_(l, c"not enough memory".as_ptr(), 17);
-                ffi::lua_error(l);
-            }
-            Ok(Err(raise)) => push_raise(l, raise),
-            Err(payload) if payload.is::<Full>() => {
-                ffi::lua_settop(l, 0);
-                ffi::lua_pushlstring_(l, c"stack overflow".as_ptr(), 14);
-            }
-            Err(payload) => {
-                *inner.panic.borrow_mut() = Some(payload);
-                inner.ended.set(true);
-            }
-        }
-        if inner.ended.get() {
-            throw(l, inner);
-        }
-        inner.lenient.set(was);
-        ffi::lua_error(l)
-    }
-}
-
-/// Gives the value of a key of a table, as an expression of Lua would have it.
-unsafe extern "C-unwind" fn get_any(l: *mut ffi::lua_State) -> c_int {
-    // SAFETY: called by Lua in protected mode, and nothing here is to be dropped.
-    unsafe { ffi::lua_gettable_(l, 1) };
-    1
-}
-
-/// Pushes an error, with the caller's position where it is to have one.
-///
-/// # Safety
-/// The state is valid and the allocator lenient.
-unsafe fn push_raise(l: *mut ffi::lua_State, raise: Raise) {
-    // SAFETY: by the caller's contract.
-    unsafe {
-        let stack = &mut Stack::new(l);
-        let text = match raise {
-            Raise::Top => return,
-            Raise::Text(text) => text,
-            Raise::Arg(at, why) => bad_argument(stack, at, &why),
-            Raise::Type(at, wanted) => {
-                let got = stack.type_name(at as isize).to_owned();
-                bad_argument(stack, at, format!("{wanted} expected, got {got}").as_bytes())
-            }
-        };
-        ffi::luaL_where(l, 1);
-        ffi::lua_pushlstring_(l, text.as_ptr().cast(), text.len());
-        ffi::lua_concat(l, 2);
-    }
-}
-
-/// What Lua says of a bad argument.
-fn bad_argument(stack: &mut Stack<'_>, mut at: usize, why: &[u8]) -> Vec<u8> {
-    let (name, is_method) = stack.own_name();
-    if is_method {
-        at -= 1;
-        if at == 0 {
-            return [b"calling '", &name[..], b"' on bad self (", why, b")"].concat();
-        }
-    }
-    let head = format!("bad argument #{at} to '").into_bytes();
-    [&head[..], &name, b"' (", why, b")"].concat()
-}
-
-impl Machine {
-    /// An interpreter with its libraries, none of which a script may change.
-    pub fn new() -> Self {
-        let inner = Box::new(Inner {
-            used: Cell::new(0),
-            limit: Cell::new(usize::MAX),
-            lenient: Cell::new(true),
-            ended: Cell::new(false),
-            failing: Cell::new(false),
-            main: Cell::new(std::ptr::null_mut()),
-            watch: RefCell::default(),
-            host: Cell::new(None),
-            panic: RefCell::default(),
-            protected: RefCell::default(),
-        });
-        // SAFETY: the allocator is given what it expects, and `inner` outlives the
-        // state.
-        let l = unsafe { ffi::lua_newstate(allocate, (&raw const *inner).cast_mut().cast()) };
-        assert!(!l.is_null(), "no memory for an interpreter");
-        inner.main.set(l);
-        let mut machine = Self { l, inner };
-        crate::libs::open(&mut machine);
-        machine
-    }
-
-    /// Bytes that it has allocated.
-    pub fn used(&self) -> usize {
-        self.inner.used.get()
-    }
-
-    /// From how many more bytes than now on an allocation ends the script.
-    pub fn set_limit(&mut self, more: usize) {
-        self.inner.limit.set(self.used().saturating_add(more));
-    }
-
-    /// Opens one of Lua's own libraries.
-    pub(crate) fn open(
-        &mut self,
-        library: unsafe extern "C-unwind" fn(*mut ffi::lua_State) -> c_int,
-    ) {
-        // SAFETY: no allocation fails, and opening a library raises nothing else.
-        unsafe {
-            ffi::lua_pushcclosure(self.l, library, 0);
-            ffi::lua_call(self.l, 0, 0);
-        }
-    }
-
-    /// Works on the stack, which is as it was afterwards.
-    pub fn with<R>(&mut self, work: impl FnOnce(&mut Stack<'_>) -> R) -> R {
-        // SAFETY: the state is valid, and nobody else works on it.
-        let mut stack = unsafe { Stack::new(self.l) };
-        let top = stack.top();
-        stack.room(64);
-        let result = work(&mut stack);
-        stack.set_top(top);
-        result
-    }
-
-    /// Runs a script: `work` works on the stack, watched and with a host that natives
-    /// can reach.
-    ///
-    /// # Errors
-    /// If a native panicked.
-    pub fn run<R>(
-        &mut self,
-        watch: Rc<dyn Watch>,
-        host: &mut (dyn Host + '_),
-        work: impl FnOnce(&mut Stack<'_>) -> R,
-    ) -> Result<R, Broken> {
-        /// Takes host, watch and hook away, also when `work` panics.
-        struct End<'m>(&'m Inner);
-        impl Drop for End<'_> {
-            fn drop(&mut self) {
-                self.0.host.set(None);
-                self.0.watch.take();
-                // SAFETY: the main state is alive as long as its machine.
-                unsafe {
-                    ffi::lua_sethook(self.0.main.get(), None, 0, 0);
-                    if self.0.ended.get() {
-                        self.0.lenient.set(true);
-                        ffi::lua_gc(self.0.main.get(), ffi::LUA_GCRESTART, 0);
-                    }
-                };
-            }
-        }
-        let host: NonNull<dyn Host + '_> = NonNull::from(host);
-        // SAFETY: only the lifetime is changed; it is taken away before this returns.
-        let host = unsafe {
-            std::mem::transmute::<NonNull<dyn Host + '_>, NonNull<dyn Host + 'static>>(host)
-        };
-        crate::libs::reset();
-        self.inner.ended.set(false);
-        self.inner.host.set(Some(host));
-        *self.inner.watch.borrow_mut() = Some(watch);
-        // SAFETY: the state is valid.
-        unsafe { ffi::lua_sethook(self.l, Some(hook), ffi::LUA_MASKCOUNT, TICK) };
-        let end = End(&self.inner);
-        // SAFETY: the state is valid, and nobody else works on it.
-        let mut stack = unsafe { Stack::new(self.l) };
-        let top = stack.top();
-        stack.room(64);
-        let result = work(&mut stack);
-        stack.set_top(top);
-        drop(end);
-        match self.inner.panic.take() {
-            Some(payload) => Err(Broken(payload)),
-            None => Ok(result),
-        }
-    }
-
-    /// Whether the last script was ended by its watch.
-    pub fn was_ended(&self) -> bool {
-        self.inner.ended.get()
-    }
-
-    /// Has a table, and what is hung on it, read only: it is replaced by an empty one
-    /// whose reads go through to it.
-    pub fn protect(&mut self, table: Table<'_>) {
-        self.with(|stack| {
-            match table {
-                Table::Globals => stack.push_globals(),
-                Table::Library(name) => {
-                    stack.push_globals();
-                    stack.raw_get_field(-1, name);
-                    stack.remove(-2);
-                }
-            }
-            if matches!(table, Table::Globals) {
-                stack.push_table(0, 1);
-                stack.push_native(crate::libs::base::missing);
-                stack.raw_set_field(-2, "__index");
-                stack.set_metatable(-2);
-            }
-            stack.push_protected();
-            // SAFETY: there is a table on top.
-            unsafe {
-                match table {
-                    Table::Globals => {
-                        stack.push_globals();
-                        stack.push_copy(-2);
-                        stack.raw_set_field(-2, "_G");
-                        stack.pop(1);
-                        ffi::lua_replace(stack.l, ffi::LUA_GLOBALSINDEX);
-                    }
-                    Table::Library(name) => {
-                        stack.push_globals();
-                        stack.insert(-2);
-                        stack.raw_set_field(-2, name);
-                    }
-                }
-            }
-        });
-    }
-
-    /// Frees what no script holds any more.
-    pub fn collect(&mut self) {
-        // SAFETY: the state is valid. There is no `__gc` that could raise an error.
-        unsafe { ffi::lua_gc(self.l, ffi::LUA_GCCOLLECT, 0) };
-    }
-}
-
-impl Default for Machine {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // SAFETY: it is this machine's, and nobody uses it any more. `__gc` does not
-        // exist: no userdata has a metatable that a script could reach.
-        unsafe { ffi::lua_close(self.l) };
-    }
-}
-
 /// Lua's stack, as a native function sees it: its arguments from 1 on.
 #[derive(Debug)]
 pub struct Stack<'l> {
-    l: *mut ffi::lua_State,
+    pub(super) l: *mut ffi::lua_State,
     /// How many values there were at first: Lua sees to it that [`SPARE`] more fit.
     first: c_int,
     of: PhantomData<&'l ()>,
@@ -519,16 +53,16 @@ pub struct Stack<'l> {
 
 /// Values that fit on the stack of a native beside its arguments, however many these
 /// are. Lua's own number is 20.
-const SPARE: c_int = 16;
+pub(super) const SPARE: c_int = 16;
 
 /// What a native unwinds with whose stack is full.
-struct Full;
+pub(super) struct Full;
 
 #[allow(missing_docs)]
 impl Stack<'_> {
     /// # Safety
     /// The state is a machine's and stays alive, and the allocator is lenient.
-    unsafe fn new(l: *mut ffi::lua_State) -> Self {
+    pub(super) unsafe fn new(l: *mut ffi::lua_State) -> Self {
         // SAFETY: by the caller's contract.
         let first = unsafe { ffi::lua_gettop(l) };
         Self { l, first, of: PhantomData }
@@ -1083,7 +617,7 @@ impl Stack<'_> {
     }
 
     /// By what name the native that runs was called, and whether as a method.
-    fn own_name(&mut self) -> (Vec<u8>, bool) {
+    pub(super) fn own_name(&mut self) -> (Vec<u8>, bool) {
         // SAFETY: as in `position`.
         unsafe {
             let mut debug: ffi::lua_Debug = std::mem::zeroed();
@@ -1141,4 +675,11 @@ impl Stack<'_> {
         let is = self.kind(at as isize) == Kind::Table;
         if is { Ok(()) } else { Err(Raise::Type(at, "table")) }
     }
+}
+
+/// Gives the value of a key of a table, as an expression of Lua would have it.
+unsafe extern "C-unwind" fn get_any(l: *mut ffi::lua_State) -> c_int {
+    // SAFETY: called by Lua in protected mode, and nothing here is to be dropped.
+    unsafe { ffi::lua_gettable_(l, 1) };
+    1
 }
