@@ -4,7 +4,9 @@ mod told;
 
 use proptest::prelude::*;
 use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
+use snug_rdb::{Options, dump};
 use snug_store::image::{ImageReader, ImageWriter, Loading, Part, Trust, load};
+use snug_store::types::stream::StreamScratch;
 use snug_store::{Batch, Detached, Limits, MinSaving, PieceParams, Session, Store, StoreConfig};
 use snug_store::{Type, Unobserved};
 use std::sync::Arc;
@@ -206,10 +208,44 @@ proptest! {
                 let found = slot.find_untouched(&key).expect("it was met just now");
                 let value = slot.duplicate(found);
                 drop(slot);
-                let _ = value.save(&second.session(), &mut snug_store::types::stream::StreamScratch::new(), &mut Told::default());
+                let (reader, mut scratch) = (second.session(), StreamScratch::new());
+                let _ = value.save(&reader, &mut scratch, &mut Told::default());
+                // What was looked through can be saved as RDB.
+                prop_assert!(dump(&value, Options::DEFAULT, (&reader, &mut scratch)).is_ok());
                 pack(&batch, &name);
             }
         }
+    }
+}
+
+/// A file with one key, whose form and value these are.
+fn file_of(form: u8, value: &[u8]) -> Vec<u8> {
+    let block = |kind: u8, body: &[u8]| {
+        let len = (body.len() as u32).to_le_bytes();
+        [&[kind, 0, 0, 0][..], &len, &[0; 8], body].concat()
+    };
+    let key = [&[0, form, 0, 1, b'k'][..], value].concat();
+    let head = [&b"SNUGIMG\n"[..], &1u32.to_le_bytes(), &[0; 4]].concat();
+    let blocks = [block(1, &[0; 8]), block(6, &key), block(8, &1u64.to_le_bytes())].concat();
+    let mut file = [head, blocks].concat();
+    snug_store::image::sum_anew(&mut file);
+    file
+}
+
+/// Values that are not what they say, so that no RDB could be written of them: they are
+/// refused when they come.
+#[test]
+fn what_could_not_be_saved_is_refused() {
+    let is_taken = |form, value: &[u8]| read(&store(), &file_of(form, value), Trust::Nobody);
+    // A set of one member that is told to be of integers: 7, and `a`.
+    assert_eq!(is_taken(9, &[3, 0, 1, 7]), Ok(1));
+    assert!(is_taken(9, &[4, 0, 1, 0x81, b'a']).unwrap_err().contains("a set of integers"));
+    // A list of two pages with an item each, and one whose second page has none.
+    let page = |items: &[u8]| [&[items.len() as u8, 0, items.len() as u8], items].concat();
+    let list = |pages: [&[u8]; 2]| [vec![0, 0, 2], page(pages[0]), page(pages[1])].concat();
+    assert_eq!(is_taken(19, &list([&[7], &[8]])), Ok(1));
+    for pages in [[&[7][..], &[][..]], [&[][..], &[7][..]]] {
+        assert!(is_taken(19, &list(pages)).is_err());
     }
 }
 

@@ -20,6 +20,7 @@
 //! it is loaded, and what does not fit together is an error. Memory is taken for what has
 //! come, never for what is announced.
 
+mod check;
 mod loader;
 mod pen;
 mod reader;

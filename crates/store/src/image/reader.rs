@@ -1,5 +1,6 @@
 //! Reads Snug's format.
 
+use super::check::Check;
 use super::pen::{Source, wrong};
 use super::{sum, wire};
 use crate::cell::entry::Payload;
@@ -10,13 +11,9 @@ use crate::pack::families::Known;
 use crate::pack::form::{self, PACK_MAX};
 use crate::slot::Detached;
 use crate::store::{Session, Store};
-use crate::types::elements::{
-    ConsumerOutline, Elements, EntryFields, GroupOutline, Outline, StreamFacts, StreamOutline,
-};
 use crate::types::forms::Form;
 use crate::types::pages::element;
-use crate::types::stream::{StreamId, StreamScratch};
-use crate::types::string::NewStr;
+use crate::types::stream::StreamScratch;
 use foldhash::HashMap;
 use parking_lot::RwLock;
 use snug_codec::Dictionary;
@@ -425,110 +422,5 @@ impl<'s> Entries<'s> {
         made.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         let made = making.finish(key, value.expiry(), Some(value.access()));
         made.ok_or_else(|| wrong("a collection has no elements"))
-    }
-}
-
-/// Reads a value, and sees that it has as many parts as it says.
-#[derive(Default)]
-struct Check {
-    left: u64,
-}
-
-impl Check {
-    fn begin(&mut self, len: u64) -> io::Result<()> {
-        self.left = len;
-        if len == 0 { Err(wrong("a collection has no elements")) } else { Ok(()) }
-    }
-
-    fn count(&mut self, count: u64) -> io::Result<()> {
-        match self.left.checked_sub(count) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => Err(wrong("a value has more parts than it says")),
-        }
-    }
-}
-
-impl Elements for Check {
-    fn string(&mut self, len: u64) -> io::Result<()> {
-        self.left = len;
-        Ok(())
-    }
-
-    fn part(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.count(bytes.len() as u64)
-    }
-
-    fn integer(&mut self, _: i64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn list(&mut self, outline: &Outline) -> io::Result<()> {
-        self.begin(outline.len)
-    }
-
-    fn set(&mut self, outline: &Outline) -> io::Result<()> {
-        self.begin(outline.len)
-    }
-
-    fn hash(&mut self, outline: &Outline) -> io::Result<()> {
-        self.begin(outline.len)
-    }
-
-    fn sorted_set(&mut self, outline: &Outline) -> io::Result<()> {
-        self.begin(outline.len)
-    }
-
-    fn stream(&mut self, outline: &StreamOutline) -> io::Result<()> {
-        self.left = outline.len;
-        Ok(())
-    }
-
-    fn item(&mut self, _: &NewStr<'_>) -> io::Result<()> {
-        self.count(1)
-    }
-
-    fn field(&mut self, _: &NewStr<'_>, _: &NewStr<'_>, _: Option<u64>) -> io::Result<()> {
-        self.count(1)
-    }
-
-    fn member(&mut self, score: f64, _: &NewStr<'_>) -> io::Result<()> {
-        if score.is_nan() {
-            return Err(wrong("a score is not a number"));
-        }
-        self.count(1)
-    }
-
-    fn entry(&mut self, _: StreamId, _: &EntryFields<'_>) -> io::Result<()> {
-        self.count(1)
-    }
-
-    fn facts(&mut self, _: &StreamFacts) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn group(&mut self, _: &GroupOutline<'_>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn pending(&mut self, _: StreamId, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn consumer(&mut self, _: &ConsumerOutline<'_>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn owned(&mut self, _: StreamId) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn end(&mut self) -> io::Result<()> {
-        match self.left {
-            0 => Ok(()),
-            _ => Err(wrong("a value has fewer parts than it says")),
-        }
     }
 }

@@ -100,10 +100,12 @@ const LOOK_EVERY_MS: u64 = 1000;
 
 /// A worker leaves more bytes than this to the thread.
 const PUSH_BYTES: usize = 512 * 1024;
-/// A worker's write that takes longer than this is slow, ...
-const SLOW_WRITE: Duration = Duration::from_millis(1);
-/// ... and for so long all writing is left to the thread.
-const SLOW_FOR_MS: u64 = 1000;
+/// A worker's write that takes longer than this is slow: ...
+const SLOW_WRITE: Duration = Duration::from_millis(2);
+/// ... then the thread writes for so many times as long, and at most for so long. Without
+/// that, a disk that keeps whoever writes to it waiting would keep all workers.
+const SLOW_FOR: u64 = 20;
+const SLOW_FOR_MAX_MS: u64 = 1000;
 
 impl Writer {
     pub(crate) fn new(aof: Aof, follower: Follower, now: u64) -> Self {
@@ -187,8 +189,10 @@ impl Writer {
         }
         let began = Instant::now();
         let done = self.write(manner);
-        if began.elapsed() > SLOW_WRITE {
-            self.slow_until = manner.now + SLOW_FOR_MS;
+        let took = began.elapsed();
+        if took > SLOW_WRITE {
+            let rest = took.as_millis() as u64 * SLOW_FOR;
+            self.slow_until = manner.now + rest.min(SLOW_FOR_MAX_MS);
         }
         let is_done = done.is_ok();
         self.failed = done.err();
