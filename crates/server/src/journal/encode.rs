@@ -1,11 +1,8 @@
-//! A commit as the bytes of Redis commands.
+//! A commit as the bytes of Redis commands: those of its ops, and what binds several.
 
 use bytes::Bytes;
 use snug_codec::Segments;
-use snug_store::effect::{Argument, Commit, CommitOp};
-
-/// Below this, a chain's bytes are copied as any others are.
-const SHARED_FROM: usize = 64 * 1024;
+use snug_store::effect::{Commit, CommitOp};
 
 /// A commit, encoded but for the `SELECT` that may have to stand before it: which
 /// database is selected there is known when its turn has come.
@@ -44,37 +41,14 @@ impl Encoded {
     }
 
     fn op(&mut self, op: CommitOp<'_>) {
-        let args = op.args();
-        head(b'*', args.len(), &mut self.bytes);
-        for arg in args {
-            match arg {
-                Argument::Bytes(bytes) => {
-                    head(b'$', bytes.len(), &mut self.bytes);
-                    self.bytes.extend_from_slice(bytes);
-                }
-                Argument::Chain(chain) => {
-                    head(b'$', chain.len(), &mut self.bytes);
-                    if chain.len() < SHARED_FROM {
-                        chain.parts().iter().for_each(|part| self.bytes.extend_from_slice(part));
-                    } else {
-                        self.shared.push((self.bytes.len(), chain.clone()));
-                    }
-                }
-            }
-            self.bytes.extend_from_slice(b"\r\n");
-        }
+        let before = self.bytes.len();
+        self.shared.extend(op.shared().map(|(at, chain)| (before + at, chain.clone())));
+        self.bytes.extend_from_slice(op.bytes);
     }
 
     /// Its bytes as pieces, large values by reference.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Part<'_>> {
-        let mut from = 0;
-        let shared = self.shared.iter().flat_map(move |(at, chain)| {
-            let before = &self.bytes[from..*at];
-            from = *at;
-            std::iter::once(Part::Copied(before)).chain(chain.parts().iter().map(Part::Shared))
-        });
-        let last = self.shared.last().map_or(0, |(at, _)| *at);
-        shared.chain(std::iter::once(Part::Copied(&self.bytes[last..])))
+        pieces(&self.bytes, self.shared.iter().map(|(at, chain)| (*at, chain)))
     }
 }
 
@@ -84,18 +58,27 @@ pub(super) enum Part<'e> {
     Shared(&'e Bytes),
 }
 
-fn head(sign: u8, number: usize, into: &mut Vec<u8>) {
-    into.push(sign);
-    into.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    into.extend_from_slice(b"\r\n");
+/// Bytes, and what belongs where so many of them have come, as pieces.
+pub(super) fn pieces<'e>(
+    bytes: &'e [u8],
+    mut shared: impl Iterator<Item = (usize, &'e Segments)>,
+) -> impl Iterator<Item = Part<'e>> {
+    let mut rest = Some(0);
+    std::iter::from_fn(move || {
+        let from = rest?;
+        let next = shared.next();
+        let to = next.map_or(bytes.len(), |(at, _)| at);
+        rest = next.map(|(at, _)| at);
+        let chain = next.into_iter().flat_map(|(_, chain)| chain.parts().iter().map(Part::Shared));
+        Some(std::iter::once(Part::Copied(&bytes[from..to])).chain(chain))
+    })
+    .flatten()
 }
 
 /// Writes `SELECT db`.
 pub(super) fn select(db: usize, into: &mut Vec<u8>) {
-    into.extend_from_slice(b"*2\r\n$6\r\nSELECT\r\n");
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(db);
-    head(b'$', digits.len(), into);
-    into.extend_from_slice(digits.as_bytes());
-    into.extend_from_slice(b"\r\n");
+    let len = digits.len();
+    into.extend_from_slice(format!("*2\r\n$6\r\nSELECT\r\n${len}\r\n{digits}\r\n").as_bytes());
 }

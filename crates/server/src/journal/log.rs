@@ -11,7 +11,7 @@
 //! Followers read whole pieces by reference; the tail becomes a piece when one reads.
 
 use super::FULL_BYTES;
-use super::encode::{Encoded, Part, select};
+use super::encode::{self, Encoded, Part, select};
 use crate::follow::held::Held;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -95,6 +95,27 @@ thread_local! {
 impl Journal {
     /// A commit took effect: called under its locks, by the thread that made it.
     pub(crate) fn committed(&self, commit: Commit<'_>) {
+        let mut ops = commit.ops();
+        if ops.len() == 1
+            && let Some(op) = ops.next()
+        {
+            let mut log = self.log.lock();
+            if log.followers.is_empty() {
+                return;
+            }
+            if log.is_next(commit.number) {
+                // Most are so: the op's bytes are those of the log.
+                log.append((op.db, op.db), encode::pieces(op.bytes, op.shared()));
+                log.wake();
+                self.judge(&log);
+                return;
+            }
+        }
+        self.take_in(commit);
+    }
+
+    /// The same of a commit of several ops, or one that comes early or is waited for.
+    fn take_in(&self, commit: Commit<'_>) {
         ENCODED.with_borrow_mut(|encoded| {
             encoded.set(commit);
             let mut log = self.log.lock();
@@ -205,25 +226,31 @@ impl Log {
             self.early[ahead] = Some(std::mem::take(encoded));
             return;
         }
-        self.append(encoded);
+        self.append((encoded.first_db, encoded.last_db), encoded.pieces());
         self.early.pop_front();
         while let Some(waiting) = self.early.front_mut() {
             let Some(encoded) = waiting.take() else { break };
-            self.append(&encoded);
+            self.append((encoded.first_db, encoded.last_db), encoded.pieces());
             self.early.pop_front();
         }
         self.wake();
     }
 
-    fn append(&mut self, encoded: &Encoded) {
+    /// Whether a commit comes behind the last, and nobody waits for it.
+    fn is_next(&self, number: u64) -> bool {
+        number == self.last + 1 && self.early.is_empty()
+    }
+
+    /// Puts a commit behind the last: the databases of its first and last op, its bytes.
+    fn append<'e>(&mut self, dbs: (usize, usize), parts: impl Iterator<Item = Part<'e>>) {
         self.last += 1;
-        if self.db != Some(encoded.first_db) {
+        if self.db != Some(dbs.0) {
             let mut select_db = Vec::new();
-            select(encoded.first_db, &mut select_db);
+            select(dbs.0, &mut select_db);
             self.tail.extend_from_slice(&select_db);
         }
-        self.db = Some(encoded.last_db);
-        for part in encoded.pieces() {
+        self.db = Some(dbs.1);
+        for part in parts {
             match part {
                 Part::Copied(bytes) => self.tail.extend_from_slice(bytes),
                 Part::Shared(bytes) => {

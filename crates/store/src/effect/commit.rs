@@ -1,14 +1,16 @@
 //! A commit: the ops that took effect under one set of locks, as Redis commands.
 //!
 //! ```text
-//!  ops    [db, args][db, args] ...                 one a command
-//!  args   [end of bytes][chain n][end of bytes]    name, key, arguments in turn
-//!  bytes  SET key value PXAT 1700000000000 ...     all of them, one behind the other
-//!  chains [Segments]                               large values, by reference
+//!  ops    [db, end][db, end] ...                   one a command: where its bytes end
+//!  bytes  *3 $3 SET $3 key $5 value *2 ...         all of them, one behind the other
+//!  shared [place, Segments]                        large values, by reference: where
+//!                                                  among the bytes each belongs
 //! ```
 //!
-//! A session gathers its commit in buffers that it uses again: while they are large
-//! enough, nothing is allocated. Large values are shared, never copied.
+//! The bytes are those of the protocol, which the append-only file and replicas take: they
+//! are written once, as the op is told of. A session gathers its commit in buffers that it
+//! uses again: while they are large enough, nothing is allocated. Large values are shared,
+//! never copied.
 
 use super::form::Form;
 use snug_codec::Segments;
@@ -17,42 +19,35 @@ use snug_codec::Segments;
 const KEPT_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Arg {
-    /// Bytes from where the one before ended up to here.
-    Bytes(usize),
-    Chain(usize),
-}
-
-#[derive(Clone, Copy, Debug)]
 struct Header {
     db: usize,
-    /// Behind its last argument.
-    args: usize,
+    /// Where its bytes end.
+    end: usize,
 }
 
 /// What a session has changed since it holds the locks that it holds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder {
     ops: Vec<Header>,
-    pub(super) args: Vec<Arg>,
     pub(super) bytes: Vec<u8>,
-    pub(super) chains: Vec<Segments>,
+    pub(super) shared: Vec<(usize, Segments)>,
 }
 
 impl Recorder {
     /// Adds an op on a key of database `db`.
     pub(crate) fn add(&mut self, db: usize, form: impl FnOnce(&mut Form<'_>)) {
-        form(&mut Form::new(self));
-        self.ops.push(Header { db, args: self.args.len() });
+        let mut command = Form::new(self);
+        form(&mut command);
+        command.end();
+        self.ops.push(Header { db, end: self.bytes.len() });
     }
 
     /// Empties it.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
-        self.args.clear();
         self.bytes.clear();
         self.bytes.shrink_to(KEPT_BYTES);
-        self.chains = Vec::new();
+        self.shared.clear();
     }
 }
 
@@ -73,17 +68,15 @@ impl<'a> Commit<'a> {
     }
 
     /// Its ops, in the order in which they took effect.
-    pub fn ops(self) -> impl Iterator<Item = CommitOp<'a>> {
-        let mut first = 0;
-        let mut from = 0;
-        self.recorder.ops.iter().map(move |header| {
-            let op = CommitOp { db: header.db, first, last: header.args, from, of: self.recorder };
-            for arg in &self.recorder.args[first..header.args] {
-                if let Arg::Bytes(end) = arg {
-                    from = *end;
-                }
-            }
-            first = header.args;
+    pub fn ops(self) -> impl ExactSizeIterator<Item = CommitOp<'a>> {
+        let Recorder { ops, bytes, shared } = self.recorder;
+        let (mut from, mut first) = (0, 0);
+        ops.iter().map(move |header| {
+            // What is shared may stand at the very end of an op's bytes, but for a line end.
+            let count = shared[first..].iter().take_while(|(at, _)| *at < header.end).count();
+            let own = &shared[first..first + count];
+            let op = CommitOp { db: header.db, bytes: &bytes[from..header.end], from, shared: own };
+            (from, first) = (header.end, first + count);
             op
         })
     }
@@ -94,43 +87,17 @@ impl<'a> Commit<'a> {
 pub struct CommitOp<'a> {
     /// The database that must be selected for it.
     pub db: usize,
-    first: usize,
-    last: usize,
+    /// The command as the protocol has it, but for what is shared.
+    pub bytes: &'a [u8],
+    /// Where among the commit's bytes its own begin.
     from: usize,
-    of: &'a Recorder,
+    shared: &'a [(usize, Segments)],
 }
 
 impl<'a> CommitOp<'a> {
-    /// The command's name and arguments.
-    pub fn args(self) -> impl ExactSizeIterator<Item = Argument<'a>> {
-        let mut from = self.from;
-        self.of.args[self.first..self.last].iter().map(move |arg| match *arg {
-            Arg::Bytes(end) => {
-                let bytes = &self.of.bytes[from..end];
-                from = end;
-                Argument::Bytes(bytes)
-            }
-            Arg::Chain(n) => Argument::Chain(&self.of.chains[n]),
-        })
-    }
-}
-
-/// An argument of a command.
-#[derive(Clone, Copy, Debug)]
-pub enum Argument<'a> {
-    /// Contiguous bytes.
-    Bytes(&'a [u8]),
-    /// A large value, to be shared.
-    Chain(&'a Segments),
-}
-
-impl Argument<'_> {
-    /// The argument in one piece. O(length).
-    pub fn to_vec(self) -> Vec<u8> {
-        match self {
-            Self::Bytes(bytes) => bytes.to_vec(),
-            Self::Chain(chain) => chain.to_vec(),
-        }
+    /// Large values: each belongs where so many of its bytes have come.
+    pub fn shared(self) -> impl Iterator<Item = (usize, &'a Segments)> {
+        self.shared.iter().map(move |(at, chain)| (at - self.from, chain))
     }
 }
 
@@ -148,20 +115,30 @@ mod tests {
             });
             recorder.add(0, |form| {
                 let chain = Segments::from(&vec![7; 300_000][..]);
-                form.command("APPEND").bytes(b"key").value(&NewStr::Chain(chain)).bytes(b"end");
+                let short = Segments::from(&b"short"[..]);
+                form.command("APPEND").bytes(b"key").value(&NewStr::Chain(chain));
+                form.value(&NewStr::Chain(short)).display(12.5);
             });
             recorder.add(1, |form| {
-                form.command("FLUSHDB");
+                form.command("RPUSH");
+                for n in 0..11 {
+                    form.bytes(&vec![b'x'; n * 10]);
+                }
+                form.value(&NewStr::Chain(Segments::from(&vec![7; 100_000][..])));
             });
             let commit = Commit::new(9, 100, &recorder);
-            let ops: Vec<(usize, Vec<Vec<u8>>)> =
-                commit.ops().map(|op| (op.db, op.args().map(Argument::to_vec).collect())).collect();
-            let expected = [
-                (3, vec![b"SET".to_vec(), b"k".to_vec(), Vec::new(), b"-5".to_vec()]),
-                (0, vec![b"APPEND".to_vec(), b"key".to_vec(), vec![7; 300_000], b"end".to_vec()]),
-                (1, vec![b"FLUSHDB".to_vec()]),
-            ];
-            assert_eq!(ops, expected);
+            let told = |op: CommitOp<'_>| {
+                let shared: Vec<_> = op.shared().map(|(at, chain)| (at, chain.len())).collect();
+                (op.db, String::from_utf8_lossy(op.bytes).replace("\r\n", " "), shared)
+            };
+            let ops: Vec<_> = commit.ops().map(told).collect();
+            assert_eq!(ops[0], (3, "*4 $3 SET $1 k $0  $2 -5 ".into(), vec![]));
+            let append = "*5 $6 APPEND $3 key $300000  $5 short $4 12.5 ";
+            // Before it: `*5`, and three counted strings with their line ends.
+            let at = 4 + (4 + 8) + (4 + 5) + 9;
+            assert_eq!(ops[1], (0, append.into(), vec![(at, 300_000)]));
+            assert!(ops[2].1.starts_with("*13 $5 RPUSH $0  $10 xxxxxxxxxx $20 "), "{}", ops[2].1);
+            assert_eq!(ops[2].2, [(ops[2].1.len() + ops[2].1.matches(' ').count() - 2, 100_000)]);
             recorder.clear();
             assert_eq!(Commit::new(1, 1, &recorder).ops().count(), 0);
         }

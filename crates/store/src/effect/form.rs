@@ -1,17 +1,45 @@
-//! The form of an op: one Redis command, written argument by argument.
+//! The form of an op: one Redis command, written argument by argument, in the bytes of the
+//! protocol.
 
-use super::commit::{Arg, Recorder};
+use super::commit::Recorder;
 use crate::types::string::NewStr;
+use snug_codec::Segments;
 use std::fmt::Display;
 use std::io::Write;
 
+/// Below this, a chain's bytes are copied as any others are.
+const SHARED_FROM: usize = 64 * 1024;
+
 /// Writes one command: its name first, then the key and whatever else belongs to it.
 #[derive(Debug)]
-pub struct Form<'r>(&'r mut Recorder);
+pub struct Form<'r> {
+    to: &'r mut Recorder,
+    /// Where the command begins.
+    at: usize,
+    args: usize,
+}
 
 impl<'r> Form<'r> {
-    pub(super) fn new(recorder: &'r mut Recorder) -> Self {
-        Self(recorder)
+    pub(super) fn new(to: &'r mut Recorder) -> Self {
+        let at = to.bytes.len();
+        // How many arguments there are is known at the end; most often one digit says it.
+        to.bytes.extend_from_slice(b"*0\r\n");
+        Self { to, at, args: 0 }
+    }
+
+    /// All arguments are there.
+    pub(super) fn end(self) {
+        let digit = self.at + 1;
+        if self.args < 10 {
+            self.to.bytes[digit] += self.args as u8;
+            return;
+        }
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(self.args).as_bytes();
+        self.to.bytes.splice(digit..=digit, digits.iter().copied());
+        for (at, _) in self.to.shared.iter_mut().rev().take_while(|(at, _)| *at > digit) {
+            *at += digits.len() - 1;
+        }
     }
 
     /// The command's name, or its container's.
@@ -25,7 +53,9 @@ impl<'r> Form<'r> {
     }
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.0.bytes.extend_from_slice(bytes);
+        self.to.bytes.reserve(bytes.len() + HEAD_MAX);
+        self.head(bytes.len());
+        self.to.bytes.extend_from_slice(bytes);
         self.ended()
     }
 
@@ -39,9 +69,11 @@ impl<'r> Form<'r> {
 
     /// Whatever has a text: an ID.
     pub(crate) fn display(&mut self, value: impl Display) -> &mut Self {
+        let at = self.to.bytes.len();
         // Writing to memory does not fail.
-        let _ = write!(self.0.bytes, "{value}");
-        self.ended()
+        let _ = write!(self.to.bytes, "{value}");
+        let text = self.to.bytes.split_off(at);
+        self.bytes(&text)
     }
 
     /// A string value; a large one by reference.
@@ -51,16 +83,45 @@ impl<'r> Form<'r> {
                 self.bytes(bytes)
             }
             NewStr::Int(value) => self.integer(*value),
-            NewStr::Chain(chain) => {
-                self.0.args.push(Arg::Chain(self.0.chains.len()));
-                self.0.chains.push(chain.clone());
-                self
+            NewStr::Chain(chain) => self.chain(chain),
+        }
+    }
+
+    fn chain(&mut self, chain: &Segments) -> &mut Self {
+        self.head(chain.len());
+        if chain.len() < SHARED_FROM {
+            chain.parts().iter().for_each(|part| self.to.bytes.extend_from_slice(part));
+        } else {
+            self.to.shared.push((self.to.bytes.len(), chain.clone()));
+        }
+        self.ended()
+    }
+
+    /// What stands before an argument of so many bytes.
+    #[inline]
+    fn head(&mut self, len: usize) {
+        let digit = |n: usize| b'0' + n as u8;
+        let bytes = &mut self.to.bytes;
+        match len {
+            0..10 => bytes.extend_from_slice(&[b'$', digit(len), b'\r', b'\n']),
+            10..100 => {
+                bytes.extend_from_slice(&[b'$', digit(len / 10), digit(len % 10), b'\r', b'\n']);
+            }
+            _ => {
+                bytes.push(b'$');
+                bytes.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+                bytes.extend_from_slice(b"\r\n");
             }
         }
     }
 
+    #[inline]
     fn ended(&mut self) -> &mut Self {
-        self.0.args.push(Arg::Bytes(self.0.bytes.len()));
+        self.to.bytes.extend_from_slice(b"\r\n");
+        self.args += 1;
         self
     }
 }
+
+/// The most that stands before and behind an argument's bytes.
+const HEAD_MAX: usize = 26;

@@ -37,7 +37,7 @@ mod event;
 mod form;
 mod keys;
 
-pub use commit::{Argument, Commit, CommitOp};
+pub use commit::{Commit, CommitOp};
 pub use event::{Class, Event, Told};
 pub use form::Form;
 pub use keys::{Delete, Expire, Replaced};
