@@ -346,15 +346,12 @@ fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String>
                 }
             }
             let how = Ending::of_words(&server.config.text(words));
-            server.pause.pause(u64::MAX, true);
-            let saved = server.persist.before_end(how).await;
-            if saved.unwrap_or_else(|_| Err("nobody saves".into())).is_ok() {
+            if Arc::clone(server).before_end(how).await.is_ok() {
                 break;
             }
             tracing::error!(
                 "a signal asked for the end, and what is to be saved cannot be: not ending"
             );
-            server.pause.unpause();
             ending.store(false, Relaxed);
         }
         Ok::<(), String>(())

@@ -197,10 +197,9 @@ fn answer_waitaof(local: i64, out: &mut Out) -> Answer {
 /// Ends the server, when what is to be saved is. Nothing is sent then: that the connection
 /// closes is the reply. While it is being saved writes are paused, so that nothing is
 /// acknowledged that would not be in it.
-fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Answer {
+fn shutdown(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if let Some(waited) = cx.waited() {
         if waited.is_err() {
-            cx.server.pause.unpause();
             return Err(Error::new("ERR Errors trying to SHUTDOWN. Check logs.").into());
         }
         cx.client()?.close = true;
@@ -208,13 +207,13 @@ fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Answer {
         return Ok(());
     }
     let mut ending = Ending::default();
-    let (mut abort, mut now) = (false, false);
+    let mut abort = false;
     for option in args.iter_from(1) {
         match option.to_ascii_lowercase().as_slice() {
             b"save" => ending.save = Some(true),
             b"nosave" if ending.save == Some(true) => return Err(Error::SYNTAX.into()),
             b"nosave" => ending.save = Some(false),
-            b"now" => now = true,
+            b"now" => ending.now = true,
             b"force" => ending.force = true,
             b"abort" => abort = true,
             _ => return Err(Error::SYNTAX.into()),
@@ -224,17 +223,19 @@ fn shutdown(cx: &mut Context<'_>, args: Args<'_>, _: &mut Out) -> Answer {
             return Err(Error::SYNTAX.into());
         }
     }
-    if abort && (ending.save.is_some() || ending.force || now) {
+    if abort && (ending.save.is_some() || ending.force || ending.now) {
         return Err(Error::SYNTAX.into());
     }
     if abort {
-        return Err(Error::new("ERR No shutdown in progress.").into());
+        if !cx.server.abort_end() {
+            return Err(Error::new("ERR No shutdown in progress.").into());
+        }
+        out.w().ok();
+        return Ok(());
     }
     let client = cx.client()?;
     tracing::info!(client = client.id(), "SHUTDOWN by a client");
-    cx.server.pause.pause(u64::MAX, true);
-    let done = cx.server.persist.before_end(ending);
-    Err(cx.wait_until(
-        async move { done.await.unwrap_or_else(|_| Err("it ended".into())).map(|()| 0) },
-    ))
+    let server = cx.server.me.upgrade().ok_or(Error::new("ERR the server ends"))?;
+    let done = server.before_end(ending);
+    Err(cx.wait_until(async move { done.await.map(|()| 0) }))
 }

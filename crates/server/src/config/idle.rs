@@ -37,7 +37,6 @@ const REASONS: &[(&str, &str)] = &[
         "Redis 7.0 has no such encoding, and OBJECT ENCODING tells what 7.0 would",
     ),
     ("set-proc-title", "the process keeps its name"),
-    ("shutdown-timeout", "the end does not wait for replicas"),
     ("socket-mark-id", "sockets are not marked"),
     ("syslog-", "the log goes to standard output or to logfile"),
     ("tls-cluster", "nodes of a cluster do not talk to each other yet"),

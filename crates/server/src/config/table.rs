@@ -136,6 +136,7 @@ parameters! {
         AofDisableAutoGc "aof-disable-auto-gc" Kind::Bool, "no", MUTABLE, "Keep the append-only file's files that a rewrite made superfluous.";
         ShutdownOnSigterm "shutdown-on-sigterm" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "What SIGTERM does: end as SHUTDOWN with these options does.";
         ShutdownOnSigint "shutdown-on-sigint" Kind::Words(&["default", "save", "nosave", "now", "force"]), "default", MUTABLE, "What SIGINT does: end as SHUTDOWN with these options does.";
+        ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE, "For how many seconds the end waits for replicas that lack what was written; 0: it does not.";
         LogFormat "log-format" Kind::Enum(&["human", "json"]), "human", FIXED, "Form of the log.";
         LogLevel "loglevel" Kind::Enum(&["debug", "verbose", "notice", "warning", "nothing"]), "notice", MUTABLE, "How much is logged.";
         HideUserDataFromLog "hide-user-data-from-log" Kind::Bool, "no", MUTABLE, "Keep names of keys, arguments of commands and names in certificates out of the log.";
@@ -234,7 +235,6 @@ parameters! {
         SetMaxListpackValue "set-max-listpack-value" ANY, "64", MUTABLE;
         LfuDecayTime "lfu-decay-time" NATURAL, "1", MUTABLE;
         IoThreads "io-threads" Kind::Int { min: 1, max: 128 }, "1", FIXED;
-        ShutdownTimeout "shutdown-timeout" NATURAL, "10", MUTABLE;
         ActiveDefragThresholdLower "active-defrag-threshold-lower" Kind::Int { min: 0, max: 1000 }, "10", MUTABLE;
         ActiveDefragThresholdUpper "active-defrag-threshold-upper" Kind::Int { min: 0, max: 1000 }, "100", MUTABLE;
         ActiveDefragCycleMin "active-defrag-cycle-min" Kind::Int { min: 1, max: 99 }, "1", MUTABLE;

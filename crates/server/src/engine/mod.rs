@@ -11,6 +11,7 @@ pub(crate) mod client;
 pub(crate) mod client_eviction;
 pub(crate) mod command;
 pub(crate) mod context;
+pub(crate) mod ending;
 pub(crate) mod eviction;
 pub(crate) mod keys;
 pub(crate) mod large;

@@ -7,6 +7,7 @@ use crate::config::{Config, Param, parse_policy};
 use crate::engine::aside::Aside;
 use crate::engine::blocked::Blocked;
 use crate::engine::client::Client;
+use crate::engine::ending::Endings;
 use crate::engine::eviction::Exceeded;
 use crate::engine::libraries::Libraries;
 use crate::engine::monitor::Monitor;
@@ -118,6 +119,7 @@ pub(crate) struct Server {
     /// Set once: everybody is to end. `shutdown` wakes who waits for it.
     pub ending: AtomicBool,
     pub shutdown: Notify,
+    pub endings: Endings,
     next_client: AtomicU64,
     damage_told: Seldom,
     /// What goes wrong with new connections is said seldom.
@@ -278,6 +280,7 @@ impl Server {
                 workers,
                 ending: AtomicBool::new(false),
                 shutdown: Notify::new(),
+                endings: Endings::default(),
                 next_client: AtomicU64::new(1),
                 damage_told: Seldom::default(),
                 accept_told: Seldom::default(),

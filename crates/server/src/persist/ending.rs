@@ -16,6 +16,8 @@ pub(crate) struct Ending {
     pub(crate) save: Option<bool>,
     /// It ends even if something could not be saved.
     pub(crate) force: bool,
+    /// Replicas that lack something are not waited for.
+    pub(crate) now: bool,
 }
 
 impl Ending {
@@ -23,7 +25,11 @@ impl Ending {
     pub(crate) fn of_words(words: &str) -> Self {
         let has = |word: &str| words.split_ascii_whitespace().any(|w| w == word);
         let save = if has("save") { Some(true) } else { None };
-        Self { save: if has("nosave") { Some(false) } else { save }, force: has("force") }
+        Self {
+            save: if has("nosave") { Some(false) } else { save },
+            force: has("force"),
+            now: has("now"),
+        }
     }
 }
 
