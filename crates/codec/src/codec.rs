@@ -30,6 +30,10 @@ pub enum Codec {
     /// told from it by naming a dictionary.
     #[serde(skip)]
     Phrases = 8,
+    /// Planes of an array of numbers (`planes.rs`). Not one to choose: what is packed
+    /// with zstd may come out so, where it looks like such an array.
+    #[serde(skip)]
+    Planes = 9,
 }
 
 impl Codec {
@@ -40,7 +44,7 @@ impl Codec {
     /// The codec's number in a packed form.
     pub const fn number(self) -> u8 {
         match self {
-            Self::Phrases => Self::None as u8,
+            Self::Phrases | Self::Planes => Self::None as u8,
             other => other as u8,
         }
     }
@@ -61,6 +65,7 @@ impl Codec {
             Self::Zlib => "zlib",
             Self::Brotli => "brotli",
             Self::Phrases => "phrases",
+            Self::Planes => "planes",
         }
     }
 
@@ -73,7 +78,7 @@ impl Codec {
     /// levels. (zstd's own 0 means its default, 3.)
     pub fn nearest_level(self, level: i32) -> i32 {
         match self {
-            Self::None | Self::Lz4 | Self::Snappy | Self::Phrases => 0,
+            Self::None | Self::Lz4 | Self::Snappy | Self::Phrases | Self::Planes => 0,
             Self::Zstd if level == 0 => 3,
             Self::Zstd => level.clamp(-131_072, 22),
             Self::Gzip | Self::Zlib => level.clamp(1, 9),
@@ -97,6 +102,7 @@ impl Codec {
             Self::Gzip | Self::Zlib => (1032, 1032),
             Self::Brotli => (1 << 22, 1 << 24),
             Self::Phrases => (8 * 255, 0),
+            Self::Planes => (0, crate::planes::RAW_MAX),
         };
         body.saturating_mul(factor).saturating_add(extra)
     }

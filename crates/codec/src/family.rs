@@ -63,7 +63,8 @@ pub struct FamilyConfig {
     pub sample_bytes_max: usize,
     /// Samples kept at most.
     pub samples_max: usize,
-    /// A dictionary is trained once so many samples have come.
+    /// A dictionary is trained once so many samples have come, or eight that are as many
+    /// bytes as are kept.
     pub samples_min: usize,
     /// How much worse than when the dictionary was new the ratio may become
     /// before it is trained anew: 0.15 is 15 percent.
@@ -283,8 +284,13 @@ impl Family {
     /// Whether training is due: there are enough samples, and there is no
     /// dictionary yet, or the one there is has aged or is from few.
     pub fn is_training_due(&self) -> bool {
-        let enough = self.reservoir.kept.len() >= self.config.samples_min.max(8)
-            && (!self.is_growing() || self.reservoir.is_full());
+        let kept = self.reservoir.kept.len();
+        // Of long values there are never many among the samples.
+        let many = kept >= self.config.samples_min.max(8);
+        let enough = match self.is_growing() {
+            true => many && self.reservoir.is_full(),
+            false => many || kept >= 8 && self.reservoir.is_full(),
+        };
         self.wants_dictionary() && enough
     }
 
@@ -665,6 +671,23 @@ mod tests {
     fn random(seed: u64, len: usize) -> Vec<u8> {
         let mut reservoir = reservoir(8, 8, seed);
         (0..len).map(|_| reservoir.below(256) as u8).collect()
+    }
+
+    #[test]
+    fn a_family_of_long_values_learns_from_few() {
+        let mut family = Family::new(FamilyConfig::default(), 1);
+        let long = |n: u64| {
+            format!("{{\"event\":\"long ago\",\"number\":{n}}}\n").repeat(500).into_bytes()
+        };
+        let mut came = 0;
+        while !family.is_training_due() {
+            let raw = long(came);
+            family.judge(&raw);
+            family.sample(&raw);
+            came += 1;
+            assert!(came < 40, "some 16 fill it");
+        }
+        assert!((8..64).contains(&came), "{came}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod family;
 pub mod mime;
 pub mod packed;
 mod phrases;
+mod planes;
 pub mod policy;
 pub mod pool;
 mod rans;

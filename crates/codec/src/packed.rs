@@ -27,11 +27,20 @@
 //!
 //!  byte 0   7 6 | 5 4 3 2 1 0    byte 1
 //!           0 1 | raw length     dictionary id  [body ...]
+//!
+//! version 2, of arrays taken apart (see `planes.rs`):
+//!
+//!  byte 0   7 6 | 5 4 3 2 1 0
+//!           1 0 | kind            varint raw length  [body ...]
+//!
+//!  kind 63 of it, strings:  varint raw length, varint dictionary id or 0, a block of
+//!                           texts (see `columns.rs`); it unpacks to 0xff and the texts,
+//!                           each behind its length as a varint
 //! ```
 //!
 //! A value below 64 bytes, packed with phrases of one of the first 255 dictionaries,
 //! thus has a header of 2 bytes. A value below 4 KiB with one of the first 4,095 dictionaries thus has a
-//! header of 4 bytes, one below 16 KiB without a dictionary of 3. Versions 0 and 1 are
+//! header of 4 bytes, one below 16 KiB without a dictionary of 3. Versions 0 to 2 are
 //! these layouts; a later layout takes the next number and these stay
 //! readable. The level is not recorded: nothing needs it to unpack.
 //!
@@ -53,6 +62,14 @@ const SHORT: u8 = 1 << 6;
 const SHORT_RAW_MAX: usize = (1 << 6) - 1;
 const SHORT_ID_MAX: u32 = u8::MAX as u32;
 
+/// The version of arrays, where it stands; the bits beside it say which kind.
+const ARRAY: u8 = 2 << 6;
+
+/// The kind of array that is strings.
+pub(crate) const STRINGS: u8 = 63;
+/// What an array of strings unpacks to begins with this.
+pub const STRINGS_MARK: u8 = 0xff;
+
 /// Stands in the codec's place for zstd after runs were decoded.
 const RECOGNISED: u8 = 7;
 
@@ -71,6 +88,8 @@ pub struct Header {
     pub streamed: bool,
     /// Whether runs of base64 and the like were decoded before packing.
     pub recognised: bool,
+    /// How an array was taken apart; 0 for what is none.
+    pub kind: u8,
 }
 
 /// A packed form's header could not be read.
@@ -95,6 +114,14 @@ impl Header {
     pub(crate) fn push(&self, out: &mut Vec<u8>) {
         if let Some(id) = self.dictionary_id.filter(|&id| self.is_short(id)) {
             out.extend_from_slice(&[SHORT | self.raw_len as u8, id as u8]);
+            return;
+        }
+        if self.codec == Codec::Planes {
+            out.push(ARRAY | self.kind);
+            varint::push(out, self.raw_len as u64);
+            if self.kind == STRINGS {
+                varint::push(out, u64::from(self.dictionary_id.unwrap_or(0)));
+            }
             return;
         }
         let checksum = if self.checksum.is_some() { CHECKSUM } else { 0 };
@@ -151,8 +178,28 @@ impl Header {
                 checksum: None,
                 streamed: false,
                 recognised: false,
+                kind: 0,
             };
             return Ok((short, rest));
+        }
+        if first >> 6 == ARRAY >> 6 {
+            let kind = first & !ARRAY;
+            let raw_len = varint::take_len(&mut rest).ok_or(HeaderError::Truncated)?;
+            let id = match kind {
+                STRINGS => varint::take(&mut rest).ok_or(HeaderError::Truncated)?,
+                _ => 0,
+            };
+            let id = u32::try_from(id).map_err(|_| HeaderError::Malformed)?;
+            let array = Self {
+                codec: Codec::Planes,
+                dictionary_id: (id != 0).then_some(id),
+                raw_len,
+                checksum: None,
+                streamed: false,
+                recognised: false,
+                kind,
+            };
+            return Ok((array, rest));
         }
         if first >> 6 != 0 {
             return Err(HeaderError::Version(first >> 6));
@@ -191,7 +238,7 @@ impl Header {
             }
         };
         let streamed = shape == 3 && !recognised;
-        Ok((Self { codec, dictionary_id, raw_len, checksum, streamed, recognised }, rest))
+        Ok((Self { codec, dictionary_id, raw_len, checksum, streamed, recognised, kind: 0 }, rest))
     }
 }
 
@@ -230,7 +277,7 @@ mod tests {
             let takes_dictionary = matches!(codec, Codec::Zstd | Codec::None) && !streamed;
             let dictionary_id = id.map(|id| id >> (shift % 32).min(id.ilog2())).filter(|_| takes_dictionary);
             let codec = if codec == Codec::None && dictionary_id.is_some() { Codec::Phrases } else { codec };
-            let header = Header { codec, dictionary_id, raw_len: raw_len >> shift, checksum: sum, streamed, recognised };
+            let header = Header { codec, dictionary_id, raw_len: raw_len >> shift, checksum: sum, streamed, recognised, kind: 0 };
             let mut bytes = Vec::new();
             header.push(&mut bytes);
             let whole = bytes.len();
@@ -264,6 +311,7 @@ mod tests {
                 checksum: None,
                 streamed: false,
                 recognised,
+                kind: 0,
             };
             header.push(&mut out);
             assert_eq!(out.len(), 4);

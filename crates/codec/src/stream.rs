@@ -56,7 +56,7 @@ pub async fn pack_in_pieces<P: Pace>(
     raw: &Segments,
     pieces: &mut Pieces<'_, P>,
 ) -> Result<Segments, PackError> {
-    if codec == Codec::Phrases {
+    if matches!(codec, Codec::Phrases | Codec::Planes) {
         return Err(PackError::Dictionary);
     }
     let mut stream = PackStream::new(ws, codec, level, raw)?;
@@ -131,7 +131,7 @@ impl Made {
         let level = codec.nearest_level(level);
         let deflate = flate2::Compression::new(level.clamp(0, 9) as u32);
         match codec {
-            Codec::None | Codec::Zstd | Codec::Phrases => Self::Workspace(scratch),
+            Codec::None | Codec::Zstd | Codec::Phrases | Codec::Planes => Self::Workspace(scratch),
             Codec::Lz4 => Self::Lz4(Box::new(lz4_flex::frame::FrameEncoder::new(scratch))),
             Codec::Snappy => Self::Snappy(Box::new(snap::write::FrameEncoder::new(scratch))),
             Codec::Gzip => Self::Gzip(flate2::write::GzEncoder::new(scratch, deflate)),
@@ -192,6 +192,7 @@ impl<'a> PackStream<'a> {
             checksum: None,
             streamed: true,
             recognised: false,
+            kind: 0,
         };
         let mut scratch = std::mem::take(&mut ws.scratch);
         scratch.clear();
@@ -294,7 +295,7 @@ impl<'a> UnpackStream<'a> {
                 From::Zstd { ws, packed }
             }
             Codec::None => From::None(packed),
-            Codec::Phrases => return Err(UnpackError::Corrupt(codec)),
+            Codec::Phrases | Codec::Planes => return Err(UnpackError::Corrupt(codec)),
             Codec::Lz4 => From::Lz4(Box::new(lz4_flex::frame::FrameDecoder::new(packed))),
             Codec::Snappy => From::Snappy(Box::new(snap::read::FrameDecoder::new(packed))),
             Codec::Gzip => From::Gzip(Box::new(flate2::read::GzDecoder::new(packed))),

@@ -31,7 +31,7 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// Takes a number that must fit `usize`.
-pub(crate) fn take_len(bytes: &mut &[u8]) -> Option<usize> {
+pub fn take_len(bytes: &mut &[u8]) -> Option<usize> {
     usize::try_from(take(bytes)?).ok()
 }
 

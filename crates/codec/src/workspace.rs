@@ -15,10 +15,11 @@
 
 use std::io::Read;
 
+use crate::columns::{self, TextReader};
 use crate::packed::{self, Header, HeaderError};
 use crate::phrases::{self, PhraseTable};
 use crate::zstd_static::{Compressor, Decompressor, Parameters, ZstdError};
-use crate::{Codec, Dictionary, DictionarySource, rans, runs};
+use crate::{Codec, Dictionary, DictionarySource, planes, rans, runs, varint};
 
 /// What a workspace reserves, and what it adds to packed forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +157,7 @@ impl Workspace {
         out: &mut Vec<u8>,
     ) -> Result<(), PackError> {
         let cannot = dictionary.is_some_and(|d| d.id() == 0 || codec != Codec::Zstd);
-        if cannot || codec == Codec::Phrases {
+        if cannot || matches!(codec, Codec::Phrases | Codec::Planes) {
             return Err(PackError::Dictionary);
         }
         if let Some((dictionary, table)) = dictionary.and_then(|d| Some((d, d.phrases()?))) {
@@ -180,6 +181,73 @@ impl Workspace {
         packed
     }
 
+    /// [`Self::pack`] with zstd or phrases; an array of numbers or registers, which neither
+    /// sees as what it is, is taken apart where that makes it shorter.
+    pub fn pack_by_looks(
+        &mut self,
+        level: i32,
+        dictionary: Option<&Dictionary>,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), PackError> {
+        let before = out.len();
+        self.pack(Codec::Zstd, level, dictionary, raw, out)?;
+        let Some(kind) = planes::kind_of(raw).filter(|_| !self.checksum) else { return Ok(()) };
+        let middle = out.len();
+        Header { kind, ..self.header(Codec::Planes, None, raw) }.push(out);
+        planes::pack(raw, kind, out);
+        if out.len() - middle < middle - before {
+            out.drain(before..middle);
+        } else {
+            out.truncate(middle);
+        }
+        Ok(())
+    }
+
+    /// Appends the packed form of strings, as one block of texts: it unpacks to
+    /// [`STRINGS_MARK`](packed::STRINGS_MARK) and each of them behind its length, which
+    /// are `counted`.
+    pub fn pack_strings(
+        &mut self,
+        level: i32,
+        dictionary: Option<&Dictionary>,
+        strings: &[&[u8]],
+        counted: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), PackError> {
+        let mut block = Vec::new();
+        let too_many = PackError::Codec(Codec::Planes);
+        columns::pack_texts(self, level, dictionary, strings, &mut block).map_err(|_| too_many)?;
+        let dictionary_id = columns::dictionary_id(&block).ok().flatten();
+        let header = self.header(Codec::Planes, None, counted);
+        Header { kind: packed::STRINGS, dictionary_id, checksum: None, ..header }.push(out);
+        out.extend_from_slice(&block);
+        Ok(())
+    }
+
+    fn unpack_strings(
+        &mut self,
+        block: &[u8],
+        dictionaries: &dyn DictionarySource,
+        raw_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), UnpackError> {
+        let reader = TextReader::open(self, block, dictionaries, raw_len)?;
+        let (before, mut text) = (out.len(), Vec::new());
+        out.push(packed::STRINGS_MARK);
+        for row in 0..reader.len() {
+            text.clear();
+            reader.append(row, &mut text);
+            varint::push(out, text.len() as u64);
+            out.extend_from_slice(&text);
+            if out.len() - before > raw_len {
+                break;
+            }
+        }
+        let is_it = out.len() - before == raw_len;
+        is_it.then_some(()).ok_or(UnpackError::Corrupt(Codec::Planes))
+    }
+
     fn header(&self, codec: Codec, dictionary: Option<&Dictionary>, raw: &[u8]) -> Header {
         Header {
             codec,
@@ -188,6 +256,7 @@ impl Workspace {
             checksum: self.checksum.then(|| packed::crc32(raw)),
             streamed: false,
             recognised: false,
+            kind: 0,
         }
     }
 
@@ -311,7 +380,9 @@ impl Workspace {
     ) -> Option<()> {
         let level = codec.nearest_level(level);
         match codec {
-            Codec::None | Codec::Zstd | Codec::Phrases => out.extend_from_slice(raw),
+            Codec::None | Codec::Zstd | Codec::Phrases | Codec::Planes => {
+                out.extend_from_slice(raw);
+            }
             Codec::Lz4 => {
                 use lz4_flex::block::{
                     CompressTable, compress_into_with_table, get_maximum_output_size,
@@ -407,6 +478,14 @@ impl Workspace {
                     self.unpack_zstd(dictionary, body, raw_len, out)
                 }
             }
+            Codec::Planes if header.kind == packed::STRINGS => {
+                self.unpack_strings(body, dictionaries, raw_len, out)
+            }
+            Codec::Planes => {
+                let table = self.table.get_or_insert_default();
+                planes::unpack(body, header.kind, raw_len, table, out)
+                    .ok_or(UnpackError::Corrupt(Codec::Planes))
+            }
             other => self
                 .unpack_other(other, header.streamed, body, raw_len, out)
                 .filter(|()| out.len() - before == raw_len)
@@ -431,7 +510,9 @@ impl Workspace {
         out: &mut Vec<u8>,
     ) -> Option<()> {
         match codec {
-            Codec::None | Codec::Zstd | Codec::Phrases => out.extend_from_slice(body),
+            Codec::None | Codec::Zstd | Codec::Phrases | Codec::Planes => {
+                out.extend_from_slice(body);
+            }
             Codec::Lz4 if streamed => {
                 read_exactly(lz4_flex::frame::FrameDecoder::new(body), raw_len, out)?;
             }
@@ -762,6 +843,7 @@ mod tests {
                 checksum: None,
                 streamed: false,
                 recognised: codec == Codec::Zstd,
+                kind: 0,
             };
             let mut bomb = Vec::new();
             header.push(&mut bomb);

@@ -411,7 +411,7 @@ impl Batch<'_> {
             codec: ran.codec.unwrap_or(job.choice.codec),
             level: job.choice.level,
             mime: if has_gone_through { job.mime() } else { None },
-            family: family.or_else(|| job.family.take()),
+            family: family.or(ran.judged_by).or_else(|| job.family.take()),
         }
     }
 

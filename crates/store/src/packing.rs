@@ -190,10 +190,12 @@ impl Short {
     }
 
     /// The codec that was chosen for the form that it has, if it is packed:
-    /// phrases are a kind of dictionary, used where zstd was chosen.
+    /// phrases are a kind of dictionary, and arrays taken apart a look of values, both used
+    /// where zstd was chosen.
     fn codec(&self) -> Option<Codec> {
         let codec = packed::codec(&self.bytes).ok().filter(|_| self.is_packed)?;
-        Some(if codec == Codec::Phrases { Codec::Zstd } else { codec })
+        let by_zstd = matches!(codec, Codec::Phrases | Codec::Planes);
+        Some(if by_zstd { Codec::Zstd } else { codec })
     }
 
     /// Whether it is packed with this codec and this dictionary already.
@@ -301,7 +303,7 @@ impl Short {
             Next::Stay(fate) => (*fate, None),
             Next::Undecided | Next::Pack(_) => (Fate::Nothing, None),
         };
-        Ran { raw_bytes: self.raw().len(), came, codec, damage, lesson: None }
+        Ran { raw_bytes: self.raw().len(), came, codec, damage, ..Ran::default() }
     }
 }
 

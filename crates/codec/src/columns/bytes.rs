@@ -7,7 +7,7 @@
 //!  meta: [tag][varint coded length]      data: [coded bytes]
 //!        [ZSTD_PARTS][likewise]          data: [varint length of each frame but the
 //!                                               last][zstd frames of 8 KiB each]
-//!        [PHRASES]                       data: likewise, parts of 2 KiB as phrases
+//!        [PHRASES]                       data: likewise, parts of 1 KiB as phrases
 //!        [WOVEN]                         the next lane of the shape's weave
 //!  (the raw length is known to whoever reads)
 //! ```
@@ -20,8 +20,8 @@
 //! percent more), and one of them at random is read in a quarter of the time. In
 //! frames of 4 KiB they took 1 to 2 percent more, and were not read much quicker.
 //!
-//! Where the dictionary is one of phrases, text is written as these, in parts of 2 KiB.
-//! No part needs what stands before it, so an entry is read by unpacking one or two: some
+//! Where the dictionary is one of phrases, text is written as these, in parts of 1 KiB.
+//! No part needs what stands before it, so an entry is read by unpacking one to three: some
 //! microseconds. Parts cost a percent, most of it their lengths.
 
 use std::ops::Range;
@@ -46,7 +46,7 @@ const PHRASES: u8 = 7;
 pub const PART_BYTES: usize = 8 * 1024;
 
 /// The bytes of a run that are written as phrases by themselves.
-pub const PHRASES_PART_BYTES: usize = 2 * 1024;
+pub const PHRASES_PART_BYTES: usize = 1024;
 
 /// Phrases must save so many bytes, and one in so many, over frequencies alone.
 const PHRASES_SAVING_MIN: usize = 8;

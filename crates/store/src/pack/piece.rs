@@ -147,11 +147,20 @@ pub(crate) struct Ran {
     pub(crate) damage: Option<Damage>,
     /// What the family of the value's key learns from it.
     pub(crate) lesson: Option<Lesson>,
+    /// The family that has judged it and taken its sample, where there is no lesson.
+    pub(crate) judged_by: Option<Arc<KeyFamily>>,
 }
 
 impl Default for Ran {
     fn default() -> Self {
-        Self { raw_bytes: 0, came: Fate::Nothing, codec: None, damage: None, lesson: None }
+        Self {
+            raw_bytes: 0,
+            came: Fate::Nothing,
+            codec: None,
+            damage: None,
+            lesson: None,
+            judged_by: None,
+        }
     }
 }
 

@@ -62,6 +62,11 @@ impl Recipe {
         Self { beside: Some(beside), ..self }
     }
 
+    /// The family that has judged it.
+    pub(crate) fn family(&self) -> &Arc<KeyFamily> {
+        &self.family
+    }
+
     /// What the policy chose.
     pub(crate) fn choice(&self) -> Choice {
         self.choice
@@ -70,11 +75,34 @@ impl Recipe {
     /// Packs the bytes that it was made for, and tells their family what came of it: in
     /// one go, some microseconds for each KiB. `again` is reused memory.
     pub(crate) fn pack(self, workspace: &mut Workspace, raw: &[u8], again: &mut Vec<u8>) -> Made {
+        self.pack_as_either(workspace, raw, None, again)
+    }
+
+    /// The same; as a block of these strings, with what that unpacks to, where they take less
+    /// so.
+    pub(crate) fn pack_as_either<'r>(
+        self,
+        workspace: &mut Workspace,
+        mut raw: &'r [u8],
+        strings: Option<(Vec<&[u8]>, &'r [u8])>,
+        again: &mut Vec<u8>,
+    ) -> Made {
         let Self { family, choice, min_saving, held, beside } = self;
         let dictionary = held.as_ref().map(HeldDictionary::dictionary);
         let mut form = Vec::with_capacity(raw.len() / 2);
         let level = choice.level;
-        let packed = workspace.pack(choice.codec, level, dictionary.map(|d| &**d), raw, &mut form);
+        let with = dictionary.map(|d| &**d);
+        let packed = match choice.codec {
+            Codec::Zstd => workspace.pack_by_looks(level, with, raw, &mut form),
+            codec => workspace.pack(codec, level, with, raw, &mut form),
+        };
+        if let Some((strings, counted)) = strings.filter(|_| choice.codec == Codec::Zstd) {
+            let mut block = Vec::new();
+            let packed_so = workspace.pack_strings(level, with, &strings, counted, &mut block);
+            if packed_so.is_ok() && block.len() < form.len() {
+                (form, raw) = (block, counted);
+            }
+        }
         if packed.is_err() || (min_saving.keeps_all() && form.len() > PACK_MAX) {
             return Made::Impossible;
         }
@@ -99,8 +127,9 @@ impl Recipe {
 /// decoded. It takes the place of the only copy there is, so it is unpacked once
 /// before; the libraries' own forms are trusted.
 fn is_own(form: &[u8]) -> bool {
-    Header::read(form)
-        .map_or(true, |(header, _)| header.codec == Codec::Phrases || header.recognised)
+    Header::read(form).map_or(true, |(header, _)| {
+        matches!(header.codec, Codec::Phrases | Codec::Planes) || header.recognised
+    })
 }
 
 /// Whether a form unpacks to the raw bytes that it was made of. `room` is reused

@@ -3,6 +3,7 @@
 //! ```text
 //!  0 | record | record | ...
 //!  1 | difference: 1 to 10 | ...   | rest | rest | ...
+//!  ff | length | string | ...
 //! ```
 //!
 //! Where every record begins with an integer (a member, an item, a score, a field), the
@@ -10,14 +11,24 @@
 //! rising order, scores as they are ordered, take a byte or two. What follows the integer
 //! in each record comes behind all of them, together. Differences are signed, seven bits a
 //! byte, lowest first.
+//!
+//! Items of a list that are texts may be packed as a block of these, where what is constant
+//! in all is kept once and what varies is columns (`snug_codec::columns`).
 
 use super::Order;
 use super::element::{self, EXPIRES, Element};
 use super::page::{Page, each};
+use snug_codec::packed::STRINGS_MARK;
 use snug_codec::varint;
+use std::ops::Range;
 
 const PLAIN: u8 = 0;
 const INTEGERS: u8 = 1;
+const STRINGS: u8 = STRINGS_MARK;
+
+/// Strings are tried as a block of texts where there are so many, of so many bytes.
+const STRINGS_MIN: usize = 4;
+const STRING_BYTES_MIN: usize = 48;
 
 /// The records of a page.
 pub(crate) fn write<O: Order>(page: &Page) -> Vec<u8> {
@@ -51,10 +62,64 @@ fn write_integers(records: &[&[u8]], out: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Strings of a page, as a block of texts is made of them.
+#[derive(Debug, Default)]
+pub(crate) struct Strings {
+    /// What it unpacks to.
+    pub(crate) counted: Vec<u8>,
+    /// Where in it each lies.
+    places: Vec<Range<usize>>,
+}
+
+impl Strings {
+    /// The strings of a page whose records are one each, if they are such.
+    pub(crate) fn of<O: Order>(page: &Page) -> Option<Self> {
+        if O::TAGGED || O::AFTER_FIRST != Some(0) {
+            return None;
+        }
+        if page.len() < STRINGS_MIN || page.raw_bytes() < STRING_BYTES_MIN * page.len() {
+            return None;
+        }
+        let (mut strings, mut again) = (Self::default(), Vec::new());
+        strings.counted.push(STRINGS);
+        for record in page.records::<O>() {
+            let Element::Bytes(string) = element::read(record).0 else { return None };
+            again.clear();
+            element::write_bytes(&mut again, string);
+            if again != record {
+                return None;
+            }
+            varint::push(&mut strings.counted, string.len() as u64);
+            let from = strings.counted.len();
+            strings.counted.extend_from_slice(string);
+            strings.places.push(from..strings.counted.len());
+        }
+        Some(strings)
+    }
+
+    pub(crate) fn all(&self) -> Vec<&[u8]> {
+        self.places.iter().map(|place| &self.counted[place.clone()]).collect()
+    }
+}
+
+fn read_strings(mut bytes: &[u8]) -> Vec<u8> {
+    let mut records = Vec::with_capacity(bytes.len() + bytes.len() / 16);
+    while !bytes.is_empty() {
+        let Some(len) = varint::take_len(&mut bytes) else { break };
+        let Some((string, rest)) = bytes.split_at_checked(len) else { break };
+        element::write_bytes(&mut records, string);
+        bytes = rest;
+    }
+    records
+}
+
 /// The records that were written so, `count` of them, one behind the other. What is
 /// damaged gives fewer.
 pub(crate) fn read<O: Order>(bytes: &[u8], count: usize) -> Vec<u8> {
     let Some((&kind, mut bytes)) = bytes.split_first() else { return Vec::new() };
+    if kind == STRINGS {
+        return read_strings(bytes);
+    }
     if kind != INTEGERS {
         return bytes.to_vec();
     }

@@ -350,7 +350,7 @@ fn write_special(out: &mut impl Buffer, string: &[u8]) {
     write_bytes(out, string);
 }
 
-fn write_bytes(out: &mut impl Buffer, string: &[u8]) {
+pub(crate) fn write_bytes(out: &mut impl Buffer, string: &[u8]) {
     let len = string.len();
     if len <= BYTES_SHORT_MAX {
         out.put(&[BYTES | len as u8]);

@@ -11,11 +11,12 @@
 //! which the address of its bytes tells.
 
 use super::Order;
-use super::compact;
+use super::compact::{self, Strings};
 use super::page::{Page, SHARED_HEADER};
 use super::tree::{ByBound, ByRank, Tree};
 use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
+use crate::pack::families::KeyFamily;
 use crate::pack::form::{Damaged, PACK_MAX};
 use crate::pack::piece::{Damage, Fate, PieceJob, Plans, Ran, Running, With};
 use crate::pack::recipe::{Made, Recipe};
@@ -57,8 +58,12 @@ struct PagePiece<O: Order> {
     /// The dictionary that it is packed with.
     dictionary: Option<Arc<Dictionary>>,
     recipe: Option<Recipe>,
-    /// What it is packed from.
+    /// The family that has judged it; whether a dictionary of that is being trained.
+    judged_by: Option<Arc<KeyFamily>>,
+    awaits: bool,
+    /// What it is packed from; its strings, if it is such.
     raw: Vec<u8>,
+    strings: Option<Strings>,
     made: Option<Outcome>,
 }
 
@@ -146,7 +151,10 @@ impl<O: Order> Tree<O> {
             bound,
             dictionary,
             recipe: None,
+            judged_by: None,
+            awaits: false,
             raw: Vec::new(),
+            strings: None,
             made: None,
         }))
     }
@@ -215,13 +223,24 @@ impl<O: Order> PieceJob for PagePiece<O> {
 
     fn prepare(&mut self, plan: &Plans<'_>) {
         if self.packs() {
+            let may_wait = plan.params.awaits_dictionaries && !plan.forced;
+            let by_zstd = O::IS_CODED && plan.choice.codec == Codec::Zstd;
+            if may_wait && by_zstd && (plan.family)().awaits_dictionary() {
+                self.awaits = true;
+                return;
+            }
             self.raw = compact::write::<O>(&self.page);
+            self.strings = Strings::of::<O>(&self.page);
             self.recipe = O::IS_CODED.then(|| plan.recipe(&self.raw)).flatten();
+            self.judged_by = self.recipe.as_ref().map(|recipe| Arc::clone(recipe.family()));
         }
     }
 
     fn run<'j>(&'j mut self, with: With<'j>) -> Running<'j> {
         Box::pin(async move {
+            if self.awaits {
+                return Ran { came: Fate::Awaits, ..Ran::default() };
+            }
             let raw_bytes = self.page.raw_bytes();
             if let Some(form) = self.page.packed() {
                 with.room.clear();
@@ -237,8 +256,11 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 return Ran { raw_bytes, came, ..Ran::default() };
             }
             let raw = std::mem::take(&mut self.raw);
-            let made =
-                self.recipe.take().map(|recipe| recipe.pack(with.workspace, &raw, with.room));
+            let strings = self.strings.take();
+            let made = self.recipe.take().map(|recipe| {
+                let strings = strings.as_ref().map(|s| (s.all(), &s.counted[..]));
+                recipe.pack_as_either(with.workspace, &raw, strings, with.room)
+            });
             let (mut codec, mut damage) = (None, None);
             let (made, came) = match made {
                 Some(Made::Packed { form, held }) => {
@@ -258,7 +280,8 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 }
             };
             self.made = Some(made);
-            Ran { raw_bytes, came, codec, damage, ..Ran::default() }
+            let judged_by = self.judged_by.take();
+            Ran { raw_bytes, came, codec, damage, judged_by, ..Ran::default() }
         })
     }
 }

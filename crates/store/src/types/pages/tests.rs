@@ -281,6 +281,48 @@ proptest! {
     }
 }
 
+/// A page of texts is a block of these once packed; one of other items is not.
+#[test]
+#[cfg_attr(miri, ignore = "calls into C")]
+fn texts_of_a_list_come_back_from_their_block() {
+    use super::compact::Strings;
+    use crate::types::list::Positions;
+    use snug_codec::{NoDictionaries, Workspace, WorkspaceConfig};
+    let page = |texts: &[String]| {
+        let mut records = Vec::new();
+        texts.iter().for_each(|text| super::element::write(&mut records, text.as_bytes()));
+        (Page::of::<Positions>(super::page::each::<Positions>(&records)), records)
+    };
+    let text = |n: usize| {
+        let digest = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        format!(
+            "{{\"task\":\"jobs.mail\",\"id\":\"{digest:016x}\",\"args\":[{n}],\"retries\":0,\"x\":\"{}\"}}",
+            "y".repeat(n % 90)
+        )
+    };
+    let texts: Vec<String> = (0..40).map(text).collect();
+    let (texts_page, records) = page(&texts);
+    let strings = Strings::of::<Positions>(&texts_page).unwrap();
+    let mut ws = Workspace::new(WorkspaceConfig::default());
+    let (mut form, mut raw) = (Vec::new(), Vec::new());
+    ws.pack_strings(1, None, &strings.all(), &strings.counted, &mut form).unwrap();
+    assert!(form.len() * 5 < records.len());
+    ws.unpack(&form, &NoDictionaries, &mut raw, 1 << 16).unwrap();
+    assert_eq!(compact::read::<Positions>(&raw, 40), records);
+    for at in 0..form.len() {
+        let mut damaged = form.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let mut raw = Vec::new();
+        if ws.unpack(&damaged, &NoDictionaries, &mut raw, 1 << 16).is_ok() {
+            let _ = compact::page::<Positions>(&raw, 40, records.len());
+        }
+    }
+    let numbers: Vec<String> = (0..40).map(|n| (n * 7).to_string()).collect();
+    assert!(Strings::of::<Positions>(&page(&numbers).0).is_none());
+    let mixed = [&texts[..], &["17".to_owned()]].concat();
+    assert!(Strings::of::<Positions>(&page(&mixed).0).is_none());
+}
+
 /// Reads a page in every way there is, whatever it was unpacked from: as much of it as
 /// would be taken for a page of so many records.
 fn read_all<O: Order>(raw: &[u8], count: usize) {

@@ -435,6 +435,7 @@ impl PieceJob for BlockPiece {
                 codec: None,
                 damage: outcome.damage(),
                 lesson: outcome.lesson.take(),
+                judged_by: None,
             };
             self.block = OutBlock::Packed(outcome);
             ran
