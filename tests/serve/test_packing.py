@@ -262,7 +262,7 @@ def test_streams_of_a_kind_share_a_dictionary(server):
         shape = b"device:#:events"
         until(lambda: families(c).get(shape, {}).get(b"dictionary"), "no dictionary was trained")
         family = families(c)[shape]
-        assert (family[b"type"], family[b"dictionary-kind"]) == (b"stream", b"zstd")
+        assert (family[b"type"], family[b"dictionary-kind"]) == (b"stream", b"phrases")
         shares = lambda name: about(c, name)[b"dictionary"] == families(c)[shape][b"dictionary"]
         until(lambda: all(map(shares, streams)), "streams were to be packed anew")
         assert about(c, "device:7:events")[b"family"] == shape
