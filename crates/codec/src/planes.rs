@@ -173,7 +173,7 @@ pub(crate) fn unpack(
         let mut apart = Vec::new();
         take_run(&mut body, HLL_HEAD, table, out)?;
         take_run(&mut body, HLL_REGISTERS, table, &mut apart)?;
-        apart.as_chunks().0.iter().for_each(|four| out.extend_from_slice(&together(four)));
+        apart.as_chunks().0.iter().for_each(|four| out.extend_from_slice(&together(*four)));
         return (raw_len == HLL_LEN && body.is_empty()).then_some(());
     }
     let width = width(kind);
@@ -240,7 +240,7 @@ fn registers(bytes: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-fn together(four: &[u8; 4]) -> [u8; 3] {
+fn together(four: [u8; 4]) -> [u8; 3] {
     let all = four.iter().rev().fold(0, |all: u32, &register| all << 6 | u32::from(register & 63));
     let [a, b, c, _] = all.to_le_bytes();
     [a, b, c]
@@ -311,7 +311,7 @@ mod tests {
         });
         let draws: Vec<u8> = draws.collect();
         let mut hll = b"HYLL\0\0\0\0\0\0\0\0\0\0\0\x80".to_vec();
-        draws.as_chunks().0.iter().for_each(|four| hll.extend(together(four)));
+        draws.as_chunks().0.iter().for_each(|four| hll.extend(together(*four)));
         assert_eq!(kind_of(&hll), Some(REGISTERS));
         assert!(packed_as(&hll, REGISTERS) < HLL_LEN / 2);
     }
