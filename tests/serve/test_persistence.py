@@ -267,6 +267,35 @@ def test_an_append_only_file_of_one_file_is_taken_over(start):
     until(lambda: "appendonly.aof.2.base.snug" in os.listdir(server.directory / "appendonlydir"))
 
 
+def test_large_values_are_dumped_and_restored(start):
+    """Aside, where workers serve others meanwhile, and within a transaction at once."""
+    server = start(*DEBUG)
+    theirs = start(*DEBUG, redis=True)
+    with server.connect() as connection, theirs.connect() as reference:
+        connection.call("SET", "text", "".join(f"word {n} " for n in range(300_000)))
+        for n in range(0, 60_000, 5000):
+            connection.call("HSET", "fields", *[word for at in range(n, n + 5000) for word in (f"field:{at}", f"value {at}")])
+        for name in ("text", "fields"):
+            before = connection.call("DEBUG", "DIGEST-VALUE", name)
+            kind, payload = connection.call("DUMP", name)
+            assert kind == "$"
+            # What is behind it in the pipeline comes behind it.
+            connection.send("DUMP", name)
+            connection.send("PING")
+            assert connection.reply() == ("$", payload) and connection.reply() == ("+", b"PONG")
+            connection.call("MULTI")
+            connection.call("DUMP", name)
+            connection.call("RESTORE", f"{name}:2", "0", payload)
+            assert connection.call("EXEC")[1] == [("$", payload), ("+", b"OK")]
+            assert connection.call("RESTORE", name, "0", payload)[1].startswith(b"BUSYKEY")
+            assert connection.call("RESTORE", name, "0", payload, "REPLACE") == ("+", b"OK")
+            assert connection.call("RESTORE", f"{name}:3", "0", payload[:-1] + b"?")[0] == "-"
+            assert reference.call("RESTORE", name, "0", payload) == ("+", b"OK")
+            assert connection.call("RESTORE", f"{name}:3", "0", reference.call("DUMP", name)[1]) == ("+", b"OK")
+            values = connection.call("DEBUG", "DIGEST-VALUE", name, f"{name}:2", f"{name}:3")[1]
+            assert values == before[1] * 3
+
+
 def test_a_snapshot_is_of_one_moment(start):
     """Pairs that are only ever changed together, saved while they are."""
     server = start(*DEBUG)

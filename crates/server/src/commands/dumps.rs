@@ -4,7 +4,9 @@
 //! fields expire only Redis 7.4 and later, for none before knows of that. A payload is
 //! checked whole before anything is changed, whatever `sanitize-dump-payload` says.
 //!
-//! A value is dumped from a copy that shares its large parts, with its slot unlocked.
+//! A value is dumped from a copy that shares its large parts, with its slot unlocked. What
+//! is large is dumped, or made of its payload, on a thread aside, while the client's
+//! connection waits and its worker serves others.
 
 use crate::auth::Categories;
 use crate::commands::streams::with_scratch;
@@ -13,12 +15,15 @@ use crate::engine::command::flags::*;
 use crate::engine::command::{Answer, Command, Group};
 use crate::engine::context::Context;
 use crate::engine::keys::uses::*;
+use crate::engine::large::Done;
 use crate::engine::out::Out;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use crate::work::reclaim::reclaim;
+use snug_codec::Segments;
 use snug_rdb::{Options, Wrong};
-use snug_store::{Class, Delete, Detached, Event, Key, NewStr, Restore};
+use snug_store::types::stream::StreamScratch;
+use snug_store::{Class, Delete, Detached, Event, Key, Limits, Making, NewStr, Restore};
 
 const RESTORE: Event = Event::new(Class::GENERIC, "restore");
 
@@ -60,7 +65,14 @@ fn options(cx: &Context<'_>) -> Options {
     Options { compress: cx.server.config.is_on(Param::Rdbcompression), ..Options::DEFAULT }
 }
 
+/// A value or payload of more bytes than this is worked on aside.
+const ASIDE_FROM: usize = 64 * 1024;
+
 fn dump(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    if let Some(Done::Dumped(payload)) = cx.done_aside() {
+        out.chain(&payload?);
+        return Ok(());
+    }
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let value = cx.find(&mut slot, &key).map(|found| slot.duplicate(found));
@@ -70,6 +82,14 @@ fn dump(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return Ok(());
     };
     let options = options(cx);
+    if value.allocated() > ASIDE_FROM && cx.origin.may_wait() {
+        return Err(cx.work_aside(move |server| {
+            let session = server.store.session();
+            let with = (&session, &mut StreamScratch::new());
+            let payload = snug_rdb::dump(&value, options, with);
+            Done::Dumped(payload.map(|payload| Segments::from(&payload[..])).map_err(unsaved))
+        }));
+    }
     let payload = with_scratch(|scratch| {
         cx.store.with_session(|session| snug_rdb::dump(&value, options, (session, scratch)))
     });
@@ -140,7 +160,27 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let at = if asked.absolute { ttl as u64 } else { (ttl as u64).saturating_add(now) };
     let expiry = (ttl > 0).then_some(at);
     let payload = args.value(3);
-    let value = value_of(cx, &key, &payload, expiry, asked)?;
+    let how = How {
+        expiry,
+        access: snug_rdb::access(
+            asked.idle.map(|seconds| seconds as u64),
+            asked.freq.map(|freq| freq as u8),
+        ),
+        limits: cx.server.config.value_limits(),
+    };
+    let value = match (cx.done_aside(), &payload) {
+        (Some(Done::Made(made)), _) => made?,
+        (_, NewStr::Chain(chain)) if cx.origin.may_wait() => {
+            let (name, chain) = (args.bytes(1).to_vec(), chain.clone());
+            return Err(cx.work_aside(move |server| {
+                let session = server.store.session();
+                let making = session.making(&how.limits);
+                let key = server.store.key(&name);
+                Done::Made(value_of(&key, &NewStr::Chain(chain), &how, making))
+            }));
+        }
+        _ => value_of(&key, &payload, &how, cx.store.making(&how.limits))?,
+    };
     let mut slot = cx.lock(&key);
     let found = slot.find_entry(&key);
     let before = if expiry.is_some_and(|at| at <= now) && cx.origin.minds_time() {
@@ -157,17 +197,21 @@ fn restore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
+/// What a value is to be like that is made of a payload.
+struct How {
+    expiry: Option<u64>,
+    access: Option<u8>,
+    limits: Limits,
+}
+
 /// The value in a payload.
 fn value_of(
-    cx: &Context<'_>,
     key: &Key<'_>,
     payload: &NewStr<'_>,
-    expiry: Option<u64>,
-    asked: Asked,
+    how: &How,
+    mut making: Making<'_>,
 ) -> Result<Detached, Error> {
     const BAD: Error = Error::new("ERR Bad data format");
-    let limits = cx.server.config.value_limits();
-    let mut making = cx.store.making(&limits);
     let restored = match payload {
         NewStr::Bytes(bytes) => snug_rdb::restore(std::iter::once(*bytes), &mut making),
         NewStr::Chain(chain) => {
@@ -179,9 +223,5 @@ fn value_of(
         Wrong::NoDump(wrong) => Error::from(format!("ERR {wrong}")),
         Wrong::Damaged(_) => BAD,
     })?;
-    let access = snug_rdb::access(
-        asked.idle.map(|seconds| seconds as u64),
-        asked.freq.map(|freq| freq as u8),
-    );
-    making.finish(key, expiry, access).ok_or(BAD)
+    making.finish(key, how.expiry, how.access).ok_or(BAD)
 }

@@ -18,8 +18,8 @@ use crate::work::reclaim::reclaim_job;
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
 use snug_codec::stream::SomePace;
-use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::{Batch, Extent, Found, Job, Key, Outcome, PackedChain, SlotGuard};
+use snug_codec::{Segments, Workspace, WorkspaceConfig};
+use snug_store::{Batch, Detached, Extent, Found, Job, Key, Outcome, PackedChain, SlotGuard};
 use std::time::Duration;
 
 /// Strings of so many segments are unpacked at once: two take about a slice.
@@ -70,6 +70,10 @@ pub(crate) enum Done {
     Lost(String),
     /// Something that others did: [`Context::wait_until`].
     Waited(Waited),
+    /// A payload of `DUMP`, made aside.
+    Dumped(Result<Segments, Error>),
+    /// A value made aside of a payload.
+    Made(Result<Detached, Error>),
 }
 
 /// What others have done, or why they could not.
@@ -165,6 +169,28 @@ impl Context<'_> {
     pub(crate) fn work(&self, work: impl Future<Output = Done> + Send + 'static) -> Unanswered {
         debug_assert!(self.origin.may_wait());
         Unanswered::Later(Work(Box::pin(work)))
+    }
+
+    /// Has the command executed again when this is done, on a thread where it keeps nobody
+    /// waiting. Only for commands that [may wait](Origin::may_wait).
+    ///
+    /// [`Origin::may_wait`]: crate::engine::context::Origin::may_wait
+    pub(crate) fn work_aside(
+        &self,
+        work: impl FnOnce(&Server) -> Done + Send + 'static,
+    ) -> Unanswered {
+        let server = self.server.me.clone();
+        let aside = move || server.upgrade().map_or(Done::Nothing, |server| work(&server));
+        self.work(async {
+            let done = tokio::task::spawn_blocking(aside).await;
+            done.unwrap_or_else(|_| Done::Lost("ERR the value could not be read".into()))
+        })
+    }
+
+    /// What a command that was put off until [`work_aside`](Self::work_aside) was done is
+    /// to go on with.
+    pub(crate) fn done_aside(&mut self) -> Option<Done> {
+        self.finished.take().map(|done| *done)
     }
 
     /// Begins to unpack a string that commands which must not wait will change, if
