@@ -86,9 +86,11 @@ impl Line {
         receiver
     }
 
-    fn reach(&self, commit: u64) {
+    /// Every commit up to this one has; how many have waited for that.
+    fn reach(&self, commit: u64) -> usize {
+        let mut told = 0;
         if self.reached.fetch_max(commit, SeqCst) >= commit {
-            return;
+            return told;
         }
         let mut waiting = self.waiting.lock();
         while let Some(Reverse(Entry(least, _))) = waiting.peek()
@@ -99,7 +101,9 @@ impl Line {
                 Some(Reverse(Entry(_, Waiting::Command(sender)))) => _ = sender.send(()),
                 None => {}
             }
+            told += 1;
         }
+        told
     }
 
     /// Replies may no longer wait for this. `all`: and nobody else either.
@@ -202,10 +206,9 @@ impl Durable {
     }
 
     /// The system has everything up to the first of these commits, and up to the second it
-    /// is on disk.
-    pub(crate) fn reached(&self, (written, synced): (u64, u64)) {
-        self.written.reach(written);
-        self.synced.reach(synced);
+    /// is on disk; how many have waited for that.
+    pub(crate) fn reached(&self, (written, synced): (u64, u64)) -> usize {
+        self.written.reach(written) + self.synced.reach(synced)
     }
 
     /// What replies wait for from now on.

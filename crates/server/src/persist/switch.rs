@@ -8,7 +8,7 @@ use super::past::Past;
 use super::saving::Kind;
 use super::{Persist, rounds, since};
 use crate::config::Param;
-use crate::outside::clock::unix_ms;
+use crate::outside::clock::{Instant, unix_ms};
 use crate::request::args::Args;
 use parking_lot::{Mutex, MutexGuard};
 use snug_store::Batch;
@@ -26,8 +26,10 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
 /// Where a snapshot tells its facts, most likely: within so many bytes at its beginning.
 const HEAD_BYTES: u64 = 16 * 1024;
-/// For how long commits are gathered where no reply waits for them.
+/// For how long commits are gathered where no reply waits for them, ...
 const GATHER: Duration = Duration::from_millis(1);
+/// ... and where some do, in parts of how long the last turn took.
+const GATHER_PART: u32 = 8;
 
 /// A snapshot on its way to the writer, and who is told what became of it.
 type Handed = (Rewritten, mpsc::Sender<Result<(), String>>);
@@ -226,11 +228,13 @@ impl Persist {
             }
             let manner = Manner { sync_apart: syncs.is_some(), ..self.manner() };
             self.figures.turn_began.store(manner.now, Relaxed);
+            let began = Instant::now();
             let mut turn = writer.turn(manner);
             if ends && turn.failed.is_none() {
                 turn.failed = writer.finish(manner).err();
             }
-            let slow = since(&self.figures.turn_began) >= super::SLOW_MS;
+            let took = began.elapsed();
+            let slow = took.as_millis() as u64 >= super::SLOW_MS;
             self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
             self.figures.turn_began.store(0, Relaxed);
             if let Some((asks, _)) = &syncs
@@ -268,7 +272,7 @@ impl Persist {
                 self.set_aof_error(None);
             }
             failing = failed;
-            self.durable.reached(reached);
+            let told = self.durable.reached(reached);
             if ends {
                 *inbox.ended.lock() = turn.failed.map(|error| error.to_string());
                 return;
@@ -280,6 +284,10 @@ impl Persist {
             } else if turn.busy && manner.policy != Policy::Always && !self.durable.is_awaited() {
                 // Nobody waits for it: it is not woken for each commit.
                 thread::sleep(GATHER);
+            } else if told > 1 && manner.policy == Policy::Always {
+                // Clients that were told just now send something more, and the next sync is
+                // for all of them.
+                thread::sleep((took / GATHER_PART).min(GATHER));
             } else {
                 thread::park_timeout(due.map_or(SLEEP_MAX, |due| due.min(SLEEP_MAX)));
             }
@@ -428,7 +436,7 @@ impl Persist {
     /// Loads what was saved, and turns the append-only file on if it is to be. `replay`
     /// executes a command.
     pub(crate) fn load(self: &Arc<Self>, replay: &mut Replay<'_>) -> Result<(), String> {
-        let began = crate::outside::clock::Instant::now();
+        let began = Instant::now();
         let append_only = self.config.is_on(Param::AppendOnly);
         let was_loaded = self.load_files(append_only, replay)?;
         let keys = self.store.keys_of_all();
