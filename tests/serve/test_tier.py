@@ -148,6 +148,185 @@ def test_every_command_finds_what_is_on_disk(target):
         assert (fields["tier_values"], fields["tier_live_bytes"]) == ("0", "0")
 
 
+def make_large(c):
+    """A key of each type whose value lies in no entry; their names."""
+    rng = random.Random(5)
+    text = b"".join(b"line %d: some words that are packed, %d\n" % (n, rng.randrange(99)) for n in range(6000))
+    c.call("SET", "text", text)
+    c.call("SET", "blob", rng.randbytes(3_000_000))
+    for n in range(2000):
+        c.send("HSET", "hash", f"field:{n}", f"value {n} of many")
+        c.send("RPUSH", "list", f"item {n} of many")
+        c.send("SADD", "set", f"member {n} of many")
+        c.send("SADD", "numbers", str(n * 7))
+        c.send("ZADD", "zset", str(n / 8), f"member {n}")
+        c.send("XADD", "stream", f"{n + 1}-0", "sensor", str(n % 7), "value", str(n * n))
+    for _ in range(6 * 2000):
+        assert c.reply()[0] != "-"
+    c.call("HSET", "hash", "long", b"x" * 20_000)
+    c.call("XGROUP", "CREATE", "stream", "group", "0")
+    c.call("XREADGROUP", "GROUP", "group", "me", "COUNT", "50", "STREAMS", "stream", ">")
+    c.call("XDEL", "stream", "7-0")
+    return ["text", "blob", "hash", "list", "set", "numbers", "zset", "stream"]
+
+
+@pytest.mark.parametrize("pack", ["no", "yes"])
+def test_large_values_go_and_come_as_a_whole(target, pack):
+    with running(target, "--enable-debug-command", "yes", "--pack", pack) as server, server.connect() as c:
+        keys = make_large(c)
+        if pack == "yes":
+            c.call("SNUG", "PACK", "text")
+            until(lambda: about(c, "stream")[b"packed-bytes"] > 0, "its blocks are packed")
+            until(lambda: about(c, "text")[b"packed-bytes"] > 0, "it is packed")
+        encodings = [c.call("OBJECT", "ENCODING", key)[1] for key in keys]
+        digest = c.call("DEBUG", "DIGEST")
+        leave(c, *keys)
+        assert (tier(c)["tier_values"], c.call("DEBUG", "DIGEST")) == ("8", digest)
+        brought = tier(c)["tier_values_brought"]
+        assert encodings == [c.call("OBJECT", "ENCODING", key)[1] for key in keys]
+        assert all(c.call("MEMORY", "USAGE", key)[1] < 80 for key in keys)
+        # Telling something of a key leaves it where it is.
+        assert [c.call("TYPE", key)[1] for key in keys[2:]] == [b"hash", b"list", b"set", b"set", b"zset", b"stream"]
+        for key in keys:
+            assert c.call("RENAME", key, "other") == ("+", b"OK")
+            assert c.call("MOVE", "other", "3") == (":", 1)
+            c.call("SELECT", "3")
+            assert c.call("RENAME", "other", key) == ("+", b"OK")
+            assert c.call("EXPIRE", key, "1000") == (":", 1)
+            assert c.call("PERSIST", key) == (":", 1)
+            c.call("SELECT", "0")
+        assert c.call("SWAPDB", "0", "3") == ("+", b"OK")
+        assert (tier(c)["tier_values"], c.call("DEBUG", "DIGEST")) == ("8", digest)
+        assert c.call("DEBUG", "RELOAD") == ("+", b"OK")
+        assert c.call("DEBUG", "DIGEST") == digest
+        leave(c, *[key for key in keys if not away(c, key)])
+        assert tier(c)["tier_values_brought"] == brought
+        # Reading brings it back, and so does changing.
+        for read, expected in [
+            (("GETRANGE", "text", "0", "6"), b"line 0:"),
+            (("STRLEN", "blob"), 3_000_000),
+            (("HGET", "hash", "field:77"), b"value 77 of many"),
+            (("HSTRLEN", "hash", "long"), 20_000),
+            (("LINDEX", "list", "-1"), b"item 1999 of many"),
+            (("SISMEMBER", "set", "member 5 of many"), 1),
+            (("SCARD", "numbers"), 2000),
+            (("ZSCORE", "zset", "member 80"), b"10"),
+            (("XLEN", "stream"), 1999),
+            (("EVAL", "return redis.call('XLEN', 'stream')", "0"), 1999),
+            (("APPEND", "text", ""), len(c.call("GET", "text")[1])),
+            (("HSET", "hash", "long", "x"), 0),
+            (("LSET", "list", "3", "x"), b"OK"),
+            (("SREM", "set", "member 5 of many"), 1),
+            (("ZINCRBY", "zset", "1", "member 80"), b"11"),
+            (("XADD", "stream", "9999-1", "a", "b"), b"9999-1"),
+            (("XACK", "stream", "group", "1-0"), 1),
+        ]:
+            key = next(key for key in keys if key in read or f"'{key}'" in str(read))
+            leave(c, key)
+            assert c.call(*read)[1] == expected, read
+            assert not away(c, key)
+        digest = c.call("DEBUG", "DIGEST")
+        leave(c, *keys)
+        assert c.call("DEBUG", "DIGEST") == digest
+        for key in keys:
+            assert c.call("COPY", key, "copy", "REPLACE") == (":", 1)
+        assert len(c.call("XRANGE", "copy", "-", "+")[1]) == 2000
+        assert c.call("FLUSHALL") == ("+", b"OK")
+        fields = tier(c)
+        assert (fields["tier_values"], fields["tier_live_bytes"]) == ("0", "0")
+        # Nothing is held for what is gone.
+        dictionaries = c.call("SNUG", "DICTIONARIES")[1]
+        assert all(reply[1] == 0 for d in dictionaries for name, reply in zip(d[1], d[1][1:]) if name[1] == b"references")
+
+
+def test_a_value_that_is_changed_on_its_way_stays(target):
+    """While one client has large values go again and again, others change them: nothing
+    of that is lost."""
+    rounds = 600
+    with running(target) as server:
+        with server.connect() as c:
+            make_large(c)
+        wrong = []
+
+        def change(command, *rest):
+            with server.connect() as c:
+                for n in range(rounds):
+                    reply = c.call(*command, str(n), *rest)
+                    if reply[0] == "-":
+                        wrong.append(reply)
+
+        with server.connect() as c:
+            changes = [
+                (("HSET", "hash"), "new"),
+                (("RPUSH", "list"),),
+                (("SREM", "numbers"),),
+                (("APPEND", "text"),),
+            ]
+            threads = [threading.Thread(target=change, args=args) for args in changes]
+            for thread in threads:
+                thread.start()
+            gone = 0
+            while any(thread.is_alive() for thread in threads):
+                gone += sum(c.call("SNUG", "TIER", key)[1] for key in ("hash", "list", "numbers", "text"))
+            for thread in threads:
+                thread.join()
+            assert (wrong, gone > 0) == ([], True)
+            leave(c, "hash", "list", "numbers", "text")
+            assert c.call("HLEN", "hash") == (":", 2001 + rounds)
+            assert c.call("LLEN", "list") == (":", 2000 + rounds)
+            items = [item[1] for item in c.call("LRANGE", "list", str(-rounds), "-1")[1]]
+            assert items == [b"%d" % n for n in range(rounds)]
+            assert c.call("SCARD", "numbers") == (":", 2000 - (rounds + 6) // 7)
+            assert c.call("GET", "text")[1].endswith(b"".join(b"%d" % n for n in range(rounds)))
+            # A value that is gone and there again is not what was copied.
+            assert int(tier(c)["tier_values_lost"]) == 0
+
+
+def test_large_values_that_are_damaged_are_errors(target):
+    with running(target) as server, server.connect() as c:
+        keys = make_large(c)
+        leave(c, *keys)
+        for segment in (server.directory / "tier").iterdir():
+            data = bytearray(segment.read_bytes())
+            data[100:-100:1000] = b"\x00" * len(range(100, len(data) - 100, 1000))
+            data[101:-100:1000] = b"\xff" * len(range(101, len(data) - 100, 1000))
+            segment.write_bytes(data)
+        commands = [
+            ("GET", "text"),
+            ("APPEND", "text", "x"),
+            ("SETRANGE", "blob", "5", "x"),
+            ("HGET", "hash", "field:1"),
+            ("HSET", "hash", "a", "b"),
+            ("HINCRBY", "hash", "c", "1"),
+            ("LPOP", "list"),
+            ("LLEN", "list"),
+            ("SADD", "set", "x"),
+            ("SCARD", "numbers"),
+            ("SINTER", "set", "numbers"),
+            ("ZADD", "zset", "1", "x"),
+            ("ZRANGE", "zset", "0", "1"),
+            ("XADD", "stream", "*", "a", "b"),
+            ("XLEN", "stream"),
+            ("XRANGE", "stream", "-", "+"),
+            ("XREAD", "STREAMS", "stream", "0"),
+            ("XREADGROUP", "GROUP", "group", "me", "STREAMS", "stream", ">"),
+            ("XACK", "stream", "group", "1-0"),
+            ("XDEL", "stream", "1-0"),
+            ("XTRIM", "stream", "MAXLEN", "1"),
+            ("XINFO", "STREAM", "stream"),
+            ("XGROUP", "CREATE", "stream", "other", "0"),
+        ]
+        for command in commands:
+            assert b"cannot be read back from disk" in c.call(*command)[1], command
+        c.pipeline([("MULTI",), *commands])
+        replies = c.call("EXEC")[1]
+        for command, reply in zip(commands, replies):
+            assert reply[0] == "-" and b"cannot be read back from disk" in reply[1], (command, reply)
+        assert c.call("SAVE")[0] == "-"
+        assert c.call("DEL", *keys) == (":", 8)
+        assert c.call("SAVE") == ("+", b"OK")
+
+
 def test_ten_times_the_memory_is_kept_and_read(target):
     """Nothing may be evicted, and all that was written is there, while several clients
     read and write it at once."""

@@ -6,14 +6,16 @@
 //!  is coldest             ─> (snug-tier)                  ─> still holds the very bytes
 //!                                                            has where they are instead
 //!
-//!  entry    | form: 1 | place | length | raw length | dictionary | sum: 4 |   varints
+//!  entry    | form: 1 | place | length | raw length | dictionary or notes | sum: 4 |
 //!
 //!  a lookup of it            read, compare the sum           put: if it is still there
 //! ```
 //!
 //! What is away is one more form of a value (`types/forms.rs`): key, expiry, type, length
 //! and place stay in memory, some 15 bytes of value, and its bytes lie on disk as they lay
-//! in the entry, packed if they were packed, so that coming back takes no codec. A record
+//! in the entry, packed if they were packed, so that coming back takes no codec. What lies
+//! in a box goes and comes as a whole, as one record of what it writes itself as
+//! (`away/record.rs`), its pieces packed as they were. A record
 //! knows nothing of its key: so a key may be renamed, moved, copied and swapped without
 //! a look at the disk, and what refers to a record is counted like a dictionary's
 //! references, with everything else about an entry (`books/weight.rs`). A copy that is in
@@ -30,29 +32,41 @@
 //! reads as damaged. A value leaves memory only when it is on disk and synced; until then
 //! a disk that is full or failing costs nothing but the attempt.
 //!
-//! What goes: values in their entries, raw or packed, of [`AWAY_MIN`] bytes or more. What
-//! does not: integers; strings above 64 KiB; collections that are no longer small;
-//! streams.
+//! What goes: values in their entries, raw or packed, of [`AWAY_MIN`] bytes or more, and
+//! values in boxes up to [`AWAY_MAX`]. What does not: integers; what is larger, since it
+//! comes back as a whole whatever of it is wanted; hashes of which fields expire, since the
+//! sweeper has to find these.
+
+mod record;
+mod transit;
 
 use crate::cell::entry::{Cell, Payload};
 use crate::cell::table::Mark;
 use crate::eviction::{Eviction, Order};
 use crate::hash::SLOTS;
-use crate::memory::usable;
-use crate::pack::dictionaries::Pin;
+use crate::pack::dictionaries::{Dictionaries, Pin};
 use crate::pack::form;
 use crate::slot::{Found, SlotGuard};
 use crate::store::{Batch, Counter, Session, Store};
-use crate::types::forms::Form;
+use crate::types::forms::{Form, Owned};
+use record::{Disk, Needs};
 use snug_codec::varint;
 use snug_tier::{Engine, Place, Purpose, sum};
 use std::cell::{Cell as StdCell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
+use transit::Note;
+pub(crate) use transit::Transit;
 
 /// Values of fewer bytes stay: an entry that refers to the disk has some 15 of its own.
 pub const AWAY_MIN: usize = 64;
+
+/// Values in boxes that take more memory stay.
+pub const AWAY_MAX: usize = 16 << 20;
+
+/// Bytes of records that are moved at once, about.
+const MOVED_AT_ONCE: usize = 4 << 20;
 
 /// Cells looked at in one slot.
 const LOOKS_AT_ONCE: usize = 64;
@@ -64,7 +78,9 @@ const WALK_AT_ONCE: usize = 128;
 /// The disk tier of a store: an engine, once there is one.
 #[derive(Debug, Default)]
 pub struct Tier {
-    engine: OnceLock<Arc<dyn Engine>>,
+    disk: OnceLock<Arc<Disk>>,
+    /// Values in boxes that are on their way there.
+    pub(crate) transit: Transit,
     /// Whether a value was ever away: until then nobody needs to look.
     in_use: AtomicBool,
     /// Values brought back, and those that could not be.
@@ -77,13 +93,17 @@ pub struct Tier {
 impl Tier {
     /// Gives the tier its engine. Once.
     pub fn set_engine(&self, engine: Arc<dyn Engine>) {
-        let _ = self.engine.set(engine);
+        let _ = self.disk.set(Arc::new(Disk::new(engine)));
     }
 
     /// The engine, if there is one.
     #[inline]
     pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
-        self.engine.get()
+        self.disk.get().map(|disk| &disk.engine)
+    }
+
+    fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.get()
     }
 
     /// Whether a value was ever away. One load.
@@ -140,8 +160,9 @@ pub(crate) struct Away {
     pub(crate) len: u32,
     /// Bytes once unpacked.
     pub(crate) raw: u32,
-    /// The dictionary that it is packed with, 0 for none.
-    pub(crate) dictionary: u32,
+    /// Of what lies in its entry: the dictionary that it is packed with, 0 for none. Of
+    /// what lies in a box: what is noted to tell its encoding by.
+    beside: u32,
     sum: u32,
 }
 
@@ -153,13 +174,13 @@ impl Away {
         }
         let (first, mut rest) = cell.bytes().split_first()?;
         let mut next = || varint::take(&mut rest);
-        let (place, len, raw, dictionary) = (next()?, next()?, next()?, next()?);
+        let (place, len, raw, beside) = (next()?, next()?, next()?, next()?);
         Some(Self {
             home: Form::of_away_byte(*first).home(),
             place,
             len: len as u32,
             raw: raw as u32,
-            dictionary: dictionary as u32,
+            beside: beside as u32,
             sum: u32::from_le_bytes(rest.try_into().ok()?),
         })
     }
@@ -167,7 +188,7 @@ impl Away {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(24);
         bytes.push(self.home.away_byte());
-        for number in [self.place, self.len.into(), self.raw.into(), self.dictionary.into()] {
+        for number in [self.place, self.len.into(), self.raw.into(), self.beside.into()] {
             varint::push(&mut bytes, number);
         }
         bytes.extend_from_slice(&self.sum.to_le_bytes());
@@ -178,9 +199,19 @@ impl Away {
         self.home
     }
 
-    /// Whether it is packed.
+    /// The dictionary that it is packed with, if it lay in its entry; 0 for none.
+    pub(crate) fn dictionary(&self) -> u32 {
+        if self.home.is_boxed() { 0 } else { self.beside }
+    }
+
+    /// What is noted of a value in a box to tell its encoding by.
+    pub(crate) fn notes(&self) -> Option<u8> {
+        self.home.is_boxed().then_some(self.beside as u8)
+    }
+
+    /// Whether it is packed as a whole.
     pub(crate) fn is_packed(&self) -> bool {
-        self.home.bits().is_packed_inline()
+        self.home.bits().is_packed()
     }
 
     /// Counts an entry that refers to it, or no longer does.
@@ -188,10 +219,10 @@ impl Away {
         store.count(Counter::Away, times);
         store.count(Counter::AwayBytes, times * i64::from(self.len));
         store.count(Counter::AwayRaw, times * i64::from(self.raw));
-        if let Some(engine) = store.tier().engine() {
+        if let Some(disk) = store.tier().disk() {
             match times > 0 {
-                true => engine.retain(self.place, self.len as usize),
-                false => engine.release(self.place, self.len as usize),
+                true => disk.retain(self.home, self.place, self.len),
+                false => disk.release(self.home, self.place, self.len),
             }
         }
     }
@@ -210,7 +241,8 @@ impl Away {
 #[derive(Debug)]
 pub(crate) struct Held {
     away: Away,
-    engine: Arc<dyn Engine>,
+    disk: Arc<Disk>,
+    dictionaries: Arc<Dictionaries>,
 }
 
 impl Held {
@@ -221,29 +253,62 @@ impl Held {
     }
 
     fn new(away: Away, store: &Store) -> Option<Self> {
-        let engine = Arc::clone(store.tier().engine()?);
-        engine.retain(away.place, away.len as usize);
-        Some(Self { away, engine })
+        let disk = store.tier().disk()?;
+        disk.retain(away.home, away.place, away.len);
+        Some(Self::taken(away, disk, store))
     }
 
     /// Takes over the reference that is there.
-    fn taken(away: Away, engine: &Arc<dyn Engine>) -> Self {
-        Self { away, engine: Arc::clone(engine) }
+    fn taken(away: Away, disk: &Arc<Disk>, store: &Store) -> Self {
+        let dictionaries = Arc::clone(&store.families().dictionaries);
+        Self { away, disk: Arc::clone(disk), dictionaries }
     }
 
-    pub(crate) fn home(&self) -> Form {
-        self.away.home
+    /// The bytes on disk. The thread may block.
+    fn record(&self, key: &[u8]) -> Result<Vec<u8>, Lost> {
+        self.away.read(&*self.disk.engine, key)
     }
 
-    /// The bytes, as they lay in the entry of this key. The thread may block.
-    pub(crate) fn read(&self, key: &[u8]) -> Result<Vec<u8>, Lost> {
-        self.away.read(&*self.engine, key)
+    /// The value, as this key had it in memory. The thread may block.
+    pub(crate) fn read(&self, key: &[u8]) -> Result<Home, Lost> {
+        let (record, form) = (self.record(key)?, self.away.home);
+        if !form.is_boxed() {
+            return Ok(Home::Entry(form, record));
+        }
+        let value = record::read(form, &record, &self.dictionaries);
+        value.map(Home::Box).map_err(|error| Lost { key: key.to_vec(), why: error.to_string() })
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.engine.release(self.away.place, self.away.len as usize);
+        self.disk.release(self.away.home, self.away.place, self.away.len);
+    }
+}
+
+/// A value that was read back from disk.
+#[derive(Debug)]
+pub(crate) enum Home {
+    /// It lies in its entry, in this form.
+    Entry(Form, Vec<u8>),
+    Box(Owned),
+}
+
+impl Home {
+    /// Gives it on, to be put into an entry.
+    pub(crate) fn put<R>(self, put: impl FnOnce(Payload<'_>) -> R) -> R {
+        match self {
+            Self::Entry(form, bytes) => put(Payload::Inline(form, &bytes)),
+            Self::Box(value) => put(Payload::Boxed(value)),
+        }
+    }
+
+    /// The bytes of what lies in its entry.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Entry(_, bytes) => bytes,
+            Self::Box(_) => &[],
+        }
     }
 }
 
@@ -319,19 +384,17 @@ impl SlotGuard<'_> {
     fn bring(&mut self, found: Found) -> Result<(), Lost> {
         let cell = self.cell(found);
         let Some(held) = Held::of(cell, self.session().store()) else { return Ok(()) };
-        let bytes = held.read(cell.key())?;
-        self.put_home(found, &held.away, &bytes);
+        let home = held.read(cell.key())?;
+        self.put_home(found, &held.away, home);
         Ok(())
     }
 
-    /// Puts bytes in the place of a value that is on disk, if it is still there; whether
+    /// Puts a value in the place of what is on disk of it, if it is still there; whether
     /// it was.
-    fn put_home(&mut self, found: Found, away: &Away, bytes: &[u8]) -> bool {
+    fn put_home(&mut self, found: Found, away: &Away, home: Home) -> bool {
         let is_same = Away::of(self.cell(found)).as_ref() == Some(away);
         if is_same {
-            self.change(found, |cell| {
-                cell.replace(cell.expiry(), Payload::Inline(away.home, bytes));
-            });
+            self.change(found, |cell| home.put(|payload| cell.replace(cell.expiry(), payload)));
             self.session().store().tier().brought.fetch_add(1, Relaxed);
         }
         is_same
@@ -342,7 +405,7 @@ impl SlotGuard<'_> {
     fn gather(&mut self, hard: bool, most: usize, out: &mut Vec<Leaving>) -> usize {
         const HOW: Eviction =
             Eviction { order: Order::Recency, volatile: false, samples: 1, spares_away: false };
-        let (session, db) = (self.session(), self.db());
+        let (session, db, keyspace) = (self.session(), self.db(), self.keyspace());
         let first = session.below(self.keys() as u64) as usize;
         let (mut looks, mut copied) = (0, 0);
         self.cells_mut().round_mut(first, &mut |_, cell| {
@@ -350,8 +413,9 @@ impl SlotGuard<'_> {
             if may_leave(cell) {
                 let cold = u8::from(hard && cell.bits().is_raw_inline());
                 if cell.access() <= cold {
-                    copied += cell.bytes().len();
-                    out.push(Leaving::of(session.store(), db, cell));
+                    let leaving = Leaving::of(session.store(), (db, keyspace), cell);
+                    copied += leaving.size;
+                    out.push(leaving);
                 } else {
                     HOW.age(cell, session);
                 }
@@ -362,47 +426,102 @@ impl SlotGuard<'_> {
     }
 }
 
-/// Whether a value may go to disk: one in its entry, of some length.
+/// Whether a value may go to disk: one in its entry, of some length, or one in a box that
+/// is not too large and of which nothing expires by itself.
 fn may_leave(cell: &Cell) -> bool {
     let bits = cell.bits();
+    if bits.is_boxed() {
+        return cell.value().measure().allocated <= AWAY_MAX && !cell.parts_expire();
+    }
     let lies = bits.is_raw_inline() || bits.is_packed_inline() && !bits.is_away();
     lies && cell.bytes().len() >= AWAY_MIN
 }
 
-/// A value on its way to disk: a copy of its bytes.
+/// A value on its way to disk: a copy.
 #[derive(Debug)]
 pub struct Leaving {
     db: usize,
     key: Vec<u8>,
     home: Form,
     raw: u32,
-    dictionary: u32,
+    beside: u32,
     access: u8,
+    /// Bytes of memory, about.
+    size: usize,
+    /// The record; of what is in a box none until it is written out.
     bytes: Vec<u8>,
     _pin: Option<Pin>,
+    /// Of what is in a box, a copy that shares its pieces, and that it is still the same.
+    boxed: Option<(Owned, Note)>,
+    needs: Needs,
 }
 
 impl Leaving {
-    fn of(store: &Store, db: usize, cell: &Cell) -> Self {
-        let (home, bytes) = (cell.form(), cell.bytes().to_vec());
+    fn of(store: &Arc<Store>, (db, keyspace): (usize, usize), cell: &Cell) -> Self {
+        let (home, key) = (cell.form(), cell.key().to_vec());
+        let leaving = Self {
+            db,
+            home,
+            raw: 0,
+            beside: 0,
+            access: cell.access(),
+            size: 0,
+            bytes: Vec::new(),
+            _pin: None,
+            boxed: None,
+            needs: Needs::new(),
+            key,
+        };
+        if home.is_boxed() {
+            let value = cell.value();
+            let note = Transit::note(store, keyspace, cell.key());
+            return Self {
+                raw: (home.type_of().row().len)(value) as u32,
+                beside: value.notes().into(),
+                size: value.measure().allocated,
+                boxed: value.duplicate().map(|copy| (copy, note)),
+                ..leaving
+            };
+        }
+        let bytes = cell.bytes().to_vec();
         let is_packed = home.bits().is_packed_inline();
         let dictionary = if is_packed { form::dictionary_id(&bytes) } else { 0 };
         let raw = if is_packed { form::raw_len(&bytes) } else { bytes.len() };
         Self {
-            db,
-            key: cell.key().to_vec(),
-            home,
             raw: raw as u32,
-            dictionary,
-            access: cell.access(),
+            beside: dictionary,
+            size: bytes.len(),
             bytes,
             _pin: store.families().dictionaries.pin(dictionary),
+            ..leaving
         }
     }
 
-    /// Its bytes, to be written.
+    /// Writes out what is to be on disk, if that has to be done yet; whether there is
+    /// something. With no lock held: it may take milliseconds.
+    pub fn write_out(&mut self, store: &Store) -> bool {
+        if let Some((copy, _)) = self.boxed.as_ref().filter(|_| self.bytes.is_empty())
+            && let Ok(written) = record::write(copy, &store.families().dictionaries)
+        {
+            (self.bytes, self.needs) = written;
+        }
+        !self.bytes.is_empty() && u32::try_from(self.bytes.len()).is_ok()
+    }
+
+    /// What is to be on disk, once that is written out.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Whether a cell still holds what was copied, and was not used since. Its slot is
+    /// locked.
+    fn is_of(&self, slot: &SlotGuard<'_>, cell: &Cell) -> bool {
+        let is_same = cell.form() == self.home && cell.access() <= self.access;
+        is_same
+            && match &self.boxed {
+                Some((_, note)) => note.holds(slot.keyspace()),
+                None => cell.bytes() == &self.bytes[..],
+            }
     }
 }
 
@@ -429,33 +548,33 @@ impl Batch<'_> {
     pub fn gather_key(&self, db: usize, name: &[u8], out: &mut Vec<Leaving>) {
         let key = self.key(name);
         let mut slot = self.lock(db, &key);
-        let found = slot.find_entry(&key);
+        let (found, keyspace) = (slot.find_entry(&key), slot.keyspace());
         if let Some(cell) = found.map(|found| slot.cell_mut(found)).filter(|cell| may_leave(cell)) {
             cell.set_access(0);
-            out.push(Leaving::of(self.store(), db, cell));
+            out.push(Leaving::of(self.store(), (db, keyspace), cell));
         }
     }
 
-    /// Has entries refer to what was written, each that still holds the very bytes and
+    /// Has entries refer to what was written, each that still holds what was copied and
     /// was not used since; how many, and the bytes of memory that came free. `places` are
     /// those that the engine gave.
-    pub fn put_away(&self, leaving: &[Leaving], places: &[Place]) -> (usize, usize) {
-        let Some(engine) = self.store().tier().engine() else { return (0, 0) };
-        self.store().tier().in_use.store(true, Relaxed);
+    pub fn put_away(&self, leaving: &mut [Leaving], places: &[Place]) -> (usize, usize) {
+        let store = self.store();
+        let Some(disk) = store.tier().disk() else { return (0, 0) };
+        store.tier().in_use.store(true, Relaxed);
         let (mut count, mut freed) = (0, 0);
-        for (value, &place) in leaving.iter().zip(places) {
-            let Leaving { home, raw, dictionary, ref bytes, .. } = *value;
+        for (value, &place) in leaving.iter_mut().zip(places) {
+            let Leaving { home, raw, beside, ref bytes, .. } = *value;
             let (len, sum) = (bytes.len() as u32, sum(bytes));
+            disk.need(place, std::mem::take(&mut value.needs));
             // The reference that the engine gave.
-            let held = Held::taken(Away { home, place, len, raw, dictionary, sum }, engine);
+            let held = Held::taken(Away { home, place, len, raw, beside, sum }, disk, store);
             let key = self.key(&value.key);
             let mut slot = self.lock(value.db, &key);
             let Some(found) = slot.place_of(&key) else { continue };
             let cell = slot.cell(found);
-            let is_same =
-                cell.form() == home && cell.bytes() == &bytes[..] && cell.access() <= value.access;
-            if is_same {
-                let before = usable(cell.bytes_beside() + bytes.len());
+            if value.is_of(&slot, cell) {
+                let before = cell.allocated();
                 let payload = held.away.bytes();
                 slot.change(found, |cell| {
                     cell.replace(cell.expiry(), Payload::Inline(home.away(), &payload));
@@ -465,7 +584,7 @@ impl Batch<'_> {
                 count += 1;
             }
         }
-        self.store().tier().left.fetch_add(count as u64, Relaxed);
+        store.tier().left.fetch_add(count as u64, Relaxed);
         (count, freed)
     }
 }
@@ -481,12 +600,12 @@ impl Session {
             slot.place_of(&key).and_then(|found| Held::of(slot.cell(found), batch.store()))
         };
         let Some(held) = held else { return Ok(()) };
-        let bytes = self.store().noted_lost(held.read(name))?;
+        let home = self.store().noted_lost(held.read(name))?;
         let batch = self.enter(now);
         let key = batch.key(name);
         let mut slot = batch.lock(db, &key);
         if let Some(found) = slot.place_of(&key) {
-            slot.put_home(found, &held.away, &bytes);
+            slot.put_home(found, &held.away, home);
         }
         Ok(())
     }
@@ -508,35 +627,22 @@ impl Moving {
     /// the engine's. The thread blocks, with no lock held.
     pub fn step(&mut self, session: &mut Session, now: u64, slots: usize) -> std::io::Result<bool> {
         let store = Arc::clone(session.store());
-        let Some(engine) = store.tier().engine() else { return Ok(false) };
+        let Some(disk) = store.tier().disk() else { return Ok(false) };
         let batch = session.enter(now);
-        let more = self.walk(&batch, &**engine, slots);
+        let more = self.walk(&batch, &*disk.engine, slots);
         drop(batch);
         let found = std::mem::take(&mut self.found);
-        let mut records = Vec::with_capacity(found.len());
-        let mut held = Vec::with_capacity(found.len());
-        for (db, key, value) in found {
-            // What cannot be read stays where it is, for whoever asks for it.
-            if let Ok(record) = store.noted_lost(value.read(&key)) {
-                records.push(record);
-                held.push((db, key, value));
-            }
-        }
-        let bytes: Vec<&[u8]> = records.iter().map(|record| &record[..]).collect();
-        let places =
-            if bytes.is_empty() { Vec::new() } else { engine.write(&bytes, Purpose::Move)? };
-        let batch = session.enter(now);
-        for ((db, name, value), place) in held.into_iter().zip(places) {
-            let new = Held::taken(Away { place, ..value.away }, engine);
-            let key = batch.key(&name);
-            let mut slot = batch.lock(db, &key);
-            let Some(found) = slot.place_of(&key) else { continue };
-            if Away::of(slot.cell(found)).as_ref() == Some(&value.away) {
-                let (form, payload) = (value.away.home.away(), new.away.bytes());
-                slot.change(found, |cell| {
-                    cell.replace(cell.expiry(), Payload::Inline(form, &payload));
-                });
-            }
+        let mut rest = &found[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let far = rest.iter().position(|(.., value)| {
+                bytes += value.away.len as usize;
+                bytes > MOVED_AT_ONCE
+            });
+            // One at least, whatever its size.
+            let (some, others) = rest.split_at(far.unwrap_or(rest.len()).max(1));
+            move_some(disk, session, now, some)?;
+            rest = others;
         }
         Ok(more)
     }
@@ -574,4 +680,40 @@ impl Moving {
         }
         true
     }
+}
+
+/// Writes records again, and has entries refer to the new ones.
+fn move_some(
+    disk: &Arc<Disk>,
+    session: &mut Session,
+    now: u64,
+    found: &[(usize, Vec<u8>, Held)],
+) -> std::io::Result<()> {
+    let store = Arc::clone(session.store());
+    // What cannot be read stays where it is, for whoever asks for it.
+    let read = found.iter().filter_map(|entry| {
+        let record = store.noted_lost(entry.2.record(&entry.1)).ok()?;
+        Some((entry, record))
+    });
+    let read: Vec<_> = read.collect();
+    let bytes: Vec<&[u8]> = read.iter().map(|(_, record)| &record[..]).collect();
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let places = disk.engine.write(&bytes, Purpose::Move)?;
+    let batch = session.enter(now);
+    for (((db, name, value), _), place) in read.iter().zip(places) {
+        disk.need(place, disk.needs_of(value.away.place));
+        let new = Held::taken(Away { place, ..value.away }, disk, &store);
+        let key = batch.key(name);
+        let mut slot = batch.lock(*db, &key);
+        let Some(found) = slot.place_of(&key) else { continue };
+        if Away::of(slot.cell(found)).as_ref() == Some(&value.away) {
+            let (form, payload) = (value.away.home.away(), new.away.bytes());
+            slot.change(found, |cell| {
+                cell.replace(cell.expiry(), Payload::Inline(form, &payload));
+            });
+        }
+    }
+    Ok(())
 }

@@ -417,10 +417,11 @@ fn apply(session: &Session, batch: &Batch<'_>, sweeper: &mut Sweeper, model: &mu
             (0..times).for_each(|_| batch.gather(times > 2, 10_000, &mut sweeper.leaving));
         }
         Op::Leave => {
-            let leaving = std::mem::take(&mut sweeper.leaving);
+            let mut leaving = std::mem::take(&mut sweeper.leaving);
+            assert!(leaving.iter_mut().all(|value| value.write_out(batch.store())));
             let records: Vec<&[u8]> = leaving.iter().map(Leaving::bytes).collect();
             let places = sweeper.engine.write(&records, Purpose::Leave).unwrap();
-            batch.put_away(&leaving, &places);
+            batch.put_away(&mut leaving, &places);
         }
         Op::Bring(n) => {
             let (db, name) = place(n);

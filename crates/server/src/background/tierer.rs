@@ -124,7 +124,7 @@ impl Tierer {
     fn leave_now(&mut self, server: &Server, session: &mut Session, request: Request<bool>) {
         let mut leaving = Vec::new();
         session.enter(unix_ms()).gather_key(request.db, &request.key, &mut leaving);
-        let gone = !leaving.is_empty() && self.leave(server, session, &leaving).is_some();
+        let gone = self.leave(server, session, &mut leaving).is_some();
         let there = gone && session.enter(unix_ms()).is_away(request.db, &request.key);
         request.done(there);
     }
@@ -155,7 +155,7 @@ impl Tierer {
                 // All is in use. What was looked at is colder now.
                 return;
             }
-            if self.leave(server, session, &leaving).is_none() {
+            if self.leave(server, session, &mut leaving).is_none() {
                 return;
             }
         }
@@ -167,8 +167,9 @@ impl Tierer {
         &mut self,
         server: &Server,
         session: &mut Session,
-        leaving: &[Leaving],
+        leaving: &mut Vec<Leaving>,
     ) -> Option<usize> {
+        leaving.retain_mut(|value| value.write_out(&server.store));
         let bytes: usize = leaving.iter().map(|value| value.bytes().len()).sum();
         let records: Vec<&[u8]> = leaving.iter().map(Leaving::bytes).collect();
         let written = match self.engine.has_room(bytes as u64) {

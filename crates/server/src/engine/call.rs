@@ -58,7 +58,7 @@ pub(crate) fn call_by(
     remember_keys(cx, command, args);
     let answer = handler(cx, args, out);
     let answer = if cx.store.store().tier().is_used() {
-        match meets_away(cx, command, answer) {
+        match meets_away(cx, answer) {
             Some(answer) => answer,
             None => {
                 out.truncate(mark);
@@ -112,18 +112,15 @@ pub(crate) fn take_counted() -> bool {
 /// What a command has answered that may have met values on disk; none if it is to be
 /// executed again when they are in memory.
 #[cold]
-fn meets_away(cx: &mut Context<'_>, command: &Command, answer: Answer) -> Option<Answer> {
+fn meets_away(cx: &mut Context<'_>, answer: Answer) -> Option<Answer> {
     if cx.store.has_met() {
         return None;
     }
-    // Who only tells a length has not noticed; who needed the bytes has failed, for they
-    // read as damaged.
-    let failed = matches!(answer, Err(Unanswered::Error(_)));
+    // Who only tells a length, or finds nothing to change, has not noticed; who needed the
+    // bytes has failed, for they read as damaged.
     match cx.store.take_lost() {
-        Some(lost) if failed || command.has(flags::READONLY) => {
-            Some(Err(Error::from(format!("ERR {lost}")).into()))
-        }
-        _ => Some(answer),
+        Some(lost) => Some(Err(Error::from(format!("ERR {lost}")).into())),
+        None => Some(answer),
     }
 }
 

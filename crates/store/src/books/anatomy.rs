@@ -58,17 +58,21 @@ impl Anatomy {
     fn of_away(cell: &Cell, away: &Away, session: &Session) -> Self {
         let (raw, len) = (away.raw as usize, away.len as usize);
         let mut notes = || {
+            if let Some(notes) = away.notes() {
+                return notes;
+            }
             let held = Held::of(cell, session.store());
-            let bytes = held.and_then(|held| held.read(cell.key()).ok()).unwrap_or_default();
+            let Some(home) = held.and_then(|held| held.read(cell.key()).ok()) else { return 0 };
             if !away.is_packed() {
-                return bytes.first().copied().unwrap_or_default();
+                return home.bytes().first().copied().unwrap_or_default();
             }
             let mut room = Vec::new();
-            let _ = PackedStr { form: &bytes, session }.append_to(&mut room);
+            let _ = PackedStr { form: home.bytes(), session }.append_to(&mut room);
             room.first().copied().unwrap_or_default()
         };
         let value = Value::inline(away.home(), &[]);
-        let dictionary = session.store().families().dictionaries.get(away.dictionary);
+        let id = away.dictionary();
+        let dictionary = session.store().families().dictionaries.get(id);
         Self {
             encoding: (cell.type_of().row().encoding)(value, raw, &mut notes),
             allocated: cell.entry_allocated() + size_of::<Cell>(),
@@ -77,7 +81,7 @@ impl Anatomy {
             packed: away.is_packed().then_some(Packed { raw, packed: len }),
             codec: "none",
             dictionary: dictionary.as_ref().map(|d| d.bytes().len()),
-            dictionary_id: dictionary.map(|d| (away.dictionary, d.level())),
+            dictionary_id: dictionary.map(|d| (id, d.level())),
             access: cell.access(),
             is_packed_whole: away.is_packed(),
             away: Some(len),

@@ -55,7 +55,7 @@ impl Weight {
     fn of_away(cell: &Cell) -> Self {
         let away = Away::of(cell);
         let amounts = [cell.entry_allocated() as i64, 0, 0, 0, 0];
-        let dictionary = away.map_or(0, |away| away.dictionary);
+        let dictionary = away.map_or(0, |away| away.dictionary());
         Self { kind: cell.type_of(), amounts, dictionary, away }
     }
 

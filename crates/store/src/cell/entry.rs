@@ -320,6 +320,11 @@ impl Cell {
         own.min((self.type_of().row().due)(self.value()))
     }
 
+    /// Whether parts of the value expire by themselves.
+    pub(crate) fn parts_expire(&self) -> bool {
+        self.bits().is_boxed() && (self.type_of().row().due)(self.value()) != u64::MAX
+    }
+
     /// The expiry in Unix milliseconds.
     #[inline]
     pub(crate) fn expiry(&self) -> Option<u64> {

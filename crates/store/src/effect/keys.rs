@@ -70,7 +70,7 @@ impl Change for Expire {
 impl SlotGuard<'_> {
     /// Removes what the store itself removes, for the reason that `event` names.
     pub(crate) fn delete(&mut self, found: Found, event: Event) -> Detached {
-        if self.session().store().has_snapshot() {
+        if self.session().store().is_kept() {
             let name = self.key(found).to_vec();
             self.keep(&self.session().store().key(&name));
         }

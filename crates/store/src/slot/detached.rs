@@ -70,9 +70,9 @@ impl Detached {
     /// The value in memory, if this one is on disk. The thread may block.
     pub(crate) fn brought(&self) -> Result<Option<Self>, Lost> {
         let Some(away) = &self.away else { return Ok(None) };
-        let bytes = away.read(self.key())?;
-        let payload = Payload::Inline(away.home(), &bytes);
-        let mut cell = Cell::new(self.cell.tag(), self.key(), self.expiry(), payload);
+        let home = away.read(self.key())?;
+        let (tag, expiry) = (self.cell.tag(), self.expiry());
+        let mut cell = home.put(|payload| Cell::new(tag, self.key(), expiry, payload));
         cell.set_access(self.access());
         Ok(Some(Self { cell, _pin: None, away: None }))
     }
@@ -90,8 +90,7 @@ impl Detached {
 
     /// Whether parts of the value expire by themselves: fields of a hash.
     pub fn parts_expire(&self) -> bool {
-        let value = self.cell.value();
-        self.cell.bits().is_boxed() && (self.type_of().row().due)(value) != u64::MAX
+        self.cell.parts_expire()
     }
 
     /// What freeing it takes, as Redis reckons it, for the same.
@@ -156,7 +155,7 @@ impl SlotGuard<'_> {
 /// Keeps the dictionary of a packed value that is about to leave its slot.
 fn pin(cell: &Cell, store: &Store) -> Option<Pin> {
     let id = match cell.bits() {
-        bits if bits.is_away() => Away::of(cell)?.dictionary,
+        bits if bits.is_away() => Away::of(cell)?.dictionary(),
         bits if bits.is_packed_inline() => form::dictionary_id(cell.bytes()),
         _ => return None,
     };

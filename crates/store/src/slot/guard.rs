@@ -116,10 +116,11 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// What a key holds is about to be changed: a snapshot that has not come to it keeps
-    /// it first. Costs a branch when there is none.
+    /// it first, and what was copied for the disk tier counts no longer. Costs a branch when
+    /// there is neither.
     #[inline]
     pub(crate) fn keep(&self, key: &Key<'_>) {
-        if self.session.store().has_snapshot() {
+        if self.session.store().is_kept() {
             self.keep_now(key);
         }
     }
@@ -128,6 +129,16 @@ impl<'a> SlotGuard<'a> {
     fn keep_now(&self, key: &Key<'_>) {
         if let Some(moment) = self.session.store().moment() {
             moment.keep(self, key);
+        }
+        self.forget_leaving(key);
+    }
+
+    /// What was copied of a key to go to disk counts no longer.
+    #[inline]
+    fn forget_leaving(&self, key: &Key<'_>) {
+        let store = self.session.store();
+        if store.is_leaving() {
+            store.tier().transit.forget(store, self.keyspace, key.bytes);
         }
     }
 
@@ -211,6 +222,7 @@ impl<'a> SlotGuard<'a> {
             self.expire(hidden);
         }
         self.note_access();
+        self.forget_leaving(key);
         let weight = Weight::of(&cell);
         weight.count(self.session.store());
         self.note_pending(weight);

@@ -132,8 +132,10 @@ const FOLLOWED: u32 = 1 << 31;
 /// Among the interests: there is a snapshot.
 const SNAPSHOT: u32 = 1 << 30;
 
+/// Among the interests: values in boxes are on their way to disk.
+const LEAVING: u32 = 1 << 29;
 /// Those that are no classes of events.
-const OTHERS: u32 = FOLLOWED | SNAPSHOT;
+const OTHERS: u32 = FOLLOWED | SNAPSHOT | LEAVING;
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -285,6 +287,26 @@ impl Store {
     #[inline]
     pub(crate) fn has_snapshot(&self) -> bool {
         self.interests.load(Ordering::Relaxed) & SNAPSHOT != 0
+    }
+
+    /// Whether a change of a key is to be told first, to a snapshot or to the disk tier.
+    #[inline]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.interests.load(Ordering::Relaxed) & (SNAPSHOT | LEAVING) != 0
+    }
+
+    /// Whether values in boxes are on their way to disk.
+    #[inline]
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.interests.load(Ordering::Relaxed) & LEAVING != 0
+    }
+
+    /// They are, or no longer.
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        match leaving {
+            true => self.interests.fetch_or(LEAVING, Ordering::Relaxed),
+            false => self.interests.fetch_and(!LEAVING, Ordering::Relaxed),
+        };
     }
 
     /// What the snapshot that there is is of.

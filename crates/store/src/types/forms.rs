@@ -28,10 +28,10 @@
 //! | 9, 10 | small set; packed | 5 | set |
 //! | 11, 12 | small sorted set; packed | 6 | sorted set |
 //!
-//! Whatever lies in an entry may be away instead: its bytes are on disk, and the entry
-//! has where ([`crate::away`]). That is no row of a type's: it is the form that it had,
-//! marked, which the entry has in the first byte of its value. To whoever reads it as it
-//! lies there, it is a packed form of a version that there is not: an error.
+//! Whatever lies in an entry or in a box may be away instead: its bytes are on disk, and
+//! the entry has where ([`crate::away`]). That is no row of a type's: it is the form that it
+//! had, marked, which the entry has in the first byte of its value. To whoever reads it as
+//! it lies there, it is a packed form of a version that there is not: an error.
 //!
 //! ```text
 //!  cell's 4 bits   form       in the entry                        beside it
@@ -108,9 +108,9 @@ impl Form {
         self.0 & IS_AWAY != 0
     }
 
-    /// The form that a value which lies in its entry has while it is on disk.
+    /// The form that a value of this one has while it is on disk.
     pub(crate) fn away(self) -> Self {
-        debug_assert!(self.0 < AWAY);
+        debug_assert!(self.0 < FORMS_MAX as u8);
         Self(self.0 | IS_AWAY)
     }
 
@@ -159,6 +159,11 @@ impl Form {
         })
     }
 
+    /// Whether values of this form lie in boxes, when they are in memory.
+    pub(crate) fn is_boxed(self) -> bool {
+        self.0 & !IS_AWAY >= FIRST_BOXED
+    }
+
     /// What the entry of a boxed one has of it.
     #[inline]
     pub(crate) fn boxed_number(self) -> Option<u8> {
@@ -172,7 +177,7 @@ impl Form {
 
     /// The form of a value on disk, by the first byte that its entry has of it.
     pub(crate) fn of_away_byte(byte: u8) -> Self {
-        debug_assert!(byte & AWAY_BYTE == AWAY_BYTE && byte & !AWAY_BYTE < AWAY);
+        debug_assert!(byte & AWAY_BYTE == AWAY_BYTE && byte & !AWAY_BYTE < FORMS_MAX as u8);
         Self(byte & !AWAY_BYTE | IS_AWAY)
     }
 
@@ -476,6 +481,11 @@ pub(crate) unsafe trait Boxed: Send + Sized + 'static {
     /// How it is packed. Reads headers at most.
     fn packing(&self) -> Packing;
 
+    /// What its type notes of it to tell its encoding by.
+    fn notes(&self) -> u8 {
+        0
+    }
+
     /// What is to become of it now that a walk has met it. May change itself to make
     /// pieces ready.
     fn cool(&mut self, met: &Met<'_>) -> Wish;
@@ -526,6 +536,7 @@ struct BoxedOps {
     measure: unsafe fn(NonNull<u8>) -> Measure,
     duplicate: unsafe fn(NonNull<u8>) -> NonNull<u8>,
     packing: unsafe fn(NonNull<u8>) -> Packing,
+    notes: unsafe fn(NonNull<u8>) -> u8,
     cool: unsafe fn(NonNull<u8>, &Met<'_>) -> Wish,
     effort: unsafe fn(NonNull<u8>) -> usize,
     next_job: NextJob,
@@ -554,6 +565,7 @@ impl BoxedOps {
             },
             duplicate: |at| put(unsafe { at.cast::<T>().as_ref() }.duplicate()),
             packing: |at| unsafe { at.cast::<T>().as_ref() }.packing(),
+            notes: |at| unsafe { at.cast::<T>().as_ref() }.notes(),
             cool: |at, met| unsafe { at.cast::<T>().as_mut() }.cool(met),
             effort: |at| unsafe { at.cast::<T>().as_ref() }.effort(),
             next_job: |at, asked| unsafe { at.cast::<T>().as_mut() }.next_job(asked),
@@ -687,6 +699,15 @@ impl<'v> Value<'v> {
             At::Entry(_) => None,
             // SAFETY: a box of this form.
             At::Box(at) => Some(unsafe { (self.form.ops().packing)(at) }),
+        }
+    }
+
+    /// What is noted of it to tell its encoding by, if it is in a box.
+    pub(crate) fn notes(&self) -> u8 {
+        match self.lies {
+            At::Entry(_) => 0,
+            // SAFETY: a box of this form.
+            At::Box(at) => unsafe { (self.form.ops().notes)(at) },
         }
     }
 

@@ -153,6 +153,10 @@ unsafe impl Boxed for LargeHash {
         self.paged.packing(size_of::<Self>())
     }
 
+    fn notes(&self) -> u8 {
+        self.paged.notes
+    }
+
     fn cool(&mut self, met: &Met<'_>) -> Wish {
         self.paged.cool(met)
     }

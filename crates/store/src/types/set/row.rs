@@ -117,6 +117,10 @@ unsafe impl Boxed for Paged<Members> {
         Paged::packing(self, size_of::<Self>())
     }
 
+    fn notes(&self) -> u8 {
+        self.notes
+    }
+
     fn cool(&mut self, met: &Met<'_>) -> Wish {
         Paged::cool(self, met)
     }

@@ -43,7 +43,8 @@ impl SlotGuard<'_> {
         fields: impl ExactSizeIterator<Item = (&'f [u8], &'f [u8])> + Clone,
         shape: &Shape,
     ) -> Result<(), StreamError> {
-        let stream = self.cell_mut(found).get_mut::<Stream>().expect("a stream is appended to");
+        // One that could not be brought back from disk is none.
+        let stream = self.cell_mut(found).get_mut::<Stream>().ok_or(StreamError::Damaged)?;
         let growth = stream.append(id, fields, shape)?;
         Weight::grow_stream(growth, self.session().store());
         if growth.pending > 0 {

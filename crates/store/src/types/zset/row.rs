@@ -135,6 +135,10 @@ unsafe impl Boxed for Ranked {
         packing(&Self::measure(self), size_of::<Self>(), self.scores.main_dictionary())
     }
 
+    fn notes(&self) -> u8 {
+        self.notes
+    }
+
     fn cool(&mut self, met: &Met<'_>) -> Wish {
         Self::cool(self, met)
     }
