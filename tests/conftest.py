@@ -12,7 +12,7 @@ import signal
 
 import pytest
 
-from harness import servers
+from harness import faults, servers
 from harness.certificates import make as make_certificates
 from harness.compare import Pair
 
@@ -99,6 +99,15 @@ def certificates(tmp_path_factory):
     if not shutil.which("openssl"):
         pytest.skip("openssl is not installed")
     return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory):
+    """What makes a disk fail, to be preloaded (`harness/faults.py`)."""
+    library = faults.library(tmp_path_factory.mktemp("faults"))
+    if not library:
+        pytest.skip("faults are put in by a library that takes Linux and a C compiler")
+    return library
 
 
 def finish(server):

@@ -1,8 +1,12 @@
 """Whole data sets, each way in which they can be sent and taken in; and links that break
 in the middle of one."""
 
+import random
+import time
+
 import pytest
 
+from harness.faults import Disk
 from harness.nodes import call, digest, eventually, follow, is_up, lead, refusal, wait_until_same, wait_until_up
 from replication.workload import write
 
@@ -154,3 +158,23 @@ def test_the_append_only_file_of_a_replica_has_what_came(nodes):
     replica.process.wait()
     nodes.restart(replica)
     eventually("what was loaded", lambda: digest(replica) == before)
+
+
+def test_a_load_that_takes_longer_than_repl_timeout(nodes, shim, tmp_path, monkeypatch):
+    # The primary takes a replica for gone that says nothing while it loads.
+    primary = nodes.start("redis", "--repl-timeout", "2", "--repl-diskless-sync", "no")
+    call(primary, "SET", "large", random.Random(1).randbytes(800_000))
+    disk = Disk(tmp_path / "faults")
+    with monkeypatch.context() as environment:
+        for name, value in disk.environment(shim).items():
+            environment.setenv(name, value)
+        replica = nodes.start("snug", "--repl-diskless-load", "disabled")
+    disk.set(slow=700)
+    began = time.monotonic()
+    follow(replica, primary)
+    eventually("the load", lambda: replica.info()["loading"] == "1")
+    wait_until_up(replica)
+    assert time.monotonic() - began > 5, "the load was not slow"
+    wait_until_same(primary, replica)
+    assert "timedout replica" not in primary.log(1000)
+    disk.heal()

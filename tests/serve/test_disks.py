@@ -3,44 +3,16 @@ gone. Writes are refused, it is told, nothing acknowledged is lost, and it goes 
 itself when the disk is well again."""
 
 import errno
-import mmap
-import pathlib
 import shutil
-import struct
 import subprocess
-import sys
 
 import pytest
 
+from harness.faults import Disk
 from harness.resp import Silent
 from serve.test_persistence import AOF, again, call, kill, loaded, until
 
 pytestmark = pytest.mark.snug_only
-SHIM = pathlib.Path(__file__).resolve().parents[1] / "harness" / "faults.c"
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    if not sys.platform.startswith("linux") or not shutil.which("cc"):
-        pytest.skip("faults are put in by a library that takes Linux and a C compiler")
-    library = tmp_path_factory.mktemp("faults") / "faults.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, SHIM, "-ldl"], check=True)
-    return library
-
-
-class Disk:
-    """What fails in a server: see faults.c."""
-
-    def __init__(self, path):
-        path.write_bytes(bytes(4096))
-        with open(path, "r+b") as file:
-            self.control = mmap.mmap(file.fileno(), 4096)
-
-    def set(self, write=0, sync=0, name=0, hang=0):
-        self.control[:16] = struct.pack("4i", write, sync, name, hang)
-
-    def heal(self):
-        self.set()
 
 
 @pytest.fixture
@@ -49,8 +21,8 @@ def start(target, shim, tmp_path, monkeypatch):
 
     def start(*flags):
         disk = Disk(tmp_path / f"faults-{len(started)}")
-        monkeypatch.setenv("SNUG_FAULTS", str(tmp_path / f"faults-{len(started)}"))
-        monkeypatch.setenv("LD_PRELOAD", str(shim))
+        for name, value in disk.environment(shim).items():
+            monkeypatch.setenv(name, value)
         server = target.server(*flags)
         started.append((server, disk))
         return loaded(server.start()), disk

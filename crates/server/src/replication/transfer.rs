@@ -117,7 +117,7 @@ pub(super) fn take_in(
     let selected = if mode == SWAP {
         let gathered = gather(incoming(wire), &end, (server, session))?;
         let _loading = replace(wire, session, false)?;
-        put(server, session, gathered.values);
+        put(&mut Signs::on(wire), session, gathered.values);
         take_libraries(server, &gathered.functions);
         selected(&gathered.aux, server.store.databases())
     } else if mode == ON_EMPTY && is_empty {
@@ -127,7 +127,7 @@ pub(super) fn take_in(
     } else {
         let file = begun(spool(incoming(wire), &end)?)?;
         let _loading = replace(wire, session, file.is_image)?;
-        load(server, file)?
+        load(server, Signed { rest: file, signs: Signs::on(wire) })?
     };
     // The role does not change within a batch.
     let batch = session.enter(unix_ms());
@@ -139,6 +139,41 @@ pub(super) fn take_in(
         tracing::error!(error, "the append-only file stays off");
     }
     Ok(selected)
+}
+
+/// Tells the primary now and then that this node is alive, while it is busy with what has
+/// come: a silent one would be taken for gone after `repl-timeout`.
+struct Signs<'w, 's> {
+    wire: &'w mut Wire<'s>,
+    last: Instant,
+}
+
+impl<'w, 's> Signs<'w, 's> {
+    fn on(wire: &'w mut Wire<'s>) -> Self {
+        Self { wire, last: Instant::now() }
+    }
+
+    /// Gives one if it is time.
+    fn give(&mut self) {
+        if self.last.elapsed() >= SIGN_OF_LIFE_EVERY {
+            self.last = Instant::now();
+            // Whoever reads from the primary next is told that it is gone.
+            let _ = self.wire.sign_of_life();
+        }
+    }
+}
+
+/// A data set that lies here, read with signs of life.
+struct Signed<'w, 's> {
+    rest: Begun<std::fs::File>,
+    signs: Signs<'w, 's>,
+}
+
+impl Read for Signed<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.signs.give();
+        self.rest.read(into)
+    }
 }
 
 /// A data set of which the first bytes were read: they tell its format.
@@ -274,8 +309,8 @@ fn stream(mut begun: Begun<Incoming<'_, '_>>, end: &End, server: &Server) -> Res
 }
 
 /// Loads the data set from a file.
-fn load(server: &Server, file: Begun<std::fs::File>) -> Result<usize, Broken> {
-    if file.is_image {
+fn load(server: &Server, file: Signed<'_, '_>) -> Result<usize, Broken> {
+    if file.rest.is_image {
         let image = load_image(server, file)?;
         take_libraries(server, &image.functions);
         return Ok(selected(&image.aux, server.store.databases()));
@@ -399,10 +434,12 @@ fn gather(
 }
 
 /// Puts values in their slots.
-fn put(server: &Server, session: &mut Session, values: Vec<(usize, Detached)>) {
+fn put(signs: &mut Signs<'_, '_>, session: &mut Session, values: Vec<(usize, Detached)>) {
+    let server = signs.wire.server();
     let mut values = values.into_iter().peekable();
     while values.peek().is_some() {
         give(server, session, values.by_ref().take(KEYS_AT_ONCE));
+        signs.give();
     }
     let keys = server.store.keys_of_all();
     tracing::info!(keys, "the data set of the primary is in place");
