@@ -99,8 +99,9 @@ const GROUPS: &[&[Command]] = &[
 
 struct Table {
     commands: Vec<&'static Command>,
-    /// An open-addressed hash table, a third full at most, of names of up to [`NAME_MAX`]
-    /// bytes.
+    /// Names of up to [`SHORT_MAX`] bytes, and those of up to [`NAME_MAX`]: open-addressed
+    /// hash tables, a third full at most.
+    by_short_name: Vec<Option<(ShortName, &'static Command)>>,
     by_name: Vec<Option<(Name, &'static Command)>>,
     /// Whether `rename-command` gave a command a longer name: then all are looked through.
     any_long: bool,
@@ -120,7 +121,41 @@ fn folded(name: &[u8]) -> Option<Name> {
     Some(folded)
 }
 
-/// Places in `by_name`: a power of two.
+/// The most bytes of a name that is one word to the processor: what is called most often
+/// has no more.
+const SHORT_MAX: usize = 8;
+
+/// A name of one to eight bytes as that word, in lower case.
+type ShortName = u64;
+
+/// A short name as one word, put together from loads that overlap where it has less than
+/// eight bytes. No two names of one length are the same word.
+#[inline]
+fn short(name: &[u8]) -> Option<ShortName> {
+    let half = |at: usize| {
+        let half = name.get(at..at + 4)?;
+        Some(u32::from_le_bytes([half[0], half[1], half[2], half[3]]))
+    };
+    let (low, high) = match name.len() {
+        4..=SHORT_MAX => (half(0)?, half(name.len() - 4)?),
+        len @ 1..4 => {
+            let byte = |at: usize| u32::from(name[at]);
+            (byte(0) | byte(len / 2) << 8 | byte(len - 1) << 16, 0)
+        }
+        _ => return None,
+    };
+    let mut bytes = (u64::from(low) | u64::from(high) << 32).to_le_bytes();
+    bytes.make_ascii_lowercase();
+    Some(u64::from_le_bytes(bytes))
+}
+
+/// Where in `by_short_name` the search for a name begins.
+#[inline]
+fn place_of_short(name: ShortName) -> usize {
+    (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % PLACES
+}
+
+/// Places in either table: a power of two.
 const PLACES: usize = 1024;
 
 /// Where in `by_name` the search for a name begins.
@@ -178,6 +213,14 @@ pub(crate) fn rename(renames: &[Rename]) -> Result<(), String> {
     set.map_err(|_| "rename-command: this process has its commands already".into())
 }
 
+/// Puts a name into a table, at this place or the first free one behind it.
+fn put<N>(table: &mut [Option<N>], mut at: usize, name: N) {
+    while table[at].is_some() {
+        at = (at + 1) % table.len();
+    }
+    table[at] = Some(name);
+}
+
 impl Table {
     fn new(names: &Names) -> Self {
         let called = |command: &Command| {
@@ -190,6 +233,7 @@ impl Table {
         };
         let mut index = 0;
         let mut commands = Vec::new();
+        let mut by_short_name = vec![None; PLACES];
         let mut by_name = vec![None; PLACES];
         let mut place = |command: &Command, called, subcommands: &'static [Command]| {
             let placed = Command { index, called, subcommands, ..*command };
@@ -204,24 +248,38 @@ impl Table {
             let placed = place(command, called, subcommands.leak());
             commands.extend(placed.subcommands);
             commands.push(placed);
-            if placed.is_callable()
-                && let Some(name) = folded(called)
-            {
-                let mut at = place_of(&name);
-                while by_name[at].is_some() {
-                    at = (at + 1) % PLACES;
-                }
-                by_name[at] = Some((name, placed));
+            if !placed.is_callable() {
+                continue;
+            }
+            if let Some(name) = short(called) {
+                put(&mut by_short_name, place_of_short(name), (name, placed));
+            } else if let Some(name) = folded(called) {
+                put(&mut by_name, place_of(&name), (name, placed));
             }
         }
         commands.sort_by_key(|command| command.index);
-        assert!(by_name.iter().flatten().count() * 3 <= PLACES, "time for more places");
+        let placed = [by_short_name.iter().flatten().count(), by_name.iter().flatten().count()];
+        assert!(placed.iter().all(|names| names * 3 <= PLACES), "time for more places");
         let any_long = names.keys().any(|name| name.len() > NAME_MAX);
-        Self { commands, by_name, any_long }
+        Self { commands, by_short_name, by_name, any_long }
     }
 
     #[inline]
     fn named(&self, name: &[u8]) -> Option<&'static Command> {
+        let Some(word) = short(name) else { return self.named_longer(name) };
+        let mut at = place_of_short(word);
+        while let Some((other, command)) = &self.by_short_name[at] {
+            // Names of different lengths may be the same word.
+            if *other == word && command.called.len() == name.len() {
+                return Some(command);
+            }
+            at = (at + 1) % PLACES;
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn named_longer(&self, name: &[u8]) -> Option<&'static Command> {
         let Some(folded) = folded(name) else { return self.named_long(name) };
         let mut at = place_of(&folded);
         while let Some((other, command)) = &self.by_name[at] {
@@ -262,24 +320,25 @@ pub(crate) fn catalog() -> Catalog {
 }
 
 /// The command that clients call by that name (not a subcommand), in any case.
+#[inline]
 pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
     table().named(name)
 }
 
 /// The command that these arguments call: a container's subcommand if it is
 /// one.
+#[inline]
 pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
     match named(args.bytes(0)) {
-        Some(command) => subcommand(command, args),
+        Some(command) if command.subcommands.is_empty() => Ok(command),
+        Some(container) => subcommand(container, args),
         None => Err(unknown(args)),
     }
 }
 
-/// The command, or its subcommand that these arguments call.
+/// The container's subcommand that these arguments call.
+#[inline(never)]
 fn subcommand(command: &'static Command, args: Args<'_>) -> Result<&'static Command, Error> {
-    if command.subcommands.is_empty() {
-        return Ok(command);
-    }
     let Some(name) = args.get(1) else { return Ok(command) };
     let subcommand =
         command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(name));
@@ -313,6 +372,7 @@ fn quoted(arg: &[u8], most: usize) -> &[u8] {
     arg.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
+#[cold]
 fn unknown(args: Args<'_>) -> Error {
     let mut text = b"ERR unknown command '".to_vec();
     text.extend_from_slice(quoted(args.bytes(0), 128));
@@ -420,7 +480,18 @@ mod tests {
             assert_eq!(called(&table, name), wanted, "{name}");
         }
         assert_eq!(called(&table, &long.to_uppercase()), called(&table, long));
-        assert_eq!(called(&table, "get\0"), None);
+        // Words and names in one: as long as another, as much of it, and with its bytes.
+        for none in ["get\0", "ge", "g", "gget", "geget", "", "\0", "infoinfo", "gettt", "ge7"] {
+            assert_eq!(called(&table, none), None, "{none:?}");
+        }
+        for command in table.commands.iter().filter(|command| command.container.is_none()) {
+            if !command.is_callable() {
+                continue;
+            }
+            let name = std::str::from_utf8(command.called).unwrap();
+            assert_eq!(called(&table, name), Some(command.name));
+            assert_eq!(called(&table, &name.to_uppercase()), Some(command.name));
+        }
         let mut gone = table.commands.iter().filter(|command| !command.is_callable());
         assert!(gone.all(|c| c.name == "object" || c.container == Some("object")));
         let indices = table.commands.iter().map(|command| usize::from(command.index));
