@@ -1,6 +1,7 @@
 //! From arguments to a handler: lookup, arity, authentication, state of the
 //! connection, cluster routing, limits; then the call.
 
+mod open;
 mod route;
 
 use crate::auth::Place;
@@ -73,7 +74,31 @@ pub(crate) fn execute_by(
 ) -> Result<(), Halt> {
     out.protocol = asked.caller.protocol;
     let _on_behalf = OnBehalf::of(&asked.client.shared);
-    let admitted = admit(asked, args);
+    match commands::find(args) {
+        Ok(command)
+            if open::is_open(asked, command)
+                && command.arity_fits(args.len())
+                && asked.server.make_room(asked.store) != Room::None =>
+        {
+            let called = perform(asked, command, args, out, handler);
+            push_own(out);
+            called
+        }
+        found => execute_with_care(asked, found, args, out, handler),
+    }
+}
+
+/// The same where something may be in the way of the command, or it changes what its
+/// client is.
+#[inline(never)]
+fn execute_with_care(
+    asked: &mut Asked<'_>,
+    found: Result<&'static Command, Error>,
+    args: Args<'_>,
+    out: &mut Out,
+    handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
+) -> Result<(), Halt> {
+    let admitted = found.and_then(|command| admit(asked, command, args));
     // What was evicted to make room for the command is told before its reply.
     push_own(out);
     let mark = out.mark();
@@ -132,11 +157,9 @@ pub(crate) fn execute_by(
             } else {
                 let exec = command.name == "exec" && asked.client.reply == ReplyMode::On;
                 kept = exec || command.only_pushes();
-                let of_keys = flags::READONLY | flags::WRITE | flags::MAY_REPLICATE;
-                asked.client.tells_of_keys |= command.has(of_keys) || command.name == "exec";
                 let notes = notes_away(asked, command);
                 asked.store.note_away(notes);
-                let called = call_or_give_up(asked, command, args, out, handler);
+                let called = perform(asked, command, args, out, handler);
                 if notes {
                     asked.store.note_away(false);
                     // Of a command that was given up half-way.
@@ -146,10 +169,6 @@ pub(crate) fn execute_by(
                 match called {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
                     called => waits = called,
-                }
-                let may_write = command.has(flags::WRITE | flags::MAY_REPLICATE);
-                if (may_write || command.name == "exec") && asked.server.store.is_followed() {
-                    asked.client.wrote = asked.server.store.commits();
                 }
             }
         }
@@ -174,6 +193,24 @@ pub(crate) fn execute_by(
     }
     push_own(out);
     waits
+}
+
+/// Calls a command that nothing is in the way of, and notes what its reply may tell of.
+#[inline]
+fn perform(
+    asked: &mut Asked<'_>,
+    command: &'static Command,
+    args: Args<'_>,
+    out: &mut Out,
+    handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
+) -> Result<(), Halt> {
+    let may_write = command.has(flags::WRITE | flags::MAY_REPLICATE) || command.name == "exec";
+    asked.client.tells_of_keys |= may_write || command.has(flags::READONLY);
+    let called = call_or_give_up(asked, command, args, out, handler);
+    if may_write && asked.server.store.is_followed() && !matches!(called, Err(Halt::Work(_))) {
+        asked.client.wrote = asked.server.store.commits();
+    }
+    called
 }
 
 /// What is to become of a command that may meet the script that runs aside, if it may.
@@ -301,8 +338,13 @@ fn end_tracking(asked: &mut Asked<'_>, command: &Command) {
 #[inline]
 fn push_own(out: &mut Out) {
     if pubsub::has_own() {
-        out.bytes.extend_from_slice(&pubsub::take_own());
+        append_own(out);
     }
+}
+
+#[cold]
+fn append_own(out: &mut Out) {
+    out.bytes.extend_from_slice(&pubsub::take_own());
 }
 
 /// Whether a pause keeps this command waiting; one of writes does what is only to
@@ -372,10 +414,13 @@ fn does(asked: &Asked<'_>, command: &Command, flags: u32) -> bool {
         || queue.is_some_and(|multi| multi.queue.iter().any(|(queued, _)| queued.has(flags)))
 }
 
-/// Finds the command and checks that this client may call it now. `EXEC` that
-/// may not be called ends the transaction and says why.
-fn admit(asked: &mut Asked<'_>, args: Args<'_>) -> Result<&'static Command, Error> {
-    let command = commands::find(args)?;
+/// Checks that this client may call the command now. `EXEC` that may not be called ends
+/// the transaction and says why.
+fn admit(
+    asked: &mut Asked<'_>,
+    command: &'static Command,
+    args: Args<'_>,
+) -> Result<&'static Command, Error> {
     let mut refused = may_call(asked, command, args);
     if refused.is_ok() && asked.server.cluster.enabled {
         refused = route(asked, command, args).map_err(|error| (error, false));

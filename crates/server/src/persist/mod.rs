@@ -306,14 +306,17 @@ impl Persist {
         std::iter::from_fn(|| Some((numbers.next()?, numbers.next()?))).collect()
     }
 
+    /// Whether there may be a [`refusal`](Self::refusal).
+    #[inline]
+    pub(crate) fn may_refuse(&self) -> bool {
+        self.refuses.load(Relaxed)
+    }
+
     /// Why writes are refused, if they are: what they would change could not be put on
     /// disk.
     #[inline]
     pub(crate) fn refusal(&self) -> Option<Refusal> {
-        if !self.refuses.load(Relaxed) {
-            return None;
-        }
-        self.why_refused()
+        if self.may_refuse() { self.why_refused() } else { None }
     }
 
     #[cold]
