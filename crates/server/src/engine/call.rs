@@ -55,7 +55,9 @@ pub(crate) fn call_by(
     let mark = out.mark();
     let clock = cx.client.as_deref_mut().and_then(|client| client.clock.take());
     let began = clock.unwrap_or_else(Instant::now);
-    remember_keys(cx, command, args);
+    if cx.server.tracking.is_on() {
+        remember_keys(cx, command, args);
+    }
     let answer = handler(cx, args, out);
     let answer = if cx.store.store().tier().is_used() {
         match meets_away(cx, answer) {
@@ -89,7 +91,8 @@ pub(crate) fn call_by(
     if let Some(client) = &mut cx.client {
         client.clock = Some(ended);
     }
-    cx.server.monitor.called(cx, args, ended - began, failed);
+    let nanoseconds = (ended - began).as_nanos() as u64;
+    cx.server.monitor.called(cx, args, nanoseconds, failed);
     Ok(())
 }
 
@@ -125,7 +128,7 @@ fn meets_away(cx: &mut Context<'_>, answer: Answer) -> Option<Answer> {
 }
 
 /// Notes which keys a client is about to read that is to be told when they change.
-#[inline]
+#[cold]
 fn remember_keys(cx: &Context<'_>, command: &Command, args: Args<'_>) {
     let (id, remembers) = match (cx.client.as_deref(), cx.origin) {
         (Some(client), _) => {

@@ -132,36 +132,50 @@ impl Monitor {
         self.followed.store(!followers.is_empty(), Relaxed);
     }
 
-    /// A command was executed.
+    /// A command was executed, which took so many nanoseconds.
     #[inline]
-    pub(crate) fn called(&self, cx: &Context<'_>, args: Args<'_>, took: Duration, failed: bool) {
+    pub(crate) fn called(&self, cx: &Context<'_>, args: Args<'_>, took: u64, failed: bool) {
         let row = &self.rows[cx.worker][cx.command.index as usize];
         bump(&row.calls, 1);
-        bump(&row.nanoseconds, took.as_nanos() as u64);
+        bump(&row.nanoseconds, took);
         if failed {
             bump(&row.failed, 1);
         }
         let config = &cx.server.config;
         if config.is_on(Param::LatencyTracking) {
-            row.times.get_or_init(Box::default).record(took.as_nanos() as u64);
-        }
-        let threshold = config.number(Param::LatencyMonitorThreshold) as u64;
-        if threshold > 0 && took.as_millis() as u64 >= threshold {
-            let name = if cx.command.has(flags::FAST) { "fast-command" } else { "command" };
-            self.events.record(name, unix_ms() / 1000, took.as_millis() as u64);
+            row.times.get_or_init(Box::default).record(took);
         }
         if let Some(client) = cx.known() {
             client.figures.last_command.store(u32::from(cx.command.index) + 1, Relaxed);
         }
         // One that had to wait was shown when it came.
-        if !matches!(cx.origin, Origin::Waiter(..)) {
+        if self.followed.load(Relaxed) && !matches!(cx.origin, Origin::Waiter(..)) {
             self.seen(cx, args);
         }
-        let limit = config.number(Param::SlowlogLogSlowerThan);
-        if limit >= 0
-            && took.as_micros() as u64 >= limit as u64
-            && !cx.command.has(flags::SKIP_SLOWLOG)
-        {
+        let limit_us = config.number(Param::SlowlogLogSlowerThan);
+        let event_ms = config.number(Param::LatencyMonitorThreshold) as u64;
+        let is_slow = limit_us >= 0 && took >= (limit_us as u64).saturating_mul(1000);
+        let is_event = event_ms > 0 && took >= event_ms.saturating_mul(1_000_000);
+        if is_slow || is_event {
+            self.took_long(cx, args, Duration::from_nanos(took), (is_slow, is_event));
+        }
+    }
+
+    /// Notes that a command took long, by the measure of the slow log or by that of
+    /// `LATENCY`.
+    #[cold]
+    fn took_long(
+        &self,
+        cx: &Context<'_>,
+        args: Args<'_>,
+        took: Duration,
+        (is_slow, is_event): (bool, bool),
+    ) {
+        if is_event {
+            let name = if cx.command.has(flags::FAST) { "fast-command" } else { "command" };
+            self.events.record(name, unix_ms() / 1000, took.as_millis() as u64);
+        }
+        if is_slow && !cx.command.has(flags::SKIP_SLOWLOG) {
             self.log_slow(cx, args, took);
         }
     }
@@ -204,7 +218,6 @@ impl Monitor {
         *errors.entry(code.into()).or_default() += 1;
     }
 
-    #[cold]
     fn log_slow(&self, cx: &Context<'_>, args: Args<'_>, took: Duration) {
         let shown = args.len().min(SLOW_ARGS_MAX);
         let kept = (0..shown).map(|index| match is_secret(cx.command, args, index) {

@@ -752,6 +752,7 @@ impl Connection {
         shared.figures.last_active.store(now, Relaxed);
         let began = Instant::now();
         self.client.clock = Some(began);
+        let until = began + TURN_TIME_MAX;
         let mut used = 0;
         'batch: while used < buffer.len()
             && !self.client.close
@@ -782,12 +783,14 @@ impl Connection {
                     let owned = OwnedArgs::new(args);
                     self.stop_at(halt, owned);
                 }
-                self.large.clear();
+                if !self.large.is_empty() {
+                    self.large.clear();
+                }
                 self.limit_output(out);
                 if out.len() > WRITE_AT {
                     self.queue_out(out);
                 }
-                self.resume |= self.client.clock.is_some_and(|ended| ended - began > TURN_TIME_MAX);
+                self.resume |= self.client.clock.is_some_and(|ended| ended > until);
                 let ends = self.client.close || self.client.psync.is_some();
                 if self.resume || ends || shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
