@@ -73,7 +73,8 @@ mod tests {
             }
         }
         assert!(found.is_some_and(|n| n < 20_000), "{found:?}");
-        assert_eq!(wrong, 0);
+        // By chance a name may share both of its places with the one that comes often.
+        assert!(wrong <= 10, "{wrong}");
         assert!(!recurring.meet(0, b"large", 10_000) && recurring.meet(0, b"large", 10_000));
     }
 }
