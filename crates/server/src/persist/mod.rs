@@ -498,6 +498,7 @@ mod tests {
     use crate::commands;
     use crate::commands::replay::{Replayed, Replayer};
     use crate::engine::server::Server;
+    use crate::outside::chance;
     use crate::outside::simulated::Machine;
     use rand::rngs::StdRng;
     use rand::{RngExt as _, SeedableRng};
@@ -702,6 +703,8 @@ mod tests {
     fn stop_and_start(first: u64, step: u64, crashes: u64) -> usize {
         let (mut seed, mut seen, mut lost) = (first, 0, 0);
         while seen < crashes {
+            // What the server draws too, so that a seed is the whole of a run.
+            chance::simulated::begin(seed);
             let mut random = StdRng::seed_from_u64(seed);
             let machine = Machine::new(seed);
             // All that there was in the last life, and from which on it may be there.
@@ -735,6 +738,7 @@ mod tests {
                 machine.restart();
                 seen += 1;
             }
+            chance::simulated::end();
             seed += step;
         }
         lost

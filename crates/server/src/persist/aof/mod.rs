@@ -284,6 +284,9 @@ impl Aof {
     /// Closes the increment for ever: behind what is on disk of it nothing is known.
     fn give_up(&mut self) {
         self.is_valid = false;
+        // What comes until the next mark is written nowhere: a base of an earlier one would
+        // have a gap behind it.
+        self.marks.clear();
         if let Some(mut open) = self.open.take() {
             // A crash may come before the rewrite: then what is on disk counts.
             let cut = open.file.cut(open.synced).and_then(|()| open.file.sync());
