@@ -196,11 +196,7 @@ impl Workspace {
         let middle = out.len();
         Header { kind, ..self.header(Codec::Planes, None, raw) }.push(out);
         planes::pack(raw, kind, out);
-        if out.len() - middle < middle - before {
-            out.drain(before..middle);
-        } else {
-            out.truncate(middle);
-        }
+        keep_shorter(out, before, middle);
         Ok(())
     }
 
@@ -278,17 +274,15 @@ impl Workspace {
         decoded.clear();
         let before = out.len();
         self.pack(Codec::Zstd, level, dictionary, raw, out)?;
-        let plain_len = out.len() - before;
         let zstd = dictionary.is_none_or(|d| d.phrases().is_none());
         if zstd && runs::decode_runs(raw, &mut decoded) {
             let middle = out.len();
             let header = self.header(Codec::Zstd, dictionary, raw);
             Header { recognised: true, ..header }.push(out);
             let packed = self.pack_zstd(level, dictionary, &decoded, out);
-            if packed.is_ok() && out.len() - middle < plain_len {
-                out.drain(before..middle);
-            } else {
-                out.truncate(middle);
+            match packed {
+                Ok(()) => keep_shorter(out, before, middle),
+                Err(_) => out.truncate(middle),
             }
         }
         self.scratch = decoded;
@@ -570,6 +564,16 @@ impl Workspace {
 /// A gzip member's header: deflate, no flags, no time, unknown system. Only
 /// the first four bytes say how to read on.
 const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+
+/// Of two forms of one value at the end of `out`, the second from `middle` on, leaves the
+/// shorter one; the first where they are as long.
+fn keep_shorter(out: &mut Vec<u8>, first: usize, middle: usize) {
+    if out.len() - middle < middle - first {
+        out.drain(first..middle);
+    } else {
+        out.truncate(middle);
+    }
+}
 
 /// Grows `out` by what `write` makes in `room` zeroed bytes.
 fn fill(

@@ -46,12 +46,33 @@ enum End {
     Mark([u8; MARK_LEN]),
 }
 
+/// Tells the primary now and then that this node is alive, while it is busy with a data
+/// set: a silent one would be taken for gone after `repl-timeout`.
+struct Signs<'w, 's> {
+    wire: &'w mut Wire<'s>,
+    last: Instant,
+}
+
+impl<'w, 's> Signs<'w, 's> {
+    fn on(wire: &'w mut Wire<'s>) -> Self {
+        Self { wire, last: Instant::now() }
+    }
+
+    /// Gives one if it is time.
+    fn give(&mut self) -> Result<(), Broken> {
+        if self.last.elapsed() < SIGN_OF_LIFE_EVERY {
+            return Ok(());
+        }
+        self.last = Instant::now();
+        self.wire.sign_of_life()
+    }
+}
+
 /// The data set's bytes, as they come. What came behind them stays with it.
 struct Incoming<'w, 's> {
-    wire: &'w mut Wire<'s>,
+    signs: Signs<'w, 's>,
     left: Option<u64>,
     read: u64,
-    signed: Instant,
     /// Why no more could be read.
     broken: Option<Broken>,
 }
@@ -63,15 +84,12 @@ impl Incoming<'_, '_> {
             return Ok(0);
         }
         loop {
-            let read = self.wire.take(&mut into[..most])?;
-            if self.signed.elapsed() >= SIGN_OF_LIFE_EVERY {
-                self.signed = Instant::now();
-                self.wire.sign_of_life()?;
-            }
+            let read = self.signs.wire.take(&mut into[..most])?;
+            self.signs.give()?;
             if read > 0 {
                 self.read += read as u64;
                 self.left = self.left.map(|left| left - read as u64);
-                self.wire.has_read(self.read);
+                self.signs.wire.has_read(self.read);
                 return Ok(read);
             }
         }
@@ -112,8 +130,7 @@ pub(super) fn take_in(
     let is_empty = server.store.keys_of_all() == 0;
     // What comes is in no commit: the append-only file begins anew behind it.
     let append_only = server.config.is_on(Param::AppendOnly);
-    let incoming =
-        |wire| Incoming { wire, left: total, read: 0, signed: Instant::now(), broken: None };
+    let incoming = |wire| Incoming { signs: Signs::on(wire), left: total, read: 0, broken: None };
     let selected = if mode == SWAP {
         let gathered = gather(incoming(wire), &end, (server, session))?;
         let _loading = replace(wire, session, false)?;
@@ -122,7 +139,7 @@ pub(super) fn take_in(
         selected(&gathered.aux, server.store.databases())
     } else if mode == ON_EMPTY && is_empty {
         let incoming = begun(incoming(wire))?;
-        let _loading = replace(&*incoming.rest.wire, session, incoming.is_image)?;
+        let _loading = replace(&*incoming.rest.signs.wire, session, incoming.is_image)?;
         stream(incoming, &end, server)?
     } else {
         let file = begun(spool(incoming(wire), &end)?)?;
@@ -141,28 +158,6 @@ pub(super) fn take_in(
     Ok(selected)
 }
 
-/// Tells the primary now and then that this node is alive, while it is busy with what has
-/// come: a silent one would be taken for gone after `repl-timeout`.
-struct Signs<'w, 's> {
-    wire: &'w mut Wire<'s>,
-    last: Instant,
-}
-
-impl<'w, 's> Signs<'w, 's> {
-    fn on(wire: &'w mut Wire<'s>) -> Self {
-        Self { wire, last: Instant::now() }
-    }
-
-    /// Gives one if it is time.
-    fn give(&mut self) {
-        if self.last.elapsed() >= SIGN_OF_LIFE_EVERY {
-            self.last = Instant::now();
-            // Whoever reads from the primary next is told that it is gone.
-            let _ = self.wire.sign_of_life();
-        }
-    }
-}
-
 /// A data set that lies here, read with signs of life.
 struct Signed<'w, 's> {
     rest: Begun<std::fs::File>,
@@ -171,7 +166,8 @@ struct Signed<'w, 's> {
 
 impl Read for Signed<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.signs.give();
+        // Whoever reads from the primary next is told that it is gone.
+        let _ = self.signs.give();
         self.rest.read(into)
     }
 }
@@ -439,7 +435,8 @@ fn put(signs: &mut Signs<'_, '_>, session: &mut Session, values: Vec<(usize, Det
     let mut values = values.into_iter().peekable();
     while values.peek().is_some() {
         give(server, session, values.by_ref().take(KEYS_AT_ONCE));
-        signs.give();
+        // One that is gone is noticed when the stream is read.
+        let _ = signs.give();
     }
     let keys = server.store.keys_of_all();
     tracing::info!(keys, "the data set of the primary is in place");
@@ -479,7 +476,7 @@ fn finish(incoming: &mut Incoming<'_, '_>, mut unread: Vec<u8>, end: &End) -> Re
             if unread != mark {
                 return nonsense("without its mark at the end");
             }
-            incoming.wire.give_back(rest);
+            incoming.signs.wire.give_back(rest);
             Ok(())
         }
     }
