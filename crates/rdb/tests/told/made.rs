@@ -115,6 +115,7 @@ fn score() -> impl Strategy<Value = f64> {
         any::<i32>().prop_map(f64::from),
         any::<f64>().prop_filter("a number", |score| !score.is_nan()),
         Just(f64::INFINITY),
+        Just(-0.0),
         (any::<i32>()).prop_map(|value| f64::from(value) / 100.0),
     ]
 }

@@ -33,8 +33,12 @@ impl Elements for ZSetDraft<'_> {
         }
         let (op, record) = (&self.op, &mut self.record);
         let mut added = ZAdded::default();
-        let add =
-            self.zset.edit(self.session, |zset| op.add(zset, score, member, &mut added, record));
+        // What was saved is what is kept: a negative zero may be of a skiplist, which the
+        // sorted set becomes only with a later member.
+        let held = |score, _| score;
+        let add = self
+            .zset
+            .edit(self.session, |zset| op.add(zset, (score, member), held, &mut added, record));
         add.map_err(damaged)?;
         match added.added {
             1 => Ok(()),

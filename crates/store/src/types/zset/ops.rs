@@ -86,7 +86,7 @@ impl<'a, I: Iterator<Item = (f64, NewStr<'a>)> + Clone> Change for ZAdd<I> {
         slot.edit::<SortedSets, _>(key, found, |zset| {
             let (mut total, mut record) = (ZAdded::default(), Room::new());
             for (score, member) in items {
-                self.add(zset, score, &member, &mut total, &mut record)?;
+                self.add(zset, (score, &member), as_held, &mut total, &mut record)?;
             }
             Ok(total)
         })
@@ -152,11 +152,12 @@ impl<I> ZAdd<I> {
         }
     }
 
+    /// Adds one; `held` says what is kept of its score, given the notes of the sorted set.
     pub(super) fn add(
         &self,
         zset: &mut Edit<'_, SortedSets>,
-        score: f64,
-        member: &NewStr<'_>,
+        (score, member): (f64, &NewStr<'_>),
+        held: fn(f64, u8) -> f64,
         total: &mut ZAdded,
         record: &mut Room,
     ) -> Result<(), Damaged> {
@@ -197,7 +198,7 @@ impl<I> ZAdd<I> {
                 if old.is_none() && turns(small.len()) {
                     small.note(small.notes() | SKIPLIST);
                 }
-                let score = as_held(new, small.notes());
+                let score = held(new, small.notes());
                 put_small(&mut small, at, score, element, record);
             }
             return Ok(());
@@ -210,7 +211,7 @@ impl<I> ZAdd<I> {
             if old.is_none() && turns {
                 notes_after |= SKIPLIST;
             }
-            Some(as_held(new, notes_after))
+            Some(held(new, notes_after))
         })?;
         large.notes = notes_after;
         Ok(())
