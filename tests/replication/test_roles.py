@@ -1,5 +1,8 @@
 """What clients of primaries and replicas are told, and what they can ask for."""
 
+import signal
+import subprocess
+
 import pytest
 
 from harness.nodes import call, digest, eventually, follow, is_up, lead, offset, refusal, wait_until_same, wait_until_up
@@ -311,3 +314,54 @@ def test_scripts_may_do_no_more_than_commands(nodes):
         follow(replica, primary, 1)
     scripts.append(("return redis.call('GET', 'x')", "0"))
     compare()
+
+
+@pytest.mark.parametrize("kind", ["redis", "snug"])
+def test_clients_that_wait_are_told_that_the_role_has_changed(nodes, kind):
+    primary, _ = nodes.chain(kind, "snug")
+    text = b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"
+    with primary.connect() as one, primary.connect() as other:
+        one.send("BLPOP", "nothing", 0)
+        other.send("WAIT", 9, 0)
+        eventually("them to wait", lambda: primary.info()["blocked_clients"] == "2")
+        assert call(primary, "FAILOVER") == b"OK"
+        assert one.reply() == other.reply() == ("-", text)
+
+
+@pytest.mark.parametrize("kind", ["redis", "snug"])
+def test_client_unpause_lets_no_write_into_a_failover(nodes, kind):
+    primary, replica = nodes.chain(kind, "snug")
+    replica.process.send_signal(signal.SIGSTOP)
+    try:
+        # Something that the replica does not have.
+        call(primary, "SET", "a", 1)
+        assert call(primary, "FAILOVER") == b"OK"
+        assert call(primary, "CLIENT", "PAUSE", 1, "WRITE") == b"OK"
+        assert call(primary, "CLIENT", "UNPAUSE") == b"OK"
+        with primary.connect() as writer:
+            writer.send("SET", "a", 2)
+            eventually("it to wait", lambda: primary.info()["blocked_clients"] == "1")
+            assert call(primary, "GET", "a") == b"1"
+            # The end of a failover ends no pause of a client's.
+            assert call(primary, "CLIENT", "PAUSE", 100_000, "WRITE") == b"OK"
+            assert call(primary, "FAILOVER", "ABORT") == b"OK"
+            assert call(primary, "GET", "a") == b"1"
+            assert call(primary, "CLIENT", "UNPAUSE") == b"OK"
+            assert writer.reply() == ("+", b"OK")
+    finally:
+        replica.process.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("diskless", ["yes", "no"])
+def test_redis_cli_takes_copies(nodes, diskless):
+    primary = nodes.start("snug", "--repl-diskless-sync", diskless)
+    call(primary, "FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)")
+    call(primary, "SET", "a", "x" * 1000)
+    found = {}
+    for option in ("--rdb", "--functions-rdb"):
+        path = primary.directory / f"{option}.rdb"
+        subprocess.run(["redis-cli", "-p", str(primary.port), option, str(path)], check=True, timeout=60, capture_output=True)
+        copy = nodes.start("redis", "--dir", str(primary.directory), "--dbfilename", path.name)
+        found[option] = call(copy, "DBSIZE"), len(call(copy, "FUNCTION", "LIST"))
+    assert found == {"--rdb": (1, 1), "--functions-rdb": (0, 1)}
+    eventually("nobody to be left", lambda: primary.info()["connected_slaves"] == "0")

@@ -14,6 +14,7 @@ use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::follow::clients::{Address, Shared};
 use crate::follow::listing::{Kind, describe};
+use crate::follow::pause::By;
 use crate::follow::tracking::Redirect;
 use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
@@ -373,7 +374,8 @@ fn pause(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         Some(_) => return Err(Error::new("ERR CLIENT PAUSE mode must be WRITE or ALL").into()),
     };
     let timeout = timeout_ms(args.bytes(2))?;
-    cx.server.pause.pause(unix_ms().saturating_add(timeout), writes_only);
+    let until = unix_ms().saturating_add(timeout);
+    cx.server.pause.pause(By::Client, until, writes_only);
     out.w().ok();
     Ok(())
 }
@@ -386,7 +388,7 @@ pub(crate) fn timeout_ms(bytes: &[u8]) -> Result<u64, Error> {
 }
 
 fn unpause(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
-    cx.server.pause.unpause();
+    cx.server.pause.unpause(By::Client);
     out.w().ok();
     Ok(())
 }

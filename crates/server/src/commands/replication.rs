@@ -12,8 +12,8 @@ use crate::engine::context::Context;
 use crate::engine::out::Out;
 use crate::engine::waits::Behind;
 use crate::outside::clock::unix_ms;
-use crate::peers::replica::{CAPA_IMAGE, Psync};
-use crate::peers::{Failover, Link, ROLE_CHANGED};
+use crate::peers::replica::{CAPA_IMAGE, LeftOut, Psync};
+use crate::peers::{Failover, Link};
 use crate::replication::failover::is_at;
 use crate::request::args::Args;
 use crate::request::error::Error;
@@ -96,8 +96,7 @@ fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (server, peers) = (cx.server, &cx.server.peers);
     if args.is(1, "no") && args.is(2, "one") {
         if peers.primary().is_some() {
-            peers.lead(cx.store, &server.config, &server.journal);
-            server.role_changed();
+            server.lead(cx.store);
             tracing::info!("this node is a primary now, by REPLICAOF NO ONE");
         }
         out.w().ok();
@@ -113,9 +112,7 @@ fn replicaof(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         out.w().simple("OK Already connected to specified master");
         return Ok(());
     }
-    peers.follow(cx.store, &server.config, &host, port, false);
-    server.role_changed();
-    server.unblock_all(cx.worker, ROLE_CHANGED);
+    server.follow(cx.store, &host, port, false);
     tracing::info!(host, port, "this node is a replica now, by REPLICAOF");
     out.w().ok();
     Ok(())
@@ -263,8 +260,20 @@ fn replconf(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         } else if args.is(at, "ack") || args.is(at, "getack") {
             // Of replicas and primaries alone, which have links of their own.
             return Ok(());
-        } else if args.is(at, "rdb-only") || args.is(at, "rdb-filter-only") {
-            return Err(Error::new("ERR REPLCONF rdb-only is not supported").into());
+        } else if args.is(at, "rdb-only") {
+            introduction.rdb_only = args.int(at + 1)? == 1;
+        } else if args.is(at, "rdb-filter-only") {
+            introduction.without = LeftOut { keys: true, functions: true };
+            for part in value.split(u8::is_ascii_whitespace).filter(|part| !part.is_empty()) {
+                if !part.eq_ignore_ascii_case(b"functions") {
+                    let part = String::from_utf8_lossy(part);
+                    return Err(Error::from(format!(
+                        "ERR Unsupported rdb-filter-only option: {part}"
+                    ))
+                    .into());
+                }
+                introduction.without.functions = false;
+            }
         } else {
             let option = String::from_utf8_lossy(args.bytes(at)).into_owned();
             return Err(Error::from(format!("ERR Unrecognized REPLCONF option: {option}")).into());
@@ -309,8 +318,7 @@ fn promoted(cx: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
     if !args.bytes(1).eq_ignore_ascii_case(peers.stream().backlog.id.as_bytes()) {
         return Err(Error::new("ERR PSYNC FAILOVER replid must match my replid."));
     }
-    peers.lead(cx.store, &server.config, &server.journal);
-    server.role_changed();
+    server.lead(cx.store);
     tracing::info!("this node is a primary now, for its primary failed over to it");
     Ok(())
 }

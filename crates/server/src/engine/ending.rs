@@ -14,6 +14,7 @@
 use crate::config::Param;
 use crate::engine::server::Server;
 use crate::engine::waits::Behind;
+use crate::follow::pause::By;
 use crate::outside::clock::Instant;
 use crate::persist::ending::Ending;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Server {
     /// Pauses writes, waits for replicas unless they are not to be waited for, and saves what is to
     /// be saved. After an error, which tells why not to end, writes go on.
     pub(crate) async fn before_end(self: Arc<Self>, ending: Ending) -> Result<(), String> {
-        self.pause.pause(u64::MAX, true);
+        self.pause.pause(By::End, u64::MAX, true);
         let patience = self.config.number(Param::ShutdownTimeout) as u64;
         let mut done = Ok(());
         if !ending.now && patience > 0 && !self.peers.replicas().is_empty() {
@@ -55,7 +56,7 @@ impl Server {
             done = saved.unwrap_or_else(|_| Err("it ended".into()));
         }
         if done.is_err() {
-            self.pause.unpause();
+            self.pause.unpause(By::End);
         }
         done
     }

@@ -12,13 +12,33 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+/// Who wants a pause. Each ends only its own: `CLIENT UNPAUSE` lets no write into a
+/// failover.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum By {
+    /// `CLIENT PAUSE`.
+    Client,
+    /// `FAILOVER`.
+    Failover,
+    /// The end of the server, before which all is saved and replicated.
+    End,
+}
+
 /// Whether and until when clients are paused.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
+    /// The end of the last of the pauses that run, and whether all of them are of writes.
     until_ms: AtomicU64,
-    /// Only what writes waits; reads go on.
     writes_only: AtomicBool,
+    wanted: Mutex<[Wanted; 3]>,
     held: Mutex<Held>,
+}
+
+/// A pause that somebody wants; one that has ended ends at 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wanted {
+    until_ms: u64,
+    of_all: bool,
 }
 
 /// Clients whose command is held back, by ID, each with the place in which it came.
@@ -31,16 +51,46 @@ struct Held {
 impl Pause {
     /// Pauses until a Unix time in milliseconds. A pause of everything is not
     /// weakened by a later one of writes, nor shortened.
-    pub(crate) fn pause(&self, until_ms: u64, writes_only: bool) {
-        let running = self.until_ms.load(Relaxed) > unix_ms();
-        let all = running && !self.writes_only.load(Relaxed);
-        self.writes_only.store(writes_only && !all, Relaxed);
-        self.until_ms.fetch_max(until_ms, Relaxed);
+    pub(crate) fn pause(&self, by: By, until_ms: u64, writes_only: bool) {
+        let now = unix_ms();
+        let mut wanted = self.wanted.lock();
+        let own = &mut wanted[by as usize];
+        let runs = own.until_ms > now;
+        own.of_all = !writes_only || runs && own.of_all;
+        own.until_ms = own.until_ms.max(until_ms);
+        self.take_effect(&mut wanted, now);
     }
 
-    /// Ends the pause. Who waited is woken in the order in which they came.
-    pub(crate) fn unpause(&self) {
-        self.until_ms.store(0, Relaxed);
+    /// Ends a pause, if it runs.
+    pub(crate) fn unpause(&self, by: By) {
+        let mut wanted = self.wanted.lock();
+        wanted[by as usize] = Wanted::default();
+        self.take_effect(&mut wanted, unix_ms());
+        drop(wanted);
+        self.wake();
+    }
+
+    /// Ends the pauses whose time is over. Called by the clock.
+    pub(crate) fn tick(&self, now: u64) {
+        let mut wanted = self.wanted.lock();
+        if wanted.iter().any(|one| one.until_ms != 0 && one.until_ms <= now) {
+            self.take_effect(&mut wanted, now);
+            drop(wanted);
+            self.wake();
+        }
+    }
+
+    fn take_effect(&self, wanted: &mut [Wanted; 3], now: u64) {
+        for one in wanted.iter_mut().filter(|one| one.until_ms <= now) {
+            *one = Wanted::default();
+        }
+        self.writes_only.store(!wanted.iter().any(|one| one.of_all), Relaxed);
+        self.until_ms.store(wanted.iter().map(|one| one.until_ms).max().unwrap_or(0), Relaxed);
+    }
+
+    /// Wakes who waits, in the order in which they came: whom another pause concerns
+    /// waits anew.
+    fn wake(&self) {
         let clients = std::mem::take(&mut self.held.lock().clients);
         let mut in_order: Vec<_> = clients.into_values().collect();
         in_order.sort_unstable_by_key(|(place, _)| *place);
@@ -88,13 +138,5 @@ impl Pause {
     /// Clients that are held back.
     pub(crate) fn clients(&self) -> usize {
         self.held.lock().clients.len()
-    }
-
-    /// Ends the pause if its time is over. Called by the clock.
-    pub(crate) fn tick(&self, now: u64) {
-        let until = self.until_ms.load(Relaxed);
-        if until != 0 && until <= now {
-            self.unpause();
-        }
     }
 }

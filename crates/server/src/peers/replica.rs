@@ -31,6 +31,25 @@ pub(crate) struct Introduction {
     pub(crate) psync2: bool,
     /// It understands a data set in Snug's own format ([`CAPA_IMAGE`]).
     pub(crate) image: bool,
+    /// It is no node but keeps a copy of the data set (`redis-cli --rdb`), and is sent no
+    /// stream.
+    pub(crate) rdb_only: bool,
+    /// What it wants to have left out of the data set.
+    pub(crate) without: LeftOut,
+}
+
+/// What is left out of a data set: `REPLCONF rdb-filter-only`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    pub(crate) keys: bool,
+    pub(crate) functions: bool,
+}
+
+impl Introduction {
+    /// Replicas of which this is the same are sent the same data set.
+    pub(crate) fn wants(&self) -> (bool, LeftOut) {
+        (self.image && self.without == LeftOut::default(), self.without)
+    }
 }
 
 /// The name of that capability; a number of the format is part of it.
@@ -123,7 +142,8 @@ impl Replica {
 
     /// It begins there.
     pub(crate) fn begin_at(&self, offset: u64) {
-        self.sent.store(offset, Relaxed);
+        // Nothing of the stream is kept for one that is not sent it.
+        self.sent.store(if self.introduction.rdb_only { u64::MAX } else { offset }, Relaxed);
         self.acknowledged.store(0, Relaxed);
     }
 

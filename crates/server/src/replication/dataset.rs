@@ -14,7 +14,7 @@ use crate::config::Param;
 use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
-use crate::peers::replica::Replica;
+use crate::peers::replica::{LeftOut, Replica};
 use crate::persist::past::Past;
 use bytes::Bytes;
 use snug_rdb::{Meta, Options, Writer};
@@ -52,8 +52,9 @@ pub(super) fn write(
     if begun.send(at).is_err() {
         return;
     }
-    let image = replicas.iter().all(|replica| replica.introduction.image);
-    let dataset = Dataset { server, session, snapshot: Some(snapshot), facts, image };
+    // All of them want the same.
+    let (image, without) = replicas.first().map(|one| one.introduction.wants()).unwrap_or_default();
+    let dataset = Dataset { server, session, snapshot: Some(snapshot), facts, image, without };
     let outlet = Outlet { server, pieces, gathered: Vec::new(), spilt: None };
     let written = match diskless {
         true => dataset.marked(outlet),
@@ -200,6 +201,8 @@ struct Dataset<'s> {
     facts: Vec<(&'static str, String)>,
     /// In Snug's own format.
     image: bool,
+    /// Of RDB alone.
+    without: LeftOut,
 }
 
 impl Drop for Dataset<'_> {
@@ -253,8 +256,13 @@ impl Dataset<'_> {
         let mut writer = Writer::new(out, Options { compress, ..Options::DEFAULT });
         let facts: Vec<_> = self.facts.iter().map(|(name, value)| (*name, &**value)).collect();
         writer.header(&facts)?;
-        for code in self.libraries() {
-            writer.function(&code)?;
+        if !self.without.functions {
+            for code in self.libraries() {
+                writer.function(&code)?;
+            }
+        }
+        if self.without.keys {
+            return writer.end()?.flush();
         }
         for (db, keys, expiring) in self.snapshot.iter().flat_map(Snapshot::databases) {
             writer.database(db, keys, expiring)?;

@@ -10,8 +10,9 @@
 //! If the replica does not catch up in time, or refuses, everything is as it was.
 
 use crate::engine::server::Server;
-use crate::peers::Failover;
+use crate::follow::pause::By;
 use crate::peers::replica::Replica;
+use crate::peers::{Failover, ROLE_CHANGED};
 use snug_store::{Batch, Session};
 use std::sync::Arc;
 
@@ -20,14 +21,14 @@ impl Server {
     pub(crate) fn begin_failover(&self, failover: Failover) {
         tracing::info!(?failover, "FAILOVER: writes are paused");
         *self.peers.failover.lock() = failover;
-        self.pause.pause(u64::MAX, true);
+        self.pause.pause(By::Failover, u64::MAX, true);
         self.peers.say(&[b"REPLCONF", b"GETACK", b"*"]);
     }
 
     /// Ends it, come to something or not: writes go on.
     pub(super) fn end_failover(&self) {
         *self.peers.failover.lock() = Failover::None;
-        self.pause.unpause();
+        self.pause.unpause(By::Failover);
     }
 
     /// Gives it up: if this node has stepped back already, it is the primary again.
@@ -35,8 +36,7 @@ impl Server {
         let failover = self.peers.failover.lock().clone();
         tracing::warn!(why, "FAILOVER is given up");
         if matches!(failover, Failover::Asked { .. }) {
-            self.peers.lead(batch, &self.config, &self.journal);
-            self.role_changed();
+            self.lead(batch);
         }
         self.end_failover();
     }
@@ -47,6 +47,9 @@ impl Server {
         match failover {
             Failover::None => {}
             Failover::Waits { to, until, force } => {
+                // A command that was under way when writes were paused may still write.
+                let batch = session.enter(now);
+                let _alone = batch.exclusive();
                 let end = self.peers.stream().backlog.end();
                 let is_target = |replica: &&Arc<Replica>| match &to {
                     Some((host, port)) => is_at(replica, host, *port),
@@ -60,7 +63,6 @@ impl Server {
                     (Some(replica), _) => (replica.address(), replica.introduction.port),
                     (None, Some(to)) if late && force => to,
                     (None, _) if late => {
-                        let batch = session.enter(now);
                         return self.abort_failover(&batch, "no replica has caught up in time");
                     }
                     (None, _) => return,
@@ -68,17 +70,30 @@ impl Server {
                 let (host, port) = target.clone();
                 tracing::info!(host, port, "FAILOVER: the replica is asked to be the primary");
                 *self.peers.failover.lock() = Failover::Asked { to: target };
-                let batch = session.enter(now);
-                self.peers.follow(&batch, &self.config, &host, port, true);
-                self.role_changed();
+                self.follow(&batch, &host, port, true);
             }
             // The link tells when the replica has agreed.
             Failover::Asked { .. } => {}
         }
     }
 
+    /// Makes this node a replica; one that is to be promoted is asked to. The store is the
+    /// caller's alone. Clients that wait are told, for what they wait for is not written here.
+    pub(crate) fn follow(&self, batch: &Batch<'_>, host: &str, port: u16, promote: bool) {
+        let _alone = batch.exclusive();
+        self.peers.follow(batch, &self.config, host, port, promote);
+        self.role_changed();
+        self.unblock_all(ROLE_CHANGED);
+    }
+
+    /// Makes this node a primary. The store is the caller's alone.
+    pub(crate) fn lead(&self, batch: &Batch<'_>) {
+        self.peers.lead(batch, &self.config, &self.journal);
+        self.role_changed();
+    }
+
     /// Has the configuration say what the role is, so that `CONFIG REWRITE` keeps it.
-    pub(crate) fn role_changed(&self) {
+    fn role_changed(&self) {
         let primary = self.peers.primary();
         let text = primary.map(|primary| format!("{} {}", primary.host, primary.port));
         // Any text will do.

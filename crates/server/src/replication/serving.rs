@@ -13,6 +13,7 @@
 
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
+use crate::outside::clock::Instant;
 use crate::peers::replica::{Replica, Stage};
 use crate::peers::{Adopted, Socket};
 use crate::request::stream::CommandStream;
@@ -132,6 +133,16 @@ impl Peer {
             self.server.stats.add(Stat::total_net_repl_output_bytes, wrote as u64);
         }
         poll_fn(|task| Pin::new(&mut self.socket).poll_flush(task)).await
+    }
+
+    /// Ends a connection that was to get no more than the data set, when the other side has:
+    /// what is still on its way would be lost with a socket that has something unread.
+    pub(super) async fn part(mut self, most: Duration) {
+        let _ = poll_fn(|task| Pin::new(&mut self.socket).poll_shutdown(task)).await;
+        let until = Instant::now() + most;
+        while self.is_there() && Instant::now() < until {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Sends the stream, and hears what the replica has executed, until one of both ends.

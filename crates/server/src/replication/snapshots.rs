@@ -11,7 +11,8 @@
 //!  each goes on with the stream from that moment on
 //! ```
 //!
-//! Snug nodes get values as they lie in memory, and others RDB: each kind is a group. All of
+//! Snug nodes get values as they lie in memory, others RDB, or a part of it (`REPLCONF
+//! rdb-filter-only`): each kind is a group. All of
 //! a group get the same bytes, at the pace of the slowest; one that takes nothing
 //! for `repl-timeout` seconds is left behind. No fork, and no file but where a replica
 //! must know the length beforehand (`repl-diskless-sync no`, or no `capa eof`). What
@@ -72,9 +73,9 @@ pub(super) async fn gather(server: Arc<Server>, mut arriving: UnboundedReceiver<
         if waiting.is_empty() || is_running || !is_due(&server, &waiting, since) {
             continue;
         }
-        // Those who take Snug's own format, or those who do not: whoever came first.
-        let (image, all) = (waiting[0].replica.introduction.image, waiting.drain(..));
-        let (group, others) = all.partition(|peer| peer.replica.introduction.image == image);
+        // Those who take the same data set as whoever came first.
+        let (wanted, all) = (waiting[0].replica.introduction.wants(), waiting.drain(..));
+        let (group, others) = all.partition(|peer| peer.replica.introduction.wants() == wanted);
         waiting = others;
         running = Some(tokio::spawn(synchronise(Arc::clone(&server), group)));
     }
@@ -138,6 +139,10 @@ async fn synchronise(server: Arc<Server>, mut group: Vec<Peer>) {
     }
     tracing::info!(replicas = kept.len(), "full synchronisation: everything is sent");
     for mut peer in kept {
+        if peer.replica.introduction.rdb_only {
+            tokio::spawn(peer.part(most));
+            continue;
+        }
         peer.waits_for_word = diskless;
         if !diskless {
             peer.replica.set_stage(Stage::Online);

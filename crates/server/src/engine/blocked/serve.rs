@@ -15,11 +15,12 @@ impl Server {
         self.blocked.waiter(client).is_some_and(|waiter| waiter.end(self, worker, reason))
     }
 
-    /// Ends the waiting of all clients, for this node is a replica now.
-    pub(crate) fn unblock_all(&self, worker: usize, error: &'static str) {
+    /// Ends the waiting of all clients, for this node is a replica now. The store is the
+    /// caller's alone, so the first worker counts nothing meanwhile.
+    pub(crate) fn unblock_all(&self, error: &'static str) {
         let waiters: Vec<_> = self.blocked.registry.lock().clients.values().cloned().collect();
         for waiter in waiters {
-            waiter.end(self, worker, Reason::Refused(error));
+            waiter.end(self, 0, Reason::Refused(error));
         }
     }
 
