@@ -100,8 +100,13 @@ impl Peer {
                 let mut elements = Vec::new();
                 for _ in 0..count {
                     let head = self.line().await?;
-                    let len = head[1..].parse().expect("a length");
-                    elements.push(self.bulk(len).await.unwrap_or_default());
+                    elements.push(match head.strip_prefix('$') {
+                        Some(len) => {
+                            let len = len.parse().expect("a length");
+                            self.bulk(len).await.unwrap_or_default()
+                        }
+                        None => head,
+                    });
                 }
                 Some(elements)
             }
@@ -198,6 +203,75 @@ fn writes_that_are_paused_are_executed_when_the_pause_is_over() {
         assert_eq!(other.reply().await, Some(vec![":1".into()]));
         let waited = began.elapsed().as_millis();
         assert!((10_000..10_200).contains(&waited), "{waited} ms");
+    });
+}
+
+/// A command goes straight to its handler unless something is in the way: each of these
+/// is, and the command is open again when it is gone. Here: how the state begins, what is
+/// answered in it, how it ends.
+#[test]
+fn whatever_is_in_the_way_of_a_command_is_heeded() {
+    let states: [(&str, &str, &[&str]); 5] = [
+        ("CONFIG SET requirepass secret", "-NOAUTH", &["AUTH secret"]),
+        ("ACL SETUSER default -get", "-NOPERM", &["ACL SETUSER default +get"]),
+        ("ACL SETUSER default resetkeys ~x*", "-NOPERM", &["ACL SETUSER default allkeys"]),
+        ("MULTI", "+QUEUED", &["EXEC"]),
+        ("SUBSCRIBE channel", "-ERR Can't execute 'get'", &["UNSUBSCRIBE channel"]),
+    ];
+    simulate(1, &[], async |server| {
+        for (begins, within, ends) in states {
+            // Who has logged in stays so; a later client has to.
+            let mut first = Peer::connect(&server, 4096);
+            assert_eq!(first.ask("SET key value").await, "+OK");
+            assert_eq!(first.ask("GET key").await, "value");
+            let mut client = match begins.starts_with("CONFIG SET requirepass") {
+                true => {
+                    assert_eq!(first.ask(begins).await, "+OK");
+                    Peer::connect(&server, 4096)
+                }
+                false => {
+                    first.call(begins).await.expect("an answer");
+                    first
+                }
+            };
+            let reply = client.ask("GET key").await;
+            assert!(reply.starts_with(within), "{begins}: {reply}");
+            for end in ends {
+                client.call(end).await.expect("an answer");
+            }
+            assert_eq!(client.ask("GET key").await, "value", "{begins}");
+            assert_eq!(client.ask("CONFIG SET requirepass nothing").await, "+OK");
+            assert_eq!(client.ask("ACL SETUSER default nopass").await, "+OK");
+        }
+        let mut client = Peer::connect(&server, 4096);
+        assert_eq!(client.ask("CONFIG SET min-replicas-to-write 1").await, "+OK");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let reply = client.ask("SET key value").await;
+        assert!(reply.starts_with("-NOREPLICAS"), "{reply}");
+        assert_eq!(client.ask("GET key").await, "value");
+        assert_eq!(client.ask("CONFIG SET min-replicas-to-write 0").await, "+OK");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(client.ask("SET key value").await, "+OK");
+        // No reply is sent to whoever wants none.
+        client.send("CLIENT REPLY OFF").await;
+        client.send("GET key").await;
+        assert_eq!(client.ask("CLIENT REPLY ON").await, "+OK");
+        // Who tracks is told what changes of that which it has read.
+        let mut told = Peer::connect(&server, 4096);
+        let id = told.ask("CLIENT ID").await;
+        told.call("SUBSCRIBE __redis__:invalidate").await.expect("an answer");
+        let track = format!("CLIENT TRACKING ON REDIRECT {}", &id[1..]);
+        assert_eq!(client.ask(&track).await, "+OK");
+        assert_eq!(client.ask("GET key").await, "value");
+        let mut other = Peer::connect(&server, 4096);
+        assert_eq!(other.ask("SET key other").await, "+OK");
+        let message = told.line().await.expect("a message");
+        assert_eq!(message, "*3");
+    });
+    simulate(1, &[(Param::ClusterEnabled, "yes")], async |server| {
+        let mut client = Peer::connect(&server, 4096);
+        let reply = client.ask("GET key").await;
+        assert!(reply.starts_with("-CLUSTERDOWN Hash slot not served"), "{reply}");
     });
 }
 
