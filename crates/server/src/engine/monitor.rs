@@ -222,7 +222,7 @@ impl Monitor {
         let shown = args.len().min(SLOW_ARGS_MAX);
         let kept = (0..shown).map(|index| match is_secret(cx.command, args, index) {
             true => b"(redacted)".to_vec(),
-            false => shorten(args.bytes(index)),
+            false => shorten(args.front(index, SLOW_ARG_BYTES_MAX)),
         });
         let mut kept: Vec<Vec<u8>> = kept.collect();
         if args.len() > SLOW_ARGS_MAX {
@@ -387,12 +387,13 @@ fn quote(bytes: &[u8], line: &mut Vec<u8>) {
     }
 }
 
-fn shorten(arg: &[u8]) -> Vec<u8> {
-    if arg.len() <= SLOW_ARG_BYTES_MAX {
-        return arg.to_vec();
+/// The front of an argument, and how long that is in all.
+fn shorten((front, len): (&[u8], usize)) -> Vec<u8> {
+    let mut short = front.to_vec();
+    let more = len - front.len();
+    if more == 0 {
+        return short;
     }
-    let mut short = arg[..SLOW_ARG_BYTES_MAX].to_vec();
-    let more = arg.len() - SLOW_ARG_BYTES_MAX;
     short.extend_from_slice(format!("... ({more} more bytes)").as_bytes());
     short
 }

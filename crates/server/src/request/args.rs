@@ -57,6 +57,19 @@ impl<'a> Args<'a> {
         }
     }
 
+    /// The first bytes of argument `index`, at most so many and no more than a segment, and
+    /// how long it is in all. A large one stays as it is.
+    pub(crate) fn front(&self, index: usize, most: usize) -> (&'a [u8], usize) {
+        let (front, len) = match self.spans[index].argument(self.buf) {
+            Argument::Bytes(bytes) => (bytes, bytes.len()),
+            Argument::Large(n) => {
+                let chain = &self.large[n].chain;
+                (chain.parts().first().map_or(&[][..], |part| &part[..]), chain.len())
+            }
+        };
+        (&front[..front.len().min(most)], len)
+    }
+
     /// Argument `index` as a value to be stored: a large one stays a chain.
     #[inline]
     pub(crate) fn value(&self, index: usize) -> NewStr<'a> {
