@@ -21,6 +21,7 @@ use crate::types::forms::{Asked, Back, FormRow, Installed};
 use snug_codec::policy::{Choice, Policy};
 use snug_codec::stream::{AtOnce, SomePace};
 use snug_codec::{Codec, Workspace, mime};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -87,6 +88,8 @@ pub struct Job {
     family: Option<Arc<KeyFamily>>,
     forced: bool,
     wants_dictionary: bool,
+    /// The MIME type that was declared for its value, if one was.
+    declared: Option<String>,
     work: Work,
     /// What came of it, once it has run.
     ran: Option<Ran>,
@@ -114,8 +117,9 @@ pub struct Outcome {
     pub codec: Codec,
     /// Its level.
     pub level: i32,
-    /// Their MIME type, where the type has such and its bytes tell it.
-    pub mime: Option<&'static str>,
+    /// Their MIME type, where the type has such: what was declared, else what the bytes
+    /// tell.
+    pub mime: Option<Cow<'static, str>>,
     /// The family that has learnt from it, which may be due to be trained.
     pub family: Option<Arc<KeyFamily>>,
 }
@@ -147,6 +151,7 @@ impl Job {
             family: None,
             forced,
             wants_dictionary: false,
+            declared: None,
             work,
             ran: None,
         }
@@ -233,11 +238,11 @@ impl Job {
         params: &PieceParams,
         workspace: Option<&mut Workspace>,
     ) {
-        let (kind, key) = (self.kind, &self.key[..]);
+        let (kind, key, declared) = (self.kind, &self.key[..], self.declared.as_deref());
         let piece = match &mut self.work {
             Work::Short(short) => {
                 (self.choice, self.family) =
-                    short.prepare((session, workspace), (kind, key), params);
+                    short.prepare((session, workspace), (kind, key, declared), params);
                 return;
             }
             Work::Boxed(piece) => piece,
@@ -246,7 +251,7 @@ impl Job {
         let edition = families.policy();
         if piece.packs() {
             let (ends, len) = piece.subject();
-            self.choice = edition.choose(kind, key, ends, len, params.level);
+            self.choice = edition.choose((kind, key), (declared, ends), len, params.level);
         }
         // With any other codec a dictionary is of no use.
         self.wants_dictionary &= params.dictionary_bytes > 0 && self.choice.codec == Codec::Zstd;
@@ -286,15 +291,18 @@ impl Job {
     }
 
     /// The MIME type of its bytes, where they are a file's.
-    fn mime(&self) -> Option<&'static str> {
+    fn mime(&self) -> Option<Cow<'static, str>> {
         if !self.kind.row().has_mime {
             return None;
+        }
+        if let Some(declared) = &self.declared {
+            return Some(declared.clone().into());
         }
         let (front, back) = match &self.work {
             Work::Short(short) => (short.raw(), short.raw()),
             Work::Boxed(piece) => piece.subject().0,
         };
-        mime::sniff_ends(front, back)
+        mime::sniff_ends(front, back).map(Cow::Borrowed)
     }
 }
 
@@ -380,8 +388,19 @@ impl Batch<'_> {
         slot.job(found, params, forced)
     }
 
+    /// Asks the observer for the MIME type that was declared for a job's value, which
+    /// counts for more than what its bytes look like. To be called before the job is
+    /// prepared. Asks nothing of a job that unpacks, and nothing while slots are held: the
+    /// answer may lie in another slot.
+    pub fn declare(&self, job: &mut Job) {
+        if job.kind.row().has_mime && job.packs() && !self.is_held() {
+            job.declared = self.store().observer().declared(self, job.db, &job.key);
+        }
+    }
+
     /// [Prepares](Job::prepare) a job that was taken.
     pub fn prepared(&self, mut job: Job, params: &PieceParams) -> Job {
+        self.declare(&mut job);
         job.prepare(self.session(), params, None);
         job
     }

@@ -214,7 +214,7 @@ impl Short {
     pub(crate) fn prepare(
         &mut self,
         (session, workspace): (&Session, Option<&mut Workspace>),
-        (kind, key): (Type, &[u8]),
+        of: (Type, &[u8], Option<&str>),
         params: &PieceParams,
     ) -> (Choice, Option<Arc<KeyFamily>>) {
         let mut chosen = (UNDECIDED, None);
@@ -222,7 +222,7 @@ impl Short {
             self.next = Next::Stay(Fate::Nothing);
             return chosen;
         }
-        self.next = self.decide(session.store(), (kind, key), params, &mut chosen);
+        self.next = self.decide(session.store(), of, params, &mut chosen);
         chosen
     }
 
@@ -244,7 +244,7 @@ impl Short {
     fn decide(
         &mut self,
         store: &Store,
-        (kind, key): (Type, &[u8]),
+        (kind, key, declared): (Type, &[u8], Option<&str>),
         params: &PieceParams,
         chosen: &mut (Choice, Option<Arc<KeyFamily>>),
     ) -> Next {
@@ -252,7 +252,7 @@ impl Short {
         let raw = self.raw();
         let edition = families.policy();
         let choose = |policy: &Policy| {
-            policy::choose(policy, kind, key, (raw, raw), raw.len(), params.level)
+            policy::choose(policy, (kind, key), (declared, (raw, raw)), raw.len(), params.level)
         };
         let choice = choose(&edition.policy);
         chosen.0 = choice;
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(met().len(), 1);
         let mut short = Short::of(&store, slot.cell(found), false);
         drop(slot);
-        short.prepare((&store.session(), None), (Type::String, b"key"), &params);
+        short.prepare((&store.session(), None), (Type::String, b"key", None), &params);
         assert!(matches!(short.next, Next::Stay(Fate::Nothing)));
         assert_eq!(met().len(), 1);
     }

@@ -23,32 +23,33 @@ pub struct Edition {
 }
 
 impl Edition {
-    /// What to pack a value with that begins and ends with these bytes and has `len` in
-    /// all, at `level` where the policy names none. The bytes are looked at only if
-    /// the type has MIME types and the policy asks for them.
+    /// What to pack the value of a key with: of the MIME type that was declared for it, or
+    /// else that its first and last bytes tell; of `len` bytes in all; at `level` where the
+    /// policy names none. The bytes are looked at only if the type has MIME types, the
+    /// policy asks for them and none was declared.
     pub fn choose(
         &self,
-        kind: Type,
-        key: &[u8],
-        ends: (&[u8], &[u8]),
+        of: (Type, &[u8]),
+        mime: (Option<&str>, (&[u8], &[u8])),
         len: usize,
         level: i32,
     ) -> Choice {
-        choose(&self.policy, kind, key, ends, len, level)
+        choose(&self.policy, of, mime, len, level)
     }
 }
 
 pub(crate) fn choose(
     policy: &Policy,
-    kind: Type,
-    key: &[u8],
-    (front, back): (&[u8], &[u8]),
+    (kind, key): (Type, &[u8]),
+    (declared, (front, back)): (Option<&str>, (&[u8], &[u8])),
     len: usize,
     level: i32,
 ) -> Choice {
     let row = kind.row();
-    let asks = row.has_mime && policy.asks_mime();
-    let mime = if asks { mime::sniff_ends(front, back) } else { None };
+    let mime = match row.has_mime && policy.asks_mime() {
+        true => declared.or_else(|| mime::sniff_ends(front, back)),
+        false => None,
+    };
     policy.resolve(&Subject { kind: row.name, key, mime, len }, level)
 }
 
@@ -136,9 +137,13 @@ mod tests {
 
         let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
         let of = |edition: &Edition, kind, key: &[u8], bytes: &[u8]| {
-            edition.choose(kind, key, (bytes, bytes), bytes.len(), 3)
+            edition.choose((kind, key), (None, (bytes, bytes)), bytes.len(), 3)
         };
         assert_eq!(of(&mimes, Type::String, b"k", png).codec, Codec::None);
+        let text = mimes.choose((Type::String, b"k"), (Some("text/html"), (png, png)), 16, 3);
+        assert_ne!(text.codec, Codec::None, "what was declared counts");
+        let image = mimes.choose((Type::String, b"k"), (Some("image/x"), (b"a", b"a")), 1, 3);
+        assert_eq!(image.codec, Codec::None);
         assert_ne!(of(&mimes, Type::Stream, b"k", png).codec, Codec::None);
         assert_eq!(of(&keys, Type::String, b"a:k", png).level, 9);
         assert_eq!(of(&keys, Type::Stream, b"a:k", b"short").level, 3);

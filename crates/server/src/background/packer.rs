@@ -217,6 +217,7 @@ impl Packer {
         let began = Instant::now();
         self.rested = 0;
         let tools = self.short.get_or_insert_default();
+        session.enter(unix_ms()).declare(&mut job);
         job.prepare(session, params, Some(&mut tools.workspace));
         job.run_at_once(&mut tools.workspace, &mut tools.room);
         let took = began.elapsed();

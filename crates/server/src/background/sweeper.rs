@@ -125,16 +125,18 @@ impl Sweeper {
         let budget = Duration::from_micros(server.config.number(Param::SweepBudget) as u64);
         let batch = session.enter(now);
         // A replica's primary says when a key goes. The role does not change in a batch.
+        let mut left = false;
         let more = !server.peers.is_replica()
             && batch.expire_due(self.worker, self.workers, &mut || began.elapsed() > budget);
         if self.worker == 0 {
             server.blocked.take_over();
             batch.tidy();
+            left = server.tidy_cards(&batch, budget);
         }
         if blocked::any_ready() {
             server.serve(&batch, self.worker);
         }
         server.stats.add(Stat::expired_time_cap_reached, u64::from(more));
-        more
+        more || left
     }
 }

@@ -13,10 +13,12 @@
 //!
 //! It is believed only if its tag is that of the bytes. Whoever writes the string by another
 //! way than HTTP leaves the card as it was, and from then on it says nothing: the type is
-//! then what the bytes look like. `DEL` of the string leaves its card behind, until it
-//! expires, is evicted, or the key is put or deleted over HTTP again.
+//! then what the bytes look like. The server removes such a card a moment later, and that of
+//! a string which is gone (`engine/cards.rs`).
+//!
+//! The type that it declares decides how the string is packed, too.
 
-use super::tag::Tag;
+use crate::text::tag::Tag;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 
@@ -48,6 +50,9 @@ impl Card {
         let mut kept = Vec::new();
         for (name, _) in KEPT {
             let Some(value) = headers.get(&name) else { continue };
+            if headers.get_all(&name).iter().count() > 1 {
+                return Err(format!("there is more than one {name}"));
+            }
             if value.len() > HEADER_BYTES_MAX || value.to_str().is_err() {
                 return Err(format!("{name} is no text of at most {HEADER_BYTES_MAX} characters"));
             }

@@ -4,7 +4,7 @@
 //! encoding the client had it; a `GET` is answered 304 if the client has what it would be
 //! sent.
 
-use super::tag::{Listed, Tag, listed};
+use crate::text::tag::{Listed, Tag, listed};
 use hyper::header::{self, HeaderMap, HeaderName};
 use std::time::{Duration, SystemTime};
 

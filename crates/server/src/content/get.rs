@@ -9,9 +9,7 @@ use super::ask::Asking;
 use super::body::{Body, Held, Lying, coding_of_chain};
 use super::card::{Card, looks_like};
 use super::conditions::{self, Current, Verdict};
-use super::name;
 use super::ranges::{self, Asked};
-use super::tag::{Tag, Tagging, hash};
 use super::{kept, variant};
 use crate::engine::context::Context;
 use crate::engine::server::Server;
@@ -21,6 +19,8 @@ use crate::outside::clock::unix_ms;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
 use crate::text::accepted::{Accepted, Sent};
+use crate::text::card;
+use crate::text::tag::{Tag, Tagging, hash};
 use bytes::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
@@ -72,7 +72,7 @@ pub(super) fn held(slot: &SlotGuard<'_>, found: Found) -> Result<Held, Error> {
 
 /// The card of a key, if there is one.
 pub(super) fn card_of(cx: &Context<'_>, key: &[u8]) -> Option<Card> {
-    let name = name::card(key, cx.server.cluster.enabled)?;
+    let name = card::name(key, cx.server.cluster.enabled)?;
     let name = cx.key(&name);
     let mut slot = cx.lock(&name);
     let found = slot.find(&name)?;

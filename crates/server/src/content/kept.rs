@@ -9,7 +9,7 @@
 //! it becomes the older and what that held is forgotten; what is found in the older moves to
 //! the younger. That keeps what is asked for, with no list to maintain.
 
-use super::tag::Tag;
+use crate::text::tag::Tag;
 use bytes::Bytes;
 use foldhash::HashMap;
 use snug_codec::coding::Coding;
@@ -48,6 +48,10 @@ impl<K: Hash + Eq, V: Clone> Generations<K, V> {
             self.weight -= before;
         }
         self.weight += weight;
+    }
+
+    fn has(&self, key: &K) -> bool {
+        self.young.contains_key(key) || self.old.contains_key(key)
     }
 
     fn get(&mut self, key: &K, most: usize) -> Option<V>
@@ -94,6 +98,11 @@ pub(super) fn tag_of_chain(chain: &PackedChain) -> Option<Tag> {
 pub(super) fn keep_tag_of_chain(chain: &PackedChain, tag: Tag) {
     let known = (chain.downgrade(), tag);
     KEPT.with_borrow_mut(|kept| kept.chains.put(chain.address(), known, 1, TAGS_MAX));
+}
+
+/// Whether it is kept what a body comes to in a coding.
+pub(super) fn has_body(tag: Tag, coding: Coding) -> bool {
+    KEPT.with_borrow(|kept| kept.bodies.has(&(tag, coding)))
 }
 
 /// What a body comes to in a coding, if that was made lately.

@@ -7,6 +7,7 @@
 use super::answer::{Answer, Refusal, json};
 use super::ask::Asking;
 use super::name;
+use crate::text::card;
 use hyper::{StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -69,7 +70,7 @@ pub(super) async fn answer(asking: &mut Asking<'_>, uri: &Uri) -> Result<Answer,
         let reply = asking.command(&scan).await?;
         let mut bulks = bulks(&reply).into_iter();
         cursor = String::from_utf8_lossy(&bulks.next().unwrap_or_default()).into_owned();
-        keys.extend(bulks.filter(|key| !name::is_card(key)));
+        keys.extend(bulks.filter(|key| !card::is_card(key)));
         if cursor == "0" || keys.len() >= count {
             break;
         }

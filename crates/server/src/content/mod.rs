@@ -44,7 +44,6 @@ mod put;
 mod ranges;
 mod receive;
 mod route;
-mod tag;
 mod variant;
 
 pub(crate) use link::HTTP;

@@ -1,15 +1,12 @@
-//! Names: keys in paths, keys in answers, and the names of cards.
+//! Names: keys in paths, and keys in answers.
 
 use super::answer::Refusal;
+use crate::text::card::is_card;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use std::borrow::Cow;
 
 /// What stands before every key in a path.
 pub(super) const ROOT: &str = "/content/";
-
-/// What the names of cards begin with: of a key without a hash tag, and of one with.
-const CARD: &[u8] = b"snug:content:";
-const CARD_OF_TAGGED: &[u8] = b"snug:content@";
 
 /// The longest key, in bytes: less than a path may be long.
 const KEY_BYTES_MAX: usize = 8 * 1024;
@@ -67,31 +64,10 @@ pub(super) fn path(key: &[u8]) -> String {
     ROOT.to_owned() + &escaped.split('/').map(dots).collect::<Vec<_>>().join("/")
 }
 
-/// Whether a key is a card's.
-pub(super) fn is_card(key: &[u8]) -> bool {
-    key.starts_with(CARD) || key.starts_with(CARD_OF_TAGGED)
-}
-
-/// The key of the card of `key`. In a cluster it is in the same slot, for which it names the
-/// key as its hash tag, or has the key's own. `None` if that cannot be: the key has a closing
-/// brace and no hash tag.
-pub(super) fn card(key: &[u8], in_cluster: bool) -> Option<Vec<u8>> {
-    let opening = key.iter().position(|&byte| byte == b'{');
-    let tagged = opening.is_some_and(|at| {
-        key[at + 1..].iter().position(|&byte| byte == b'}').is_some_and(|len| len > 0)
-    });
-    if tagged {
-        return Some([CARD_OF_TAGGED, key].concat());
-    }
-    let breaks_tag = in_cluster && (key.contains(&b'}') || key.is_empty());
-    (!breaks_tag).then(|| [CARD, b"{", key, b"}"].concat())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use snug_store::cluster_slot;
 
     proptest! {
         #[test]
@@ -105,16 +81,6 @@ mod tests {
         #[test]
         fn any_text_is_a_key_or_refused(text in "[ -~]{0,40}") {
             let _ = key(&text);
-        }
-
-        #[test]
-        fn cards_are_in_the_slot_of_their_keys(key in "[ab{}]{0,8}", other in "[ab{}]{0,8}") {
-            let card_of = |key: &str| card(key.as_bytes(), true);
-            if let Some(card) = card_of(&key) {
-                prop_assert_eq!(cluster_slot(&card), cluster_slot(key.as_bytes()));
-                prop_assert!(is_card(&card));
-                prop_assert_eq!(card_of(&other) == Some(card), key == other);
-            }
         }
     }
 

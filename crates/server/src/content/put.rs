@@ -16,12 +16,13 @@ use super::card::Card;
 use super::conditions::{self, Current, Verdict};
 use super::get::{self, Seen, TTL};
 use super::receive::{self, Received, receive};
-use super::tag::Tag;
 use super::{get::card_of, name};
 use crate::engine::context::Context;
 use crate::outside::chance::random_hex;
 use crate::request::args::OwnedArgs;
 use crate::request::error::Error;
+use crate::text::card;
+use crate::text::tag::Tag;
 use crate::work::reclaim::reclaim;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -68,7 +69,7 @@ pub(super) async fn post(
     let prefix = super::listing::parameters(request.uri())?.prefix;
     let (head, body) = request.into_parts();
     let key = [&prefix[..], random_hex().as_bytes()].concat();
-    if name::is_card(&key) {
+    if card::is_card(&key) {
         return Err(Refusal::bad("keys of this name hold what is known of others"));
     }
     let (_, tag) = store(asking, &key, &head.headers, body, true).await?;
@@ -162,6 +163,9 @@ fn overtaken() -> Refusal {
 fn ttl_ms(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     const SECONDS_MAX: u64 = 1 << 40;
     let Some(given) = headers.get(TTL) else { return Ok(None) };
+    if headers.get_all(TTL).iter().count() > 1 {
+        return Err(Refusal::bad("there is more than one Snug-TTL"));
+    }
     let seconds = given.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     match seconds.and_then(|text| text.parse::<u64>().ok()) {
         Some(seconds) if (1..=SECONDS_MAX).contains(&seconds) => Ok(Some(seconds * 1000)),
@@ -257,7 +261,7 @@ fn set(
     card: &Card,
     expiry: SetExpiry,
 ) -> Result<Made, Error> {
-    let card_name = name::card(key, cx.server.cluster.enabled);
+    let card_name = card::name(key, cx.server.cluster.enabled);
     let card_key = card_name.as_deref().map(|name| cx.key(name));
     let name = cx.key(key);
     let _held = cx.hold([Some(name), card_key].into_iter().flatten());
@@ -321,7 +325,7 @@ fn remove(
     headers: &HeaderMap,
     known: Option<&Seen>,
 ) -> Result<Made, Error> {
-    let card_name = name::card(key, cx.server.cluster.enabled);
+    let card_name = card::name(key, cx.server.cluster.enabled);
     let card_key = card_name.as_deref().map(|name| cx.key(name));
     let name = cx.key(key);
     let _held = cx.hold([Some(name), card_key].into_iter().flatten());

@@ -7,6 +7,7 @@ pub(crate) mod aside;
 pub(crate) mod away;
 pub(crate) mod blocked;
 pub(crate) mod call;
+pub(crate) mod cards;
 pub(crate) mod client;
 pub(crate) mod client_eviction;
 pub(crate) mod command;

@@ -6,6 +6,7 @@ use crate::cluster::Cluster;
 use crate::config::{Config, Param, parse_policy};
 use crate::engine::aside::Aside;
 use crate::engine::blocked::Blocked;
+use crate::engine::cards::Cards;
 use crate::engine::client::Client;
 use crate::engine::ending::Endings;
 use crate::engine::eviction::Exceeded;
@@ -67,6 +68,8 @@ pub(crate) struct Server {
     pub pubsub: PubSub,
     pub watches: Watches,
     pub tracking: Tracking,
+    /// What content over HTTP knows of strings follows them.
+    pub cards: Cards,
     pub blocked: Blocked,
     pub monitor: Monitor,
     pub scripts: Scripts,
@@ -171,8 +174,15 @@ impl Observer for StoreEvents {
 
     fn modified(&self, key: &[u8]) {
         if let Some(server) = self.0.upgrade() {
-            server.tracking.changed(key);
+            if server.tracking.is_on() {
+                server.tracking.changed(key);
+            }
+            server.cards.changed(key);
         }
+    }
+
+    fn declared(&self, store: &Batch<'_>, db: usize, key: &[u8]) -> Option<String> {
+        self.0.upgrade()?.declared(store, db, key)
     }
 
     fn replacing(&self, store: &Batch<'_>, dbs: &[usize]) {
@@ -226,6 +236,7 @@ impl Server {
             let seed = chance::rng().random();
             let store =
                 Store::new(StoreConfig { cluster: by_cluster, databases, seed }, Box::new(events));
+            let cards = Cards::new(config.number(Param::ContentPort) != 0);
             let persist = Persist::new(
                 Arc::clone(&config),
                 Arc::clone(&store),
@@ -274,6 +285,7 @@ impl Server {
                 pubsub: PubSub::default(),
                 watches: Watches::default(),
                 tracking: Tracking::default(),
+                cards,
                 blocked: Blocked::default(),
                 started: Instant::now(),
                 run_id: random_hex(),
@@ -361,9 +373,10 @@ impl Server {
     }
 
     /// Has the store tell of the events that the configuration asks for, and of all
-    /// changes while somebody tracks.
+    /// changes while somebody tracks, or cards follow their strings.
     pub(crate) fn heed_events(&self) {
-        let changes = if self.tracking.is_on() { Class::CHANGE } else { Class::NONE };
+        let wanted = self.tracking.is_on() || self.cards.are_on();
+        let changes = if wanted { Class::CHANGE } else { Class::NONE };
         self.store.heed(self.wanted_events().and(changes));
     }
 

@@ -143,7 +143,7 @@ impl Timings {
     /// A piece was packed, or found not worth it.
     pub(crate) fn came_of(&self, outcome: &snug_store::Outcome) {
         let snug_store::Outcome { raw_bytes, codec, level, .. } = *outcome;
-        let (kind, group) = (outcome.piece.kind, group_of(outcome.mime));
+        let (kind, group) = (outcome.piece.kind, group_of(outcome.mime.as_deref()));
         match outcome.fate {
             Fate::Packed(bytes) => self.packed(kind, codec, level, group, raw_bytes, bytes),
             Fate::NotWorth => self.left_raw(kind, group, raw_bytes),
@@ -158,7 +158,7 @@ impl Timings {
 }
 
 /// The group of a MIME type: what stands before the slash; `unknown` for none.
-fn group_of(mime: Option<&'static str>) -> &'static str {
+fn group_of(mime: Option<&str>) -> &'static str {
     let group = mime.and_then(|mime| mime.split('/').next());
     const GROUPS: [&str; 8] =
         ["application", "audio", "font", "image", "message", "model", "text", "video"];

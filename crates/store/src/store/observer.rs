@@ -42,6 +42,12 @@ pub trait Observer: Send + Sync {
         drop(value);
     }
 
+    /// The MIME type that somebody has declared for a string, in lower case and without
+    /// parameters. Called with no lock held, when the string is about to be packed.
+    fn declared(&self, store: &Batch<'_>, db: usize, key: &[u8]) -> Option<String> {
+        None
+    }
+
     /// A packed form does not unpack to what it was made of, and why. A slot's lock
     /// may be held.
     fn damaged(&self, why: &dyn Display) {}

@@ -13,15 +13,15 @@ use twox_hash::xxhash3_128;
 
 /// The tag of a string's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Tag(u128);
+pub(crate) struct Tag(u128);
 
 impl Tag {
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(xxhash3_128::Hasher::oneshot(bytes))
     }
 
     /// The tag that 32 digits are.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
         u128::from_str_radix(text, 16).ok().filter(|_| digits).map(Self)
     }
@@ -34,27 +34,27 @@ impl fmt::Display for Tag {
 }
 
 /// The hash of a packed form, by which its tag is kept.
-pub(super) fn hash(form: &[u8]) -> u128 {
+pub(crate) fn hash(form: &[u8]) -> u128 {
     xxhash3_128::Hasher::oneshot(form)
 }
 
 /// The tag of bytes that come one after the other.
 #[derive(Default)]
-pub(super) struct Tagging(Box<xxhash3_128::Hasher>);
+pub(crate) struct Tagging(Box<xxhash3_128::Hasher>);
 
 impl Tagging {
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 
-    pub(super) fn finish(self) -> Tag {
+    pub(crate) fn finish(self) -> Tag {
         Tag(self.0.finish_128())
     }
 }
 
 /// One of the tags that a condition lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Listed<'a> {
+pub(crate) struct Listed<'a> {
     pub weak: bool,
     /// What stands between the quotes.
     pub opaque: &'a str,
@@ -62,13 +62,13 @@ pub(super) struct Listed<'a> {
 
 impl Listed<'_> {
     /// Whether it is the tag of these bytes, in whatever encoding.
-    pub(super) fn is_of(&self, tag: Tag) -> bool {
+    pub(crate) fn is_of(&self, tag: Tag) -> bool {
         Tag::parse(self.opaque.split('-').next().unwrap_or_default()) == Some(tag)
     }
 }
 
 /// The tags of a list, as far as it is one: `"a", W/"b"`.
-pub(super) fn listed(text: &str) -> impl Iterator<Item = Listed<'_>> {
+pub(crate) fn listed(text: &str) -> impl Iterator<Item = Listed<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
         rest = rest.trim_start_matches([' ', '\t', ',']);
