@@ -72,9 +72,6 @@ def test_what_is_known_of_a_string(content):
         headers = content.get("page")[2]
         assert headers["Content-Type"] == "application/json"
         assert headers["Last-Modified"] is headers["Cache-Control"] is None
-        # The same bytes are.
-        client.call("SET", "page", "<html>")
-        assert content.get("page")[2]["Content-Type"] == page["Content-Type"]
         # A card that is none is not believed, nor one of another type.
         for forge in (("SET", "snug:content:{page}", "{}"), ("SET", "snug:content:{page}", "\x00"), ("HSET", "snug:content:{page}", "a", "b")):
             client.call("DEL", "snug:content:{page}")
@@ -233,14 +230,37 @@ def test_methods_and_paths(content):
     for method, path, status in [
         ("PATCH", "/content/x", 405), ("POST", "/content/x", 405), ("PUT", "/content", 405), ("DELETE", "/content", 405),
         ("POST", "/content/config", 405), ("GET", "/", 404), ("GET", "/content/", 404), ("GET", "/contents", 404),
-        ("OPTIONS", "/content/x", 204), ("GET", "/content/%zz", 400), ("GET", "/content/snug:content:%7Bx%7D", 400), ("TRACE", "/content/x", 405),
+        ("OPTIONS", "/content/x", 204), ("OPTIONS", "*", 204), ("GET", "/content/%zz", 400), ("GET", "/content/snug:content:%7Bx%7D", 400), ("TRACE", "/content/x", 405),
     ]:  # fmt: skip
         said, _, headers = content.ask(method, path, b"" if method in ("PUT", "POST", "PATCH") else None)
         assert said == status, (method, path)
         assert (status in (204, 405)) == ("Allow" in headers)
     assert content.put("x", b"a", Content_Range="bytes 0-0/9")[0] == 400
     assert content.put("x", b"a", Content_Type="nonsense")[0] == 400
+    for twice in (b"Content-Type: text/a", b"Snug-TTL: 5", b"Cache-Control: no-store"):
+        said = content.raw(b"PUT /content/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 1\r\n" + (twice + b"\r\n") * 2 + b"\r\na")
+        assert said.startswith(b"HTTP/1.1 400"), twice
     assert content.get("x")[0] == 404
+
+
+def test_requests_that_others_may_read_otherwise_are_refused(content):
+    put = b"PUT /content/framed HTTP/1.1\r\nConnection: close\r\n"
+    chunked = b"\r\n\r\n1\r\na\r\n0\r\n\r\n"
+    for head, status in [
+        (b"Content-Length: 1\r\n\r\na", 400),
+        (b"Host: a\r\nHost: b\r\nContent-Length: 1\r\n\r\na", 400),
+        (b"Host: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na", 400),
+        (b"Host: a\r\nTransfer-Encoding: gzip, chunked" + chunked, 501),
+        (b"Host: a\r\nTransfer-Encoding: chunked, chunked" + chunked, 501),
+        (b"Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked" + chunked, 501),
+        (b"Host: a\r\nTransfer-Encoding: gzip\r\n\r\na", 400),
+    ]:
+        said = content.raw(put + head)
+        assert int(said.split()[1]) == status, (head, said)
+    assert content.get("framed")[0] == 404
+    assert content.raw(put + b"Host: a\r\nTransfer-Encoding: Chunked" + chunked).startswith(b"HTTP/1.1 201")
+    # HTTP/1.0 knows no hosts.
+    assert content.raw(b"GET /content/framed HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\na")
 
 
 def test_pages_of_other_sites_may_not_write(content):

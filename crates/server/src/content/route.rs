@@ -7,7 +7,7 @@ use super::{get, listing, name, policy, put};
 use crate::measure::stats::Stat;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Version};
 
 const OF_A_KEY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 const OF_ALL: &str = "GET, HEAD, POST, OPTIONS";
@@ -28,10 +28,31 @@ pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
     answer
 }
 
+/// Refuses what HTTP/1.1 forbids and hyper lets pass: a request that does not name its host,
+/// or names two (RFC 9112, section 3.2), and a body in a transfer coding beside `chunked`,
+/// which nobody here takes off (section 6.1). What stands in front of the server may read
+/// either otherwise.
+fn check_framing(request: &Request<Incoming>) -> Result<(), Refusal> {
+    if request.version() == Version::HTTP_11
+        && request.headers().get_all(header::HOST).iter().count() != 1
+    {
+        return Err(Refusal::bad("a request names one host"));
+    }
+    let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if is_plain(coding) => Ok(()),
+        _ => Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "a body is chunked, or as it is")),
+    }
+}
+
 async fn routed(link: &Link, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    check_framing(&request)?;
     let uri = request.uri().clone();
     let rest = uri.path().strip_prefix(name::ROOT);
     let allowed = match (uri.path(), rest) {
+        ("*", _) if request.method() == Method::OPTIONS => OF_A_KEY,
         ("/content", _) => OF_ALL,
         (_, Some("config")) => OF_THE_POLICY,
         (_, Some(rest)) if !rest.is_empty() => OF_A_KEY,
