@@ -38,13 +38,14 @@ pub(super) fn accepted(headers: &HeaderMap) -> Accepted {
 pub(super) fn choose(server: &Server, key: &[u8], seen: &Seen, accepted: Accepted) -> Sent {
     let lies = seen.lies.as_ref().map(|(coding, _)| *coding);
     match accepted.choose(lies, true) {
-        Sent::Made(_) => accepted.choose(lies, is_worth_it(server, key, seen)),
+        Sent::Made(coding) => accepted.choose(lies, is_worth_it(server, key, seen, coding)),
         sent => sent,
     }
 }
 
-/// Whether encoding a string is likely to save something that is worth the work.
-fn is_worth_it(server: &Server, key: &[u8], seen: &Seen) -> bool {
+/// Whether encoding a string is likely to save something that is worth the work. What is
+/// kept in the coding was worth it before, and its bytes are not looked at again.
+fn is_worth_it(server: &Server, key: &[u8], seen: &Seen, coding: Coding) -> bool {
     let len = seen.held.len();
     if len < LEN_MIN {
         return false;
@@ -57,7 +58,8 @@ fn is_worth_it(server: &Server, key: &[u8], seen: &Seen) -> bool {
     if policy.policy.resolve(&subject, 1).codec == Codec::None {
         return false;
     }
-    Estimate::of(&front[..front.len().min(LOOKED_AT)]).worth() != Worth::Nothing
+    kept::has_body(seen.tag, coding)
+        || Estimate::of(&front[..front.len().min(LOOKED_AT)]).worth() != Worth::Nothing
 }
 
 /// The body of a string in a coding; `None` if that is no shorter and need not be. Its length
