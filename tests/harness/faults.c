@@ -6,6 +6,7 @@
  *   2  making, opening for writing, renaming, removing names
  *   3  not 0: a sync does not return until it is 0
  *   4  reading from files that have no name any more takes so many milliseconds a call
+ *   5  reading at a place of a regular file, as the disk tier does
  *
  * Sockets, pipes and the standard streams are left alone. */
 #define _GNU_SOURCE
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WRITE, SYNC, NAME, HANG, SLOW };
+enum { WRITE, SYNC, NAME, HANG, SLOW, PLACE };
 static volatile int *control;
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -65,6 +66,14 @@ ssize_t read(int fd, void *bytes, size_t count) {
         nanosleep(&while_it_reads, 0);
     }
     return REAL(read)(fd, bytes, count);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t count, off64_t at) {
+    return is_file(fd) && fails(PLACE) ? -1 : REAL(pread64)(fd, bytes, count, at);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) {
+    return is_file(fd) && fails(WRITE) ? -1 : REAL(pwrite64)(fd, bytes, count, at);
 }
 
 static void wait_for_disk(int fd) {

@@ -31,10 +31,10 @@ class Disk:
     def environment(self, library):
         return {"SNUG_FAULTS": str(self.path), "LD_PRELOAD": str(library)}
 
-    def set(self, write=0, sync=0, name=0, hang=0, slow=0):
+    def set(self, write=0, sync=0, name=0, hang=0, slow=0, place=0):
         """Errors of what fails, and how slow it is to read files without a name, in
         milliseconds a call."""
-        self.control[:20] = struct.pack("5i", write, sync, name, hang, slow)
+        self.control[:24] = struct.pack("6i", write, sync, name, hang, slow, place)
 
     def heal(self):
         self.set()

@@ -2,6 +2,7 @@
 command as if it had never gone; a disk that is full, failing or damaged costs no data."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import threading
 import pytest
 
 from harness.bystander import MB
+from harness.faults import Disk
 from harness.packing import about, until
 from harness.servers import info_fields
 
@@ -487,6 +489,73 @@ def test_a_disk_that_is_full_costs_no_data(target, tmp_path):
             assert int(tier(c)["tier_write_errors"]) > 0
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_a_disk_with_errors_costs_no_data(target, shim, tmp_path, monkeypatch):
+    """EIO: what cannot be written or synced stays in memory, what cannot be read is an error
+    for as long as that lasts."""
+    disk = Disk(tmp_path / "faults")
+    for name, there in disk.environment(shim).items():
+        monkeypatch.setenv(name, there)
+    with running(target) as server, server.connect() as c:
+        keys = make_large(c)
+        c.call("SET", "short", VALUE)
+        leave(c, "short", "blob")
+        for fault in ({"write": errno.EIO}, {"sync": errno.EIO}, {"name": errno.EIO, "sync": errno.EIO}):
+            c.call("SET", "other", VALUE)
+            c.call("HSET", "hash", "more", "x")
+            disk.set(**fault)
+            assert c.call("SNUG", "TIER", "other") == c.call("SNUG", "TIER", "hash") == (":", 0)
+            assert tier(c)["tier_status"] == "failing" and "Input/output error" in tier(c)["tier_error"]
+            assert c.call("GET", "other") == ("$", VALUE) and not away(c, "other")
+            # What was synced before is still there.
+            assert c.call("STRLEN", "short") == (":", len(VALUE)) and c.call("GETRANGE", "short", "0", "3") == ("$", VALUE[:4])
+            disk.heal()
+            leave(c, "other", "short", "hash")
+            assert tier(c)["tier_status"] == "ok"
+        disk.set(place=errno.EIO)
+        for command in (("GET", "short"), ("HGET", "hash", "field:1"), ("APPEND", "blob", "x")):
+            reply = c.call(*command)
+            assert reply[0] == "-" and b"cannot be read back from disk: Input/output error" in reply[1], command
+        assert c.call("SAVE")[0] == "-"
+        disk.heal()
+        assert c.call("GET", "short") == ("$", VALUE)
+        assert c.call("HGET", "hash", "field:1")[0] == "$"
+        assert c.call("SAVE") == ("+", b"OK")
+        assert c.call("DEL", *keys, "short", "other") == (":", len(keys) + 2)
+
+
+def test_a_server_with_a_lost_value_does_not_end_without_its_last_snapshot(target):
+    """As redis-server, which stays when the snapshot that is due at SIGTERM fails: whoever
+    ends it is to choose what is given up."""
+    with running(target, "--save", "3600", "1") as server, server.connect() as c:
+        c.call("SET", "bad", VALUE)
+        c.call("SET", "good", VALUE)
+        leave(c, "bad")
+        [segment] = (server.directory / "tier").iterdir()
+        segment.write_bytes(bytes(len(VALUE)))
+        server.process.terminate()
+        until(lambda: "bad" in server.log() and "SHUTDOWN" in server.log(), "it says which value, and what to do")
+        assert c.call("GET", "good") == ("$", VALUE)
+        assert c.call("SHUTDOWN")[0] == "-"
+        # Without the value it ends: where writes are refused after a snapshot that failed,
+        # that has to be allowed first.
+        assert b"MISCONF" in c.call("DEL", "bad")[1]
+        c.call("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+        assert c.call("DEL", "bad") == (":", 1)
+        server.process.terminate()
+        assert server.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("how", ["force", "nosave"])
+def test_a_server_with_a_lost_value_ends_when_it_is_told_to(target, how):
+    with running(target, "--save", "3600", "1", "--shutdown-on-sigterm", how) as server, server.connect() as c:
+        c.call("SET", "bad", VALUE)
+        leave(c, "bad")
+        [segment] = (server.directory / "tier").iterdir()
+        segment.write_bytes(bytes(len(VALUE)))
+        server.process.terminate()
+        assert server.process.wait(60) == 0
 
 
 def test_without_a_tier_there_is_none(server):

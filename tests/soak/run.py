@@ -13,7 +13,7 @@ from harness.packing import record
 from soak.eviction import Forgetful
 from soak.mirrored import Mirrored
 from soak.owner import Failure, Owner
-from soak.weather import Pressure, change_settings, press_memory, read_slowly, visit
+from soak.weather import Pressure, change_settings, press_memory, read_slowly, send_away, visit
 
 MB = 1_000_000
 OWNERS = 4
@@ -40,8 +40,9 @@ class Soak:
     """One soak. `run()` returns nothing and leaves its findings in `failures`,
     `counts`, `samples` and `report()`."""
 
-    def __init__(self, target, seconds, seed):
-        self.target, self.seconds, self.seed = target, seconds, seed
+    def __init__(self, target, seconds, seed, tier=False):
+        """With a `tier`, values of all servers go to disk and come back all the time."""
+        self.target, self.seconds, self.seed, self.tier = target, seconds, seed, tier
         self.names = [f"w{number}" for number in range(OWNERS)]
         self.pressure, self.counts = Pressure(), collections.Counter()
         self.failures, self.samples, self.facts = [], [], {}
@@ -52,13 +53,15 @@ class Soak:
         try:
             self.reference = servers.redis()
             started.append(self.reference)
-            self.snug = self.target.start(*AGGRESSIVE, workers=2)
+            flags = [*AGGRESSIVE, *(["--tier-path", "tier"] if self.tier else [])]
+            self.snug = self.target.start(*flags, workers=2)
             started.append(self.snug)
-            self.evicting = self.target.start(*AGGRESSIVE, workers=2)
+            # It evicts when its tier is full.
+            self.evicting = self.target.start(*flags, *(["--tier-max-bytes", "6mb"] if self.tier else []), workers=2)
             started.append(self.evicting)
             self.mirrored = None
             if self.target.is_snug:
-                self.mirrored = self.target.start(*AGGRESSIVE, "--enable-debug-command", "local", workers=2)
+                self.mirrored = self.target.start(*flags, "--enable-debug-command", "local", workers=2)
                 started.append(self.mirrored)
             self.work()
             for server in filter(None, (self.snug, self.evicting, self.mirrored)):
@@ -73,7 +76,7 @@ class Soak:
         self.empty = self.look()
         jobs = [owner.run for owner in owners] + [Forgetful(self).run]
         jobs += [Mirrored(self).run] if self.mirrored else []
-        weather = [change_settings, press_memory, visit, read_slowly]
+        weather = [change_settings, press_memory, visit, read_slowly, *([send_away] if self.tier else [])]
         if self.target.is_redis:
             weather.remove(change_settings)
         jobs += [lambda ending, job=job: job(self, ending) for job in weather]

@@ -115,6 +115,18 @@ def press_memory(soak, ending):
             soak.pressure.end()
 
 
+def send_away(soak, ending):
+    """Values that go to the disk tier although memory is not short."""
+    rng = random.Random(f"{soak.seed}:tier")
+    with soak.snug.connect() as one, soak.mirrored.connect() as other:
+        while not ending.wait(rng.uniform(0, 0.01)):
+            c = rng.choice([one, other])
+            key = expect(c, "$_", "RANDOMKEY")[1]
+            # It may have gone meanwhile.
+            if key is not None and expect(c, ":-", "SNUG", "TIER", key) == (":", 1):
+                soak.counts["values sent to disk"] += 1
+
+
 def visit(soak, ending):
     """Clients that come and go, most of them without a good-bye."""
     rng = random.Random(f"{soak.seed}:visitors")

@@ -350,7 +350,8 @@ fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String>
                 break;
             }
             tracing::error!(
-                "a signal asked for the end, and what is to be saved cannot be: not ending"
+                "a signal asked for the end, and what is to be saved cannot be: not ending. \
+                 SHUTDOWN NOSAVE ends the server without saving"
             );
             ending.store(false, Relaxed);
         }
