@@ -72,6 +72,7 @@ def test_what_is_known_of_a_string(content):
         headers = content.get("page")[2]
         assert headers["Content-Type"] == "application/json"
         assert headers["Last-Modified"] is headers["Cache-Control"] is None
+        client.call("SET", "page", "<html>")
         # A card that is none is not believed, nor one of another type.
         for forge in (("SET", "snug:content:{page}", "{}"), ("SET", "snug:content:{page}", "\x00"), ("HSET", "snug:content:{page}", "a", "b")):
             client.call("DEL", "snug:content:{page}")
