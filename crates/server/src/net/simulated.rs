@@ -268,11 +268,6 @@ fn whatever_is_in_the_way_of_a_command_is_heeded() {
         let message = told.line().await.expect("a message");
         assert_eq!(message, "*3");
     });
-    simulate(1, &[(Param::ClusterEnabled, "yes")], async |server| {
-        let mut client = Peer::connect(&server, 4096);
-        let reply = client.ask("GET key").await;
-        assert!(reply.starts_with("-CLUSTERDOWN Hash slot not served"), "{reply}");
-    });
 }
 
 #[test]
