@@ -5,6 +5,7 @@ payloads of functions that were damaged.
     SNUG_RANDOM_SEED    first seed (default 1)
 """
 
+import contextlib
 import os
 import random
 import re
@@ -88,6 +89,69 @@ def run_from(first, pair, protocol):
             digests = [c.call("DEBUG", "DIGEST") for c in both]
             assert digests[0] == digests[1], f"{told}\nkeys differ"
     return PROGRAMS, True
+
+
+@pytest.mark.parametrize("protocol", [2, 3], ids=["resp2", "resp3"])
+def test_programs_in_transactions_with_watch_are_answered_as_by_redis(pairs, protocol):
+    """A client watches keys, another runs a program that may change them, and the first
+    runs one in a transaction: it takes place on both servers, or on neither."""
+    number, died, gone = 0, 0, 0
+    while number < PROGRAMS // 4:
+        number, survived, without = watch_from(number, pairs.get(), protocol)
+        died, gone = died + (not survived), gone + without
+    print(f"redis-server died {died} times, {gone} transactions did not take place")
+    assert died <= PROGRAMS // 100
+    assert 0 < gone < PROGRAMS // 4
+
+
+def watch_from(first, pair, protocol):
+    """As `run_from`, and how many transactions did not take place."""
+    gone = 0
+    sides = (pair.reference, pair.tested)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(side.connect(protocol=protocol)) for side in sides]
+        others = [stack.enter_context(side.connect()) for side in sides]
+        for number in range(first, PROGRAMS // 4):
+            seed = f"watch-{protocol}-{SEED + number}"
+            draws = random.Random(seed)
+            if number % 10 == 0:
+                [other.call("FLUSHALL") for other in others]
+            run = [["EVAL", Program(draws).text(), str(len(KEYS)), *KEYS, "x", "2"] for _ in range(3)]
+            steps = [(clients, ["WATCH", *draws.sample(KEYS, draws.randint(1, 3))])]
+            if draws.random() < 0.3:
+                steps.append((clients, run[0]))
+            if draws.random() < 0.7:
+                steps.append((others, run[1]))
+            if draws.random() < 0.1:
+                steps.append((clients, ["UNWATCH"]))
+            steps += [(clients, ["MULTI"]), (clients, ["GET", KEYS[0]]), (clients, run[2])]
+            if draws.random() < 0.2:
+                steps.append((clients, run[0]))
+            if draws.random() < 0.2:
+                # While it is queued.
+                steps.append((others, run[1]))
+            steps.append((clients, ["EXEC"]))
+            for connections, command in steps:
+                told = f"seed {seed}\n{steps}\n{command}"
+                got = plain(connections[1].call(*command))
+                try:
+                    wanted = plain(connections[0].call(*command))
+                except (Closed, Silent):
+                    print(f"redis-server died of {told}\nSnug: {got}")
+                    pair.reference.stop()
+                    return number + 1, False, gone
+                assert same_in_all(wanted, got), f"{told}\nredis {wanted}\nsnug {got}"
+            gone += got[1] is None
+            digests = [other.call("DEBUG", "DIGEST") for other in others]
+            assert digests[0] == digests[1], f"{told}\nkeys differ"
+    return PROGRAMS, True, gone
+
+
+def same_in_all(one, two):
+    """As `same`, for each reply of a transaction."""
+    if one[0] == two[0] == "*" and one[1] and two[1]:
+        return len(one[1]) == len(two[1]) and all(map(same, one[1], two[1]))
+    return same(one, two)
 
 
 def test_damaged_payloads_of_functions_are_refused(pairs):
