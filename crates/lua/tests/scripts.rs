@@ -181,6 +181,16 @@ fn what_runs_for_ever_is_ended_although_it_catches_errors() {
         "table.insert({}, -2147483648, 1)",
         "return load(function() return ' ' end)",
         "(''):rep(2 ^ 31):rep(2 ^ 31) while true do end",
+        "while true do pcall(string.rep, 'x', 3e7) end",
+        "local s = ('x'):rep(1e6) while true do s:gsub('x', '') end",
+        "local s = ('x'):rep(2e7) while true do local t = s .. 'y' end",
+        "local a = ('x'):rep(2e7) local b = a .. 'y' while true do local c = a < b end",
+        "local s = ('x'):rep(2e7) while true do coroutine.wrap(function() local t = s .. 'y' end)() end",
+        "local s = ('x=1 '):rep(100000) while true do loadstring(s) end",
+        "local s = ('x'):rep(3e7) while true do s = s:reverse():upper() end",
+        "local t = {} for i = 1, 1e5 do t[i] = 'xxxxxxxxxx' end while true do table.concat(t) end",
+        // Strings of this length that differ at the end only have ten hashes.
+        "local t = {} for i = 1, 1e9 do t[i % 3e4] = ('x'):rep(1000) .. i end",
     ] {
         let began = Instant::now();
         let ended = run_for(&mut machine(), 20, source);
@@ -203,6 +213,9 @@ fn what_takes_too_much_memory_is_ended_and_nothing_else() {
         "return table.concat({('x'):rep(30e6), ('y'):rep(30e6)}):rep(3)",
         "return cjson.encode({('x'):rep(40e6), ('y'):rep(30e6)})",
         "return load(function() return ('x '):rep(1e6) end)",
+        "local s, t = ('x'):rep(1e6), {} for i = 1, 1e5 do t[i] = s end return cmsgpack.pack(t)",
+        "local s, t = ('x'):rep(1e6), {} for i = 1, 1e5 do t[i] = s end return cjson.encode(t)",
+        r"return cjson.encode(('\1'):rep(2e7))",
     ] {
         let ended = run_for(&mut machine, u32::MAX, source);
         assert!(
@@ -281,6 +294,22 @@ fn holes() {
     fails("return struct.pack('i99999999999', 1)", "integral size overflow");
     fails("return struct.unpack('c0', 'abcd')", "format 'c0' needs a previous size");
     fails("return struct.unpack('Lc0', ('\\255'):rep(8) .. 'x')", "data string too short");
+}
+
+#[test]
+fn numbers_and_captures_are_cs() {
+    is("(string.gsub('xy', '(', '<%0>'))", "<>x<>y<>");
+    is("(string.gsub('xy', '(', '%w'))", "wxwyw");
+    fails("string.gsub('x', '(', '%1')", "unfinished capture");
+    fails("string.gsub('x', '(', {})", "unfinished capture");
+    fails("string.gsub('x', '(', function() end)", "unfinished capture");
+    fails("string.gsub('x', 'x', '%2')", "invalid capture index");
+    is("(string.gsub('x', 'x', '%1%1'))", "xx");
+    for (number, last) in [("0/0", 128), ("1/0", 0), ("-1/0", 128), ("2^64", 0), ("2^63", 128)] {
+        let bytes = format!("{{struct.pack('<i8', {number}):byte(1, 8)}}");
+        is(&format!("table.concat({bytes}, ',')"), &format!("0,0,0,0,0,0,0,{last}"));
+    }
+    fails("struct.unpack('b', 'a', 0/0)", "data string too short");
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Encoder<'_> {
     /// Writes the value on top of the stack.
     fn value(&mut self, stack: &mut Stack<'_>, depth: i64) -> Result<(), Raise> {
         match stack.kind(-1) {
-            Kind::String => self.string(stack.bytes(-1).unwrap_or_default()),
+            Kind::String => self.string(stack, -1)?,
             Kind::Number => self.number(stack, -1)?,
             Kind::Boolean if stack.boolean(-1) => self.out.extend_from_slice(b"true"),
             Kind::Boolean => self.out.extend_from_slice(b"false"),
@@ -279,6 +279,7 @@ impl Encoder<'_> {
             stack.raw_get_item(-1, n as i32);
             self.value(stack, depth)?;
             stack.pop(1);
+            stack.check_at(n as usize)?;
         }
         self.out.push(b']');
         Ok(())
@@ -286,19 +287,21 @@ impl Encoder<'_> {
 
     fn object(&mut self, stack: &mut Stack<'_>, depth: i64) -> Result<(), Raise> {
         self.out.push(b'{');
-        let mut first = true;
+        let mut written = 0;
         stack.push_nil();
         while stack.next(-2) {
-            if !std::mem::take(&mut first) {
+            if written > 0 {
                 self.out.push(b',');
             }
+            written += 1;
+            stack.check_at(written)?;
             match stack.kind(-2) {
                 Kind::Number => {
                     self.out.push(b'"');
                     self.number(stack, -2)?;
                     self.out.push(b'"');
                 }
-                Kind::String => self.string(stack.bytes(-2).unwrap_or_default()),
+                Kind::String => self.string(stack, -2)?,
                 _ => return Err(cannot(stack, -2, "table key must be a number or string")),
             }
             self.out.push(b':');
@@ -336,7 +339,14 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn string(&mut self, text: &[u8]) {
+    fn string(&mut self, stack: &mut Stack<'_>, at: isize) -> Result<(), Raise> {
+        let text = stack.bytes(at).unwrap_or_default();
+        if self.out.len() + text.len() > 1 << 20 {
+            let written =
+                self.out.len() + text.iter().map(|byte| escaped_len(*byte)).sum::<usize>();
+            stack.afford(written)?;
+        }
+        let text = stack.bytes(at).unwrap_or_default();
         self.out.push(b'"');
         for &byte in text {
             match byte {
@@ -351,6 +361,16 @@ impl Encoder<'_> {
             }
         }
         self.out.push(b'"');
+        Ok(())
+    }
+}
+
+/// Bytes that a byte of a string takes in JSON.
+fn escaped_len(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'/' | 8 | b'\t' | b'\n' | 12 | b'\r' => 2,
+        0..32 | 127 => 6,
+        _ => 1,
     }
 }
 
@@ -577,7 +597,10 @@ impl Decoder<'_> {
         self.descend(stack)?;
         stack.push_table(0, 0);
         let mut token = self.token();
+        let mut read = 0;
         while !matches!(token.what, What::ObjectEnd) {
+            read += 1;
+            stack.check_at(read)?;
             let What::String(key) = token.what else {
                 return Err(unexpected("object key string", &token));
             };
@@ -611,9 +634,7 @@ impl Decoder<'_> {
             for n in 1.. {
                 self.value(stack, token)?;
                 stack.raw_set_item(-2, n);
-                if n % 4096 == 0 {
-                    stack.afford(0)?;
-                }
+                stack.check_at(n as usize)?;
                 let behind = self.token();
                 match behind.what {
                     What::ArrayEnd => break,

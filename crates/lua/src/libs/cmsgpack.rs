@@ -55,6 +55,10 @@ fn pack(stack: &mut Stack<'_>) -> Answer {
 fn encode(stack: &mut Stack<'_>, out: &mut Vec<u8>, depth: usize) -> Result<(), Raise> {
     match stack.kind(-1) {
         Kind::String => {
+            let len = stack.bytes(-1).map_or(0, <[u8]>::len);
+            if out.len() + len > 1 << 20 {
+                stack.afford(out.len() + len)?;
+            }
             let bytes = stack.bytes(-1).unwrap_or_default();
             head(out, bytes.len(), Some((0xa0, 31)), [0xd9, 0xda, 0xdb]);
             out.extend_from_slice(bytes);
@@ -143,12 +147,16 @@ fn table(stack: &mut Stack<'_>, out: &mut Vec<u8>, depth: usize) -> Result<(), R
             stack.raw_get_item(-1, n as i32);
             encode(stack, out, depth + 1)?;
             stack.pop(1);
+            stack.check_at(n)?;
         }
         return Ok(());
     }
     head(out, entries, Some((0x80, 15)), [0, 0xde, 0xdf]);
     stack.push_nil();
+    let mut written = 0;
     while stack.next(-2) {
+        written += 1;
+        stack.check_at(written)?;
         stack.push_copy(-2);
         encode(stack, out, depth + 1)?;
         stack.pop(1);
@@ -291,9 +299,7 @@ impl<'b> Input<'b> {
         for n in 1..=len {
             self.value(stack)?;
             stack.raw_set_item(-2, n as i32);
-            if n % 4096 == 0 {
-                stack.afford(0)?;
-            }
+            stack.check_at(n as usize)?;
         }
         self.depth -= 1;
         Ok(())
@@ -301,7 +307,8 @@ impl<'b> Input<'b> {
 
     fn map(&mut self, stack: &mut Stack<'_>, len: u64) -> Result<(), Unreadable> {
         self.enter(stack)?;
-        for _ in 0..len {
+        for n in 0..len {
+            stack.check_at(n as usize)?;
             self.value(stack)?;
             let key = stack.kind(-1);
             if key == Kind::Nil {

@@ -104,6 +104,11 @@ impl<'m> Matcher<'m> {
         }
     }
 
+    /// The same with those that are not finished: an error where they are asked for.
+    pub(super) fn captures_as_they_are(&self) -> &[Capture] {
+        &self.captures[..self.level]
+    }
+
     fn tick(&mut self) -> Result<(), Fault> {
         self.steps += 1;
         if self.steps >= STEPS {

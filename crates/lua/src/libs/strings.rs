@@ -186,9 +186,15 @@ fn gsub(stack: &mut Stack<'_>) -> Answer {
     let most = stack.optional_int(4, len as i64 + 1)?;
     stack.set_top(3);
     let is_text = matches!(kind, Kind::Number | Kind::String);
+    let asks_for_all = kind == Kind::Function;
     let plain = is_text && !stack.check_bytes(3)?.contains(&b'%');
-    let (mut out, mut at, mut count) = (Vec::new(), 0, 0i64);
+    let (mut out, mut at, mut count, mut rounds) = (Vec::new(), 0, 0i64, 0u32);
     while count < most {
+        rounds += 1;
+        if rounds.is_multiple_of(1024) || out.len() > (1 << 20) {
+            stack.check()?;
+            stack.afford(out.len())?;
+        }
         let found = {
             let go_on = || stack.may_go_on();
             let mut matcher = Matcher::new(stack.check_bytes(1)?, stack.check_bytes(2)?, &go_on);
@@ -196,8 +202,15 @@ fn gsub(stack: &mut Stack<'_>) -> Answer {
             match found {
                 // A capture that is not finished is an error once it is asked for.
                 Ok(Some(end)) if plain => Ok(Some((Vec::new(), end, matcher.is_anchored()))),
-                Ok(Some(end)) => results(&matcher, Some((at, end)))
+                Ok(Some(end)) if asks_for_all => results(&matcher, Some((at, end)))
                     .map(|c| Some((c, end, matcher.is_anchored()))),
+                Ok(Some(end)) => {
+                    let mut captures = matcher.captures_as_they_are().to_vec();
+                    if captures.is_empty() {
+                        captures.push(Capture::Part(at, end));
+                    }
+                    Ok(Some((captures, end, matcher.is_anchored())))
+                }
                 Ok(None) if matcher.is_anchored() => Ok(Some((Vec::new(), usize::MAX, true))),
                 Ok(None) => Ok(None),
                 Err(fault) => Err(fault),
@@ -227,9 +240,6 @@ fn gsub(stack: &mut Stack<'_>) -> Answer {
         if anchored {
             break;
         }
-        if count % 1024 == 0 || out.len() > (1 << 20) {
-            stack.afford(out.len())?;
-        }
     }
     if at <= len {
         out.extend_from_slice(&stack.check_bytes(1)?[at..]);
@@ -256,6 +266,9 @@ fn replace(
             }
         }
         Kind::Table => {
+            if let Capture::Open(_) = captures[0] {
+                return Err(Raise::text("unfinished capture"));
+            }
             push(stack, 1, &captures[..1])?;
             stack.get(3)?;
         }
@@ -300,7 +313,8 @@ fn template(
                 Some(Capture::Position(at)) => {
                     out.extend_from_slice(itoa::Buffer::new().format(at + 1).as_bytes());
                 }
-                _ => return Err(Raise::text("invalid capture index")),
+                Some(Capture::Open(_)) => return Err(Raise::text("unfinished capture")),
+                None => return Err(Raise::text("invalid capture index")),
             },
             other => out.push(other),
         }

@@ -108,6 +108,17 @@ fn put(out: &mut Vec<u8>, little: &[u8], big: bool) {
     }
 }
 
+/// A number as C makes it an integer on x86: what does not fit has the highest bit alone,
+/// and what is too large for an unsigned one nothing.
+fn as_in_c(number: f64) -> u64 {
+    const HALF: f64 = 9_223_372_036_854_775_808.0;
+    let signed = |number: f64| match (-HALF..HALF).contains(&number) {
+        true => number as i64 as u64,
+        false => 1 << 63,
+    };
+    if number >= HALF { signed(number - HALF) ^ 1 << 63 } else { signed(number) }
+}
+
 fn pack(stack: &mut Stack<'_>) -> Answer {
     let format = stack.check_bytes(1)?.to_vec();
     // Behind the arguments, as in Redis: what is missing is told to be nil.
@@ -123,7 +134,7 @@ fn pack(stack: &mut Stack<'_>) -> Answer {
             _ if is_integer(option) => {
                 let number = stack.check_number(arg)?;
                 arg += 1;
-                let value = if number < 0.0 { number as i64 as u64 } else { number as u64 };
+                let value = as_in_c(number);
                 let mut bytes = [0; INTEGER_MAX];
                 bytes[..8].copy_from_slice(&value.to_le_bytes());
                 put(&mut out, &bytes[..size], format.big);
@@ -188,6 +199,9 @@ fn unpack(stack: &mut Stack<'_>) -> Answer {
     let mut format = Format::of(&format);
     let data = stack.check_bytes(2)?.to_vec();
     let first = stack.optional_int(3, 1)?;
+    if stack.number(3).is_some_and(|first| !first.is_finite()) {
+        return Err(too_short());
+    }
     if first <= 0 {
         return Err(Raise::arg(3, "offset must be 1 or greater"));
     }

@@ -23,6 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::time::Instant;
 
 mod native;
 mod stack;
@@ -39,8 +40,16 @@ pub enum Table<'n> {
     Library(&'n str),
 }
 
-/// After how many instructions the watch is asked.
+/// After how many instructions the watch is asked. Fewer where instructions take long: see
+/// [`native::hook`].
 pub const TICK: c_int = 1_000;
+
+/// An allocation of so many bytes announces instructions and natives that take long, such
+/// as the comparison of two such strings.
+const HEAVY: usize = 1 << 16;
+
+/// After how many instructions the watch is asked when there was such an allocation.
+const SOON: c_int = 16;
 
 /// The most values that a function may return or be called with, as in Lua.
 pub(crate) const VALUES_MAX: usize = 7_999;
@@ -74,6 +83,10 @@ impl std::fmt::Debug for Broken {
 struct Inner {
     used: Cell<usize>,
     limit: Cell<usize>,
+    /// When the hook was last called.
+    asked: Cell<Option<Instant>>,
+    /// There was a heavy allocation since a native last returned.
+    heavy: Cell<bool>,
     /// Rust code is at work: no allocation fails.
     lenient: Cell<bool>,
     /// The script is to end, and will not be let catch it.
@@ -100,6 +113,10 @@ impl std::fmt::Debug for Machine {
     }
 }
 
+/// How Lua's values are aligned: its `LUAI_USER_ALIGNMENT_T` is a union of a double, a
+/// pointer and a long. More would cost: the allocator's size classes are of 8 bytes.
+const ALIGN: usize = 8;
+
 /// Lua's allocator: Rust's, with a limit.
 unsafe extern "C" fn allocate(
     ud: *mut c_void,
@@ -115,8 +132,8 @@ unsafe extern "C" fn allocate(
     if new > old && (refused || inner.failing.take()) {
         return std::ptr::null_mut();
     }
-    // SAFETY: Lua gives the size of what it had allocated, and 16 is its alignment.
-    let layout = |size| unsafe { std::alloc::Layout::from_size_align_unchecked(size, 16) };
+    // SAFETY: Lua gives the size of what it had allocated.
+    let layout = |size| unsafe { std::alloc::Layout::from_size_align_unchecked(size, ALIGN) };
     // SAFETY: sizes are not 0 where something is allocated, and as they were else.
     let moved: *mut c_void = unsafe {
         match (old, new) {
@@ -132,7 +149,20 @@ unsafe extern "C" fn allocate(
     if new == 0 || !moved.is_null() {
         inner.used.set(used);
     }
+    if new >= HEAVY && new > old && inner.is_watched() {
+        inner.heavy.set(true);
+        // SAFETY: the main state is alive; this changes fields of it that may be changed
+        // at any time.
+        unsafe { native::ask_soon(inner.main.get()) };
+    }
     moved
+}
+
+impl Inner {
+    /// A script runs that was not told to end.
+    fn is_watched(&self) -> bool {
+        !self.ended.get() && self.watch.try_borrow().is_ok_and(|watch| watch.is_some())
+    }
 }
 
 /// # Safety
@@ -165,6 +195,8 @@ impl Machine {
         let inner = Box::new(Inner {
             used: Cell::new(0),
             limit: Cell::new(usize::MAX),
+            asked: Cell::new(None),
+            heavy: Cell::new(false),
             lenient: Cell::new(true),
             ended: Cell::new(false),
             failing: Cell::new(false),
@@ -251,6 +283,7 @@ impl Machine {
         };
         crate::libs::reset();
         self.inner.ended.set(false);
+        self.inner.asked.set(None);
         self.inner.host.set(Some(host));
         *self.inner.watch.borrow_mut() = Some(watch);
         // SAFETY: the state is valid.

@@ -7,10 +7,11 @@
 #![allow(unsafe_code)]
 
 use super::stack::{Full, Stack};
-use super::{Inner, inner_of, look};
+use super::{Inner, SOON, TICK, inner_of, look};
 use mlua_sys as ffi;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
 /// A function written in Rust: takes its arguments from the stack, pushes its results
 /// and returns how many there are.
@@ -44,20 +45,63 @@ impl Raise {
     }
 }
 
-/// Asked every [`TICK`] instructions, and at every instruction once the script is to
-/// end: so it ends although it catches the error.
+/// Called more often where more time than this lies between two calls, and less often
+/// where a tenth of it does.
+const PACE: Duration = Duration::from_millis(4);
+
+/// Called every [`TICK`] instructions, and more often while these take long, as where two
+/// strings of megabytes are compared. It asks the watch. Once the script is to end it is
+/// called at every instruction: so the script ends although it catches the error.
 pub(super) unsafe extern "C-unwind" fn hook(l: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     // SAFETY: called by Lua with a machine's state. Nothing here has anything to drop
     // when the error is raised.
     unsafe {
         let inner = inner_of(l);
         if look(inner).is_none() {
+            keep_pace(l, inner);
             return;
         }
         for state in [l, inner.main.get()] {
             ffi::lua_sethook(state, Some(hook), ffi::LUA_MASKCOUNT, 1);
         }
         throw(l, inner);
+    }
+}
+
+/// Has the hook called after a few instructions. Where it will be anyway it is left alone:
+/// setting it begins the count anew, and a script that comes here again and again would
+/// never be asked.
+///
+/// # Safety
+/// The state is valid.
+pub(super) unsafe fn ask_soon(l: *mut ffi::lua_State) {
+    // SAFETY: by the caller's contract.
+    unsafe {
+        if ffi::lua_gethookcount(l) > SOON {
+            ffi::lua_sethook(l, Some(hook), ffi::LUA_MASKCOUNT, SOON);
+        }
+    }
+}
+
+/// Has the hook called more or less often, as long as instructions take.
+///
+/// # Safety
+/// The state is valid.
+unsafe fn keep_pace(l: *mut ffi::lua_State, inner: &Inner) {
+    let now = Instant::now();
+    let Some(asked) = inner.asked.replace(Some(now)) else { return };
+    let took = now - asked;
+    // SAFETY: by the caller's contract.
+    unsafe {
+        let ticks = ffi::lua_gethookcount(l);
+        let wanted = match ticks {
+            _ if took > PACE => (ticks / 16).max(1),
+            _ if took < PACE / 10 => ticks.saturating_mul(2).min(TICK),
+            _ => ticks,
+        };
+        if wanted != ticks {
+            ffi::lua_sethook(l, Some(hook), ffi::LUA_MASKCOUNT, wanted);
+        }
     }
 }
 
@@ -89,6 +133,10 @@ pub(super) unsafe extern "C-unwind" fn enter(l: *mut ffi::lua_State) -> c_int {
         let inner = inner_of(l);
         let was = inner.lenient.replace(true);
         let answer = catch_unwind(AssertUnwindSafe(|| native(&mut Stack::new(l))));
+        if inner.heavy.take() && inner.is_watched() {
+            // This may be a coroutine, which counts by itself.
+            ask_soon(l);
+        }
         match answer {
             Ok(Ok(results)) => {
                 inner.lenient.set(was);

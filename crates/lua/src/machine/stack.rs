@@ -119,9 +119,12 @@ impl Stack<'_> {
     /// Room for a few more values, which there always is but in a runaway recursion, or
     /// beside thousands of arguments.
     fn one(&mut self) {
+        if (self.top() as c_int) < self.first + SPARE {
+            return;
+        }
         // SAFETY: as above.
         let room = unsafe { ffi::lua_checkstack(self.l, 2) };
-        if room == 0 && self.top() as c_int >= self.first + SPARE {
+        if room == 0 {
             std::panic::resume_unwind(Box::new(Full));
         }
     }
@@ -494,6 +497,19 @@ impl Stack<'_> {
         if look(self.inner()).is_none() { Ok(()) } else { Err(self.end()) }
     }
 
+    /// To be called after each item of what may have millions; `n` counts them.
+    ///
+    /// # Errors
+    /// If the script is to end, or takes too much memory.
+    #[inline]
+    pub(crate) fn check_at(&mut self, n: usize) -> Result<(), Raise> {
+        if n % 1024 != 1023 {
+            return Ok(());
+        }
+        self.afford(0)?;
+        self.check()
+    }
+
     /// Has the script end, whatever it catches: what a native is to return then.
     pub fn end(&mut self) -> Raise {
         self.inner().ended.set(true);
@@ -544,6 +560,12 @@ impl Stack<'_> {
     /// Bytes that a native may still push, about.
     pub fn memory_left(&self) -> usize {
         self.inner().limit.get().saturating_sub(self.inner().used.get())
+    }
+
+    /// Bytes that the interpreter may take in all: what a script has made elsewhere of its
+    /// values may take as many.
+    pub fn memory_limit(&self) -> usize {
+        self.inner().limit.get()
     }
 
     /// An error if so many more bytes are not to be had.
