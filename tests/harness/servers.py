@@ -111,7 +111,14 @@ class Server:
         return self.process.poll() is None
 
     def log(self, lines=40):
+        if not self.log_path.exists():
+            return ""  # It was stopped before.
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def peak_rss_bytes(self):
+        """The most resident memory that the server has ever had."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
     def rss_bytes(self):
         """Resident memory, from the kernel."""

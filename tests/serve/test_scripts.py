@@ -12,6 +12,11 @@ CAUGHT = "while true do pcall(function() while true do end end) end"
 SORTING = "local t = {} for i = 1, 200000 do t[i] = i % 977 end while true do table.sort(t) end"
 MATCHING = "return string.rep('a', 50000):find(string.rep('a-', 30) .. 'b')"
 REPEATING = "while true do local s = string.rep('x', 1000000) end"
+REPEATING_MORE = "while true do pcall(string.rep, 'x', 5e7) end"
+REPLACING = "local s = string.rep('x', 1e6) while true do s:gsub('x', 'y') end"
+PARSING = "local s = string.rep('x=1 ', 1e5) while true do loadstring(s) end"
+HASHING = "local s = string.rep('x', 1e6) while true do redis.sha1hex(s) end"
+ENCODING = "local t = {} for i = 1, 1e5 do t[i] = i + 0.5 end while true do cjson.decode(cjson.encode(t)) end"
 WRITING = "redis.call('set', KEYS[1], 'x') while true do end"
 
 
@@ -34,7 +39,7 @@ def is_busy(connection):
 
 
 @pytest.mark.snug_only
-@pytest.mark.parametrize("script", [FOREVER, CAUGHT, SORTING, MATCHING, REPEATING])
+@pytest.mark.parametrize("script", [FOREVER, CAUGHT, SORTING, MATCHING, REPEATING, REPEATING_MORE, REPLACING, PARSING, HASHING, ENCODING])
 def test_a_script_that_does_not_end_is_killed(running, script):
     with running.connect() as one, running.connect() as two:
         one.send("EVAL", script, "0")
@@ -166,6 +171,35 @@ def test_others_know_of_a_script_that_was_short_has_written_and_is_long(target, 
             assert other.call("FLUSHALL")[1].startswith(b"BUSY")
         others[0].send("SHUTDOWN", "NOSAVE")
         until(lambda: not server.alive())
+
+
+@pytest.mark.snug_only
+def test_a_script_that_was_long_once_is_run_aside_from_then_on(target):
+    server = target.start("--busy-reply-threshold", "20", workers=1)
+    with server.connect() as one, server.connect() as two:
+        for steps in ("10", "10", "3e6", "10", "10"):
+            assert one.call("EVAL", TAIL, "1", "k", steps)[0] == ":"
+        one.send("EVAL", TAIL, "1", "k", FOR_EVER)
+        until(lambda: is_busy(two))
+        assert two.call("SCRIPT", "KILL")[1].startswith(b"UNKILLABLE")
+        two.send("SHUTDOWN", "NOSAVE")
+        until(lambda: not server.alive())
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize(
+    "ends",
+    ["return t", "return {map = {a = t}}", "redis.call('rpush', 'l', unpack(t))", "return cmsgpack.pack(t)", "return cjson.encode(t)"],
+)
+def test_a_large_value_named_many_times_takes_no_more_than_a_script_may_have(target, ends):
+    server = target.start("--lua-memory-limit", "32mb", workers=2)
+    with server.connect() as one:
+        script = "local s, t = string.rep('x', 1e6), {} for i = 1, 5000 do t[i] = s end "
+        kind, text = one.call("EVAL", script + ends, "0")
+        assert kind == "-" and b"not enough memory" in text
+        assert one.call("EXISTS", "l") == (":", 0)
+    assert server.peak_rss_bytes() < 400 << 20
+    server.stop()
 
 
 @pytest.mark.snug_only

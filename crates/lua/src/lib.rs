@@ -13,8 +13,8 @@
 //! - **Memory** is bounded ([`Machine::set_limit`]): an allocation beyond it ends the
 //!   script with `not enough memory`. Native functions never see an allocation fail;
 //!   what they took too much is told when they return.
-//! - **Time** is watched ([`Watch`]): every [`TICK`] instructions, and in native
-//!   functions that may take long. What a watch ends cannot be caught.
+//! - **Time** is watched ([`Watch`]): every [`TICK`] instructions, more often while they
+//!   take long, and in native functions that may take long. What a watch ends cannot be caught.
 //! - **State** does not pass from script to script: globals and libraries are read-only
 //!   ([`Machine::protect`]), nothing can be hung on the metatable of strings, and what
 //!   `setfenv` did is undone.

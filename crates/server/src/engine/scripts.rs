@@ -9,10 +9,17 @@ use crate::request::error::Error;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 /// Scripts of `EVAL` that are kept.
 const EVALED_MAX: usize = 500;
+
+/// For how many times a script is run aside that has run for long once: what it is given
+/// decides how long it takes, and one that is long on a worker and has written keeps that
+/// worker's clients waiting.
+const ASIDE_AGAIN: u32 = 100;
 
 /// What a script says of itself in its first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,8 +97,8 @@ impl Needs {
 #[derive(Debug)]
 pub(crate) struct Habits {
     needs: AtomicU8,
-    /// It has run for long.
-    long: AtomicBool,
+    /// How many times more it is run aside, for it has run for long.
+    aside: AtomicU32,
 }
 
 impl Habits {
@@ -112,7 +119,7 @@ impl Habits {
             .any(|word| wide(word) && !word.eq_ignore_ascii_case(b"sort"))
             || [&b"'sort"[..], b"\"sort"].into_iter().any(sorts);
         let needs = if everything { Needs::Everything } else { Needs::Unknown };
-        Self { needs: AtomicU8::new(needs as u8), long: AtomicBool::new(false) }
+        Self { needs: AtomicU8::new(needs as u8), aside: AtomicU32::new(0) }
     }
 
     pub(crate) fn needs(&self) -> Needs {
@@ -133,14 +140,17 @@ impl Habits {
 
     /// Whether it is better run aside: it is new, or has run for long.
     pub(crate) fn is_for_aside(&self) -> bool {
-        self.needs() == Needs::Unknown || self.long.load(Relaxed)
+        self.needs() == Needs::Unknown || self.aside.load(Relaxed) > 0
     }
 
-    /// It has run for long, or has not.
-    pub(crate) fn ran_long(&self, long: bool) {
-        if self.long.load(Relaxed) != long {
-            self.long.store(long, Relaxed);
-        }
+    /// It has run for long.
+    pub(crate) fn ran_long(&self) {
+        self.aside.store(ASIDE_AGAIN, Relaxed);
+    }
+
+    /// It was run aside, and was short.
+    pub(crate) fn was_short_aside(&self) {
+        let _ = self.aside.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
     }
 }
 

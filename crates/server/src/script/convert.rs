@@ -116,26 +116,55 @@ fn field(stack: &mut Stack<'_>, name: &str, push: impl FnOnce(&mut Stack<'_>)) {
     stack.raw_set_field(-2, name);
 }
 
+/// A reply takes more than a script may allocate: it names one large value many times.
+#[derive(Debug)]
+pub(super) struct TooLarge;
+
+/// How a reply is written.
+#[derive(Clone, Copy)]
+struct How {
+    /// The protocol that the script has chosen: booleans depend on it.
+    script: Protocol,
+    /// Bytes that may lie in the buffer then.
+    most: usize,
+}
+
 /// Writes the value on top of the stack as a reply, and takes it. `script` is the
-/// protocol that the script has chosen: booleans depend on it.
-pub(super) fn write(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
+/// protocol that the script has chosen.
+///
+/// # Errors
+/// The reply would be longer than the memory that a script may have.
+pub(super) fn write(
+    stack: &mut Stack<'_>,
+    script: Protocol,
+    out: &mut Out,
+) -> Result<(), TooLarge> {
+    let most = out.len().saturating_add(stack.memory_limit());
+    value(stack, How { script, most }, out, 0)
+}
+
+fn value(stack: &mut Stack<'_>, how: How, out: &mut Out, depth: usize) -> Result<(), TooLarge> {
     if depth > DEPTH_MAX || !stack.room(8) {
         out.w().error("ERR reached lua stack limit");
         stack.pop(1);
-        return;
+        return Ok(());
+    }
+    if out.len() > how.most {
+        return Err(TooLarge);
     }
     match stack.kind(-1) {
         Kind::String => out.w().bulk(stack.bytes(-1).unwrap_or_default()),
         Kind::Number => out.w().integer(truncated(stack.number(-1).unwrap_or_default())),
-        Kind::Boolean => match (script, stack.boolean(-1)) {
+        Kind::Boolean => match (how.script, stack.boolean(-1)) {
             (Protocol::Resp3, value) => out.w().boolean(value),
             (Protocol::Resp2, true) => out.w().integer(1),
             (Protocol::Resp2, false) => out.w().null(),
         },
-        Kind::Table => table(stack, script, out, depth),
+        Kind::Table => table(stack, how, out, depth)?,
         _ => out.w().null(),
     }
     stack.pop(1);
+    Ok(())
 }
 
 /// A number as C makes it an integer on x86: what does not fit is the least of all.
@@ -151,6 +180,11 @@ fn truncated(number: f64) -> i64 {
 fn line(text: &[u8]) -> Vec<u8> {
     let line = |byte: &u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte };
     text.iter().map(line).collect()
+}
+
+/// Text as a C string: up to the first NUL.
+pub(super) fn c_string(text: &[u8]) -> &[u8] {
+    text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
 /// A field of the table on top, if it is of that kind: it is on top then.
@@ -169,7 +203,7 @@ pub(super) fn error(stack: &mut Stack<'_>) -> Option<(Vec<u8>, bool)> {
     if stack.kind(-1) != Kind::Table || !has(stack, "err", &[Kind::String]) {
         return None;
     }
-    let text = line(stack.bytes(-1).unwrap_or_default());
+    let text = line(c_string(stack.bytes(-1).unwrap_or_default()));
     stack.pop(1);
     stack.raw_get_field(-1, "ignore_error_stats_update");
     let counted = stack.boolean(-1);
@@ -177,40 +211,46 @@ pub(super) fn error(stack: &mut Stack<'_>) -> Option<(Vec<u8>, bool)> {
     Some((text, counted))
 }
 
-fn table(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
+fn table(stack: &mut Stack<'_>, how: How, out: &mut Out, depth: usize) -> Result<(), TooLarge> {
     const TEXT: &[Kind] = &[Kind::String];
     // An item tells most tables from those with fields of a name.
     if has(stack, "err", TEXT) {
-        let text = line(stack.bytes(-1).unwrap_or_default());
+        let text = line(c_string(stack.bytes(-1).unwrap_or_default()));
         out.w().error_bytes(&text);
     } else if has(stack, "ok", TEXT) {
-        let text = line(stack.bytes(-1).unwrap_or_default());
-        // As a C string.
-        let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
+        let text = line(c_string(stack.bytes(-1).unwrap_or_default()));
         out.bytes.push(b'+');
-        out.bytes.extend_from_slice(text);
+        out.bytes.extend_from_slice(&text);
         out.w().crlf();
     } else if has(stack, "double", &[Kind::Number]) {
-        out.w().double(stack.number(-1).unwrap_or_default());
+        match (stack.number(-1).unwrap_or_default(), out.protocol) {
+            // As `printf` writes it: 0 / 0 has a sign on x86.
+            (nan, Protocol::Resp2) if nan.is_nan() && nan.is_sign_negative() => {
+                out.w().bulk(b"-nan");
+            }
+            (nan, Protocol::Resp3) if nan.is_nan() && nan.is_sign_negative() => {
+                out.bytes.extend_from_slice(b",-nan\r\n");
+            }
+            (number, _) => out.w().double(number),
+        }
     } else if has(stack, "big_number", TEXT) {
         let text = line(stack.bytes(-1).unwrap_or_default());
         out.w().big_number(text);
     } else if has(stack, "verbatim_string", &[Kind::Table]) {
         if verbatim(stack, out) {
             stack.pop(1);
-            return;
+            return Ok(());
         }
         stack.pop(1);
-        items(stack, script, out, depth);
-        return;
+        return items(stack, how, out, depth);
     } else if has(stack, "map", &[Kind::Table]) {
         let at = out.w().array_deferred();
         let mut pairs = 0;
         stack.push_nil();
         while stack.next(-2) {
             stack.push_copy(-2);
-            write(stack, script, out, depth + 1);
-            write(stack, script, out, depth + 1);
+            value(stack, how, out, depth + 1)?;
+            value(stack, how, out, depth + 1)?;
             pairs += 1;
         }
         out.w().set_map_len(at, pairs);
@@ -221,15 +261,15 @@ fn table(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
         while stack.next(-2) {
             stack.pop(1);
             stack.push_copy(-1);
-            write(stack, script, out, depth + 1);
+            value(stack, how, out, depth + 1)?;
             members += 1;
         }
         out.w().set_set_len(at, members);
     } else {
-        items(stack, script, out, depth);
-        return;
+        return items(stack, how, out, depth);
     }
     stack.pop(1);
+    Ok(())
 }
 
 /// The verbatim text that the table on top describes, if it does.
@@ -238,7 +278,8 @@ fn verbatim(stack: &mut Stack<'_>, out: &mut Out) -> bool {
     stack.raw_get_field(-2, "string");
     let written = match (stack.kind(-2), stack.kind(-1)) {
         (Kind::String, Kind::String) => {
-            let format = String::from_utf8_lossy(stack.bytes(-2).unwrap_or_default()).into_owned();
+            let format = c_string(stack.bytes(-2).unwrap_or_default());
+            let format = String::from_utf8_lossy(format).into_owned();
             let format: String = format.chars().chain("   ".chars()).take(3).collect();
             out.w().verbatim(&format, stack.bytes(-1).unwrap_or_default());
             true
@@ -250,7 +291,7 @@ fn verbatim(stack: &mut Stack<'_>, out: &mut Out) -> bool {
 }
 
 /// The items of the table on top, up to the first that is nil.
-fn items(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
+fn items(stack: &mut Stack<'_>, how: How, out: &mut Out, depth: usize) -> Result<(), TooLarge> {
     let at = out.w().array_deferred();
     let mut items = 0;
     loop {
@@ -259,8 +300,9 @@ fn items(stack: &mut Stack<'_>, script: Protocol, out: &mut Out, depth: usize) {
             stack.pop(1);
             break;
         }
-        write(stack, script, out, depth + 1);
+        value(stack, how, out, depth + 1)?;
         items += 1;
     }
     out.w().set_array_len(at, items);
+    Ok(())
 }

@@ -183,7 +183,7 @@ const PLAIN: &[(&str, snug_lua::Native)] = &[
     }),
     ("error_reply", |stack| {
         let Some(text) = only_string(stack) else { return Ok(1) };
-        let text = text.strip_prefix(b"-").unwrap_or(&text).to_vec();
+        let text = convert::c_string(text.strip_prefix(b"-").unwrap_or(&text)).to_vec();
         let text = if text.contains(&b' ') { text } else { [b"ERR ", &text[..]].concat() };
         let end = text.iter().rposition(|b| !matches!(b, b'\r' | b'\n')).map_or(0, |n| n + 1);
         push_error(stack, &text[..end]);
@@ -527,6 +527,7 @@ fn arguments(
     if stack.top() == 0 {
         return Err(b"ERR Please specify at least one argument for this redis lib call");
     }
+    let mut bytes_in_all = 0;
     for at in 1..=stack.top() as isize {
         let start = buffer.len();
         match stack.kind(at) {
@@ -544,6 +545,11 @@ fn arguments(
             }
             Kind::String => {
                 let bytes = stack.bytes(at).unwrap_or_default();
+                // One large string may be named thousands of times.
+                bytes_in_all += bytes.len();
+                if bytes_in_all > stack.memory_limit() {
+                    return Err(b"ERR not enough memory");
+                }
                 if bytes.len() > LARGE && at > 1 {
                     large.push(Large::from(Segments::from(bytes)));
                     spans.push(Span::of_large(large.len() - 1).ok_or(NOT_TEXT)?);
@@ -562,7 +568,7 @@ fn log(stack: &mut Stack<'_>) -> Answer {
     if stack.top() < 2 {
         return Err(raised(stack, b"ERR redis.log() requires two arguments or more."));
     }
-    let Some(level) = stack.number(1) else {
+    let Some(level) = stack.number(1).map(|level| if level.is_nan() { -1.0 } else { level }) else {
         return Err(raised(stack, b"ERR First argument must be a number (log level)."));
     };
     let texts = (2..=stack.top() as isize).filter_map(|at| stack.bytes(at));
@@ -583,7 +589,8 @@ fn set_repl(stack: &mut Stack<'_>) -> Answer {
     if stack.top() != 1 {
         return Err(raised(stack, b"ERR redis.set_repl() requires two arguments."));
     }
-    if !(0..=3).contains(&(stack.number(1).unwrap_or_default() as i64)) {
+    let flags = stack.number(1).unwrap_or_default();
+    if flags.is_nan() || !(0..=3).contains(&(flags as i64)) {
         return Err(raised(
             stack,
             b"ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",

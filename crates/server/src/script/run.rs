@@ -14,6 +14,7 @@
 //! what it needs when nobody else does so (`host.rs`).
 
 use super::aside;
+use super::convert::{TooLarge, c_string};
 use super::host::{Find, PATIENCE, Run, Who, as_script, chosen_protocol};
 use super::library;
 use super::machine::{self, Interpreter, SHORT};
@@ -94,7 +95,7 @@ pub(crate) fn run(
             Ok(()) => return Ok(()),
             Err(Ended::Error(error)) => return Err(error.into()),
             Err(Ended::NeedsMore(needs)) => program.habits.learn(needs),
-            Err(Ended::TooLong) => program.habits.ran_long(true),
+            Err(Ended::TooLong) => program.habits.ran_long(),
             Err(Ended::Waits) => return Err(aside::later(cx.server)),
         }
     }
@@ -198,7 +199,7 @@ fn attempt(
     }
     program.habits.ran(needed);
     if watcher.was_long() {
-        program.habits.ran_long(true);
+        program.habits.ran_long();
     }
     result.map_err(Ended::Error)
 }
@@ -241,7 +242,10 @@ pub(super) fn aside(
         return None;
     }
     program.habits.ran(needed);
-    program.habits.ran_long(watcher.was_long());
+    match watcher.was_long() {
+        true => program.habits.ran_long(),
+        false => program.habits.was_short_aside(),
+    }
     Some(result)
 }
 
@@ -313,8 +317,8 @@ fn execute<'p>(
                     return Err(Error::from(text));
                 }
                 let protocol = chosen_protocol(stack);
-                super::convert::write(stack, protocol, out, 0);
-                Ok(())
+                super::convert::write(stack, protocol, out)
+                    .map_err(|TooLarge| Error::new("ERR not enough memory for the script's reply"))
             }
             Err(_) => {
                 counted = super::convert::error(stack).is_some_and(|(_, is_counted)| is_counted);
@@ -366,7 +370,7 @@ pub(super) fn on_error(stack: &mut Stack<'_>) -> snug_lua::Answer {
     };
     if stack.kind(1) != Kind::Table {
         let text = match (stack.kind(1), stack.bytes(1)) {
-            (_, Some(text)) => text.to_vec(),
+            (_, Some(text)) => c_string(text).to_vec(),
             (Kind::Boolean, _) => stack.boolean(1).to_string().into_bytes(),
             _ => stack.type_name(1).as_bytes().to_vec(),
         };
@@ -402,7 +406,7 @@ fn failure(stack: &mut Stack<'_>, name: &str) -> Error {
     }
     let mut field = |name| {
         stack.raw_get_field(-1, name);
-        let text = stack.bytes(-1).map(<[u8]>::to_vec);
+        let text = stack.bytes(-1).map(|text| c_string(text).to_vec());
         stack.pop(1);
         text
     };
