@@ -22,6 +22,16 @@ ADDRESS = re.compile(rb"(table|function|thread|userdata|builtin): (0x)?[0-9a-fA-
 NUMBER = re.compile(rb"-?\d+(\.\d+|(\.\d+)?e[+-]?\d+)")
 
 
+@pytest.fixture
+def pairs(pairs):
+    """The servers, without the libraries that a test here leaves: others test on them too."""
+    yield pairs
+    pair = pairs.get()
+    for side in (pair.reference, pair.tested):
+        with side.connect() as connection:
+            assert connection.call("FUNCTION", "FLUSH") == ("+", b"OK")
+
+
 def plain(reply):
     """A reply without what differs by nature; members of sets and maps in one order."""
     kind, value = reply
