@@ -6,7 +6,7 @@
 //! ```text
 //!  a few rows         the ids, and of the columns what those rows need
 //!  the rows beside    all of the block, which stays; also for any rows on the
-//!                     fourth touch
+//!                     ninth touch
 //!  XDEL, XTRIM        the ids alone
 //! ```
 //!
@@ -34,8 +34,11 @@ const CACHE_BLOCKS: usize = 64;
 /// The rows that are unpacked at first where more may be wanted.
 const FIRST_ROWS: usize = 32;
 
-/// A block is unpacked in part so many times, and then whole.
-const PARTS_MAX: u32 = 3;
+/// A block is unpacked in part so many times, and then whole: by then that has taken
+/// about as long as all of it would have.
+const PARTS_MAX: u32 = 8;
+/// So many entries of one block are read as if each were the only one.
+const FEW_ENTRIES: usize = 3;
 
 /// Memory for reading streams: what blocks unpack to. One serves any number of
 /// streams; it grows to a few megabytes and stays until it is released.
@@ -139,11 +142,13 @@ impl Body {
 }
 
 impl Body {
-    /// Whether the rows wanted lie beside those unpacked: a scan in steps.
+    /// Whether the rows wanted begin where those unpacked end, or end where they begin: a
+    /// scan in steps. Rows that only lie near are no sign of one: in a block of some
+    /// fifty documents all rows do.
     fn is_beside(&self, want: Want) -> bool {
         let (Self::Columns(rows), Want::Some(bounds)) = (self, want) else { return false };
         let (wanted, had) = (bounds.first_rows(rows.ids()), rows.range());
-        wanted.start <= had.end + FIRST_ROWS && had.start <= wanted.end + FIRST_ROWS
+        wanted.start <= had.end && had.start <= wanted.end
     }
 }
 
@@ -431,8 +436,7 @@ impl Sealed {
         scratch: &mut StreamScratch,
         visit: &mut impl FnMut(StreamId, Option<Fields<'_>>),
     ) -> Result<(), StreamError> {
-        // A few are read as if each were the only one.
-        let few = ids.len() <= PARTS_MAX as usize;
+        let few = ids.len() <= FEW_ENTRIES;
         let at_once = if few { 1 } else { ids.len() };
         let StreamScratch { cache, room, .. } = scratch;
         for ids in ids.chunks(at_once) {
@@ -719,5 +723,43 @@ impl Stream {
             ControlFlow::Break(())
         })?;
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Shape;
+    use super::super::pack::tests::packed;
+    use super::*;
+
+    /// Whether reading these entries one by one unpacks all of their block, the first.
+    fn unpacks_all(stream: &Stream, ids: &[u64]) -> bool {
+        let mut scratch = StreamScratch::new();
+        for &ms in ids {
+            let (id, mut seen) = (StreamId::new(ms, 0), Vec::new());
+            let visit = |id: StreamId, _: Fields<'_>| {
+                seen.push(id);
+                ControlFlow::Continue(())
+            };
+            stream.range(id, id, false, &mut scratch, visit).unwrap();
+            assert_eq!(seen, [id]);
+        }
+        let [Unpacked { body: Body::Columns(rows), .. }] = &scratch.cache.blocks[..] else {
+            panic!("one block of columns");
+        };
+        rows.range().len() == rows.ids().len()
+    }
+
+    #[test]
+    fn entries_that_only_lie_near_each_other_do_not_unpack_their_block() {
+        let stream = packed(&Shape::default(), |ms| format!("value {ms}").into_bytes());
+        assert!(!unpacks_all(&stream, &[10]));
+        assert!(!unpacks_all(&stream, &[10, 12, 8, 20, 30]));
+        for steps in [[10, 11], [11, 10]] {
+            assert!(unpacks_all(&stream, &steps), "{steps:?}");
+        }
+        let apart: Vec<u64> = (1..=u64::from(PARTS_MAX) + 1).map(|n| n * 2).collect();
+        assert!(!unpacks_all(&stream, &apart[1..]));
+        assert!(unpacks_all(&stream, &apart));
     }
 }
