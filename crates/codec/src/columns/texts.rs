@@ -20,7 +20,9 @@
 
 use std::ops::Range;
 
-use super::strings::{Column, Place};
+use memchr::memchr2;
+
+use super::strings::{Column, Place, same};
 use super::{Decoder, Encoder, MALFORMED, Split};
 use crate::{UnpackError, varint};
 
@@ -65,43 +67,77 @@ const fn word_bytes(glue: &[u8], non_ascii: bool) -> [bool; 256] {
 static WORDS: [bool; 256] = word_bytes(b"-_./+", true);
 static FINE: [bool; 256] = word_bytes(b"", true);
 
+/// A hash of what stands between words. It takes a multiplication a word, or for eight
+/// bytes, not one a byte, which would take longer than all else of the cutting. Equal
+/// hashes are a hint only: shapes are compared byte for byte.
+struct Gaps {
+    hash: u64,
+    /// The bytes since the last word, behind a 1; of a long gap those that are not in the
+    /// hash yet, behind a 2.
+    bytes: u64,
+}
+
+impl Gaps {
+    const fn new() -> Self {
+        Self { hash: 0xcbf2_9ce4_8422_2325, bytes: 1 }
+    }
+
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        if self.bytes >> 56 != 0 {
+            self.mix();
+            self.bytes = 2;
+        }
+        self.bytes = self.bytes << 8 | u64::from(byte);
+    }
+
+    #[inline]
+    fn mix(&mut self) {
+        let mixed = (self.hash ^ self.bytes).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (self.hash, self.bytes) = (mixed ^ mixed >> 32, 1);
+    }
+}
+
 /// Appends the words of `text`; a hash of what is between them.
 fn cut(text: &[u8], class: Class, words: &mut Vec<Word>) -> u64 {
     let table = if class == Class::Fine { &FINE } else { &WORDS };
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut mix = |byte: u16| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let mut gaps = Gaps::new();
     let mut at = 0;
-    while at < text.len() {
-        let byte = text[at];
+    while let Some(&byte) = text.get(at) {
         let start = at;
         if class == Class::Json && byte == b'"' {
-            mix(u16::from(byte));
+            gaps.byte(byte);
             at = closing_quote(text, at + 1);
             words.push((start as u32 + 1, at as u32));
-            mix(256);
+            gaps.mix();
             if at < text.len() {
-                mix(u16::from(byte));
+                gaps.byte(byte);
                 at += 1;
             }
         } else if table[usize::from(byte)] {
-            while at < text.len() && table[usize::from(text[at])] {
-                at += 1;
-            }
+            let word = &text[at..];
+            at += word.iter().position(|&b| !table[usize::from(b)]).unwrap_or(word.len());
             words.push((start as u32, at as u32));
-            mix(256);
+            gaps.mix();
         } else {
-            mix(u16::from(byte));
+            gaps.byte(byte);
             at += 1;
         }
     }
-    hash
+    gaps.mix();
+    gaps.hash
 }
 
+/// Where the quote is that ends what begins at `at`, or the text ends.
 fn closing_quote(text: &[u8], mut at: usize) -> usize {
-    while at < text.len() && text[at] != b'"' {
-        at += if text[at] == b'\\' { 2 } else { 1 };
+    while let Some(found) = text.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if text[at] == b'"' {
+            return at;
+        }
+        at += 2;
     }
-    at.min(text.len())
+    text.len()
 }
 
 /// The rows that share a shape.
@@ -115,15 +151,22 @@ struct Shape {
 /// The texts of a column, cut.
 struct Cut<'a> {
     texts: Texts<'a>,
+    /// Of each text, that of its separators.
+    hashes: Vec<u64>,
     shapes: Vec<Shape>,
     /// For each row the number of its shape from 1 on, or 0.
     of_row: Vec<i64>,
 }
 
 impl<'a> Cut<'a> {
-    /// Cuts texts; `None` if most of them have no shape, or one of too many holes.
-    fn new(values: &'a [&'a [u8]], class: Class) -> Option<Self> {
-        let (texts, hashes) = Texts::cut(values, class);
+    /// Cuts texts; `None` if most of them have no shape, or one of too many holes. Of
+    /// every so many texts the first may have been cut before.
+    fn new(
+        values: &'a [&'a [u8]],
+        class: Class,
+        before: Option<(&Cut<'_>, usize)>,
+    ) -> Option<Self> {
+        let (texts, hashes) = Texts::cut(values, class, before);
         let (mut shapes, of_row) = shapes(&texts, &hashes);
         let fitting = of_row.iter().filter(|&&shape| shape > 0).count();
         if fitting * 2 < values.len() {
@@ -135,7 +178,7 @@ impl<'a> Cut<'a> {
                 return None;
             }
         }
-        Some(Self { texts, shapes, of_row })
+        Some(Self { texts, hashes, shapes, of_row })
     }
 
     /// The texts without a shape.
@@ -178,12 +221,23 @@ struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// Cuts texts; with the hash of each one's separators.
-    fn cut(values: &'a [&'a [u8]], class: Class) -> (Self, Vec<u64>) {
+    /// Cuts texts; with the hash of each one's separators. `before` holds the first of
+    /// every so many.
+    fn cut(
+        values: &'a [&'a [u8]],
+        class: Class,
+        before: Option<(&Cut<'_>, usize)>,
+    ) -> (Self, Vec<u64>) {
         let mut texts = Self { values, words: Vec::new(), starts: vec![0] };
         let mut hashes = Vec::with_capacity(values.len());
-        for value in values {
-            hashes.push(cut(value, class, &mut texts.words));
+        for (row, value) in values.iter().enumerate() {
+            match before.filter(|(_, every)| row % every == 0) {
+                Some((known, every)) => {
+                    texts.words.extend_from_slice(known.texts.words(row / every));
+                    hashes.push(known.hashes[row / every]);
+                }
+                None => hashes.push(cut(value, class, &mut texts.words)),
+            }
             texts.starts.push(texts.words.len());
         }
         (texts, hashes)
@@ -194,21 +248,25 @@ impl<'a> Texts<'a> {
     }
 
     fn word(&self, row: usize, n: usize) -> &'a [u8] {
-        let (from, to) = self.words(row)[n];
-        &self.values[row][from as usize..to as usize]
-    }
-
-    /// What stands before word `n`, or after the last one.
-    fn gap(&self, row: usize, n: usize) -> &'a [u8] {
-        let words = self.words(row);
-        let from = if n == 0 { 0 } else { words[n - 1].1 as usize };
-        let to = words.get(n).map_or(self.values[row].len(), |w| w.0 as usize);
-        &self.values[row][from..to]
+        in_text(self.values[row], self.words(row)[n])
     }
 
     fn same_shape(&self, a: usize, b: usize) -> bool {
-        let words = self.words(a).len();
-        words == self.words(b).len() && (0..=words).all(|n| self.gap(a, n) == self.gap(b, n))
+        let (a_words, b_words) = (self.words(a), self.words(b));
+        let (mut a_left, mut b_left) = (self.values[a], self.values[b]);
+        let (mut a_at, mut b_at) = (0, 0);
+        // Taken off the front: what is left begins behind the last word.
+        let mut gap = |a_word: &Word, b_word: &Word| {
+            let (a_gap, rest) = a_left.split_at((a_word.0 - a_at) as usize);
+            a_left = &rest[(a_word.1 - a_word.0) as usize..];
+            let (b_gap, rest) = b_left.split_at((b_word.0 - b_at) as usize);
+            b_left = &rest[(b_word.1 - b_word.0) as usize..];
+            (a_at, b_at) = (a_word.1, b_word.1);
+            same(a_gap, b_gap)
+        };
+        a_words.len() == b_words.len()
+            && a_words.iter().zip(b_words).all(|(a_word, b_word)| gap(a_word, b_word))
+            && same(a_left, b_left)
     }
 }
 
@@ -226,9 +284,10 @@ pub(super) fn push(enc: &mut Encoder<'_>, tag: u8, values: &[&[u8]], place: Plac
     };
     let below = Place { class, ..place.below() };
     // Most columns without shapes are known by a few rows.
-    let sample = sample(values);
-    let Some(trial) = Cut::new(&sample, class) else { return false };
-    let all = (sample.len() < values.len()).then(|| Cut::new(values, class));
+    let every = values.len().div_ceil(TRIAL_ROWS);
+    let sample: Vec<&[u8]> = values.iter().step_by(every).copied().collect();
+    let Some(trial) = Cut::new(&sample, class, None) else { return false };
+    let all = (every > 1).then(|| Cut::new(values, class, Some((&trial, every))));
     let whole = match &all {
         None => &trial,
         Some(Some(cut)) => cut,
@@ -250,11 +309,6 @@ fn cuts(values: &[&[u8]], class: Class) -> bool {
         cut(value, class, &mut words);
         words.first() != Some(&(0, value.len() as u32))
     })
-}
-
-/// A few rows spread over the column.
-fn sample<'a>(values: &[&'a [u8]]) -> Vec<&'a [u8]> {
-    values.iter().step_by(values.len().div_ceil(TRIAL_ROWS)).copied().collect()
 }
 
 /// Tries both ways on a sample of so many rows.
@@ -301,13 +355,20 @@ fn shapes(texts: &Texts<'_>, hashes: &[u64]) -> (Vec<Shape>, Vec<i64>) {
 
 /// The words of a shape that vary.
 fn holes(texts: &Texts<'_>, shape: &Shape) -> Vec<usize> {
-    let first = shape.rows[0];
-    let words = texts.words(first).len();
-    let varies = |&n: &usize| {
-        let word = texts.word(first, n);
-        shape.rows.iter().any(|&row| texts.word(row, n) != word)
-    };
-    (0..words).filter(varies).collect()
+    let Some((&first, rest)) = shape.rows.split_first() else { return Vec::new() };
+    let (text, words) = (texts.values[first], texts.words(first));
+    let mut varies = vec![false; words.len()];
+    for &row in rest {
+        let other = texts.values[row];
+        for ((varies, word), theirs) in varies.iter_mut().zip(words).zip(texts.words(row)) {
+            *varies = *varies || !same(in_text(text, *word), in_text(other, *theirs));
+        }
+    }
+    (0..words.len()).filter(|&n| varies[n]).collect()
+}
+
+fn in_text(text: &[u8], (from, to): Word) -> &[u8] {
+    &text[from as usize..to as usize]
 }
 
 fn push_template(enc: &mut Encoder<'_>, texts: &Texts<'_>, shape: &Shape, place: Place) {
@@ -421,4 +482,62 @@ fn take_template(
     let text = dec.take_text(end)?.to_vec();
     ends.pop();
     Ok(Template { text, ends, holes: dec.take_group(holes, rows, wanted, depth + 1, &mut |_| ())? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str, class: Class) -> Vec<&str> {
+        let mut words = Vec::new();
+        cut(text.as_bytes(), class, &mut words);
+        words.iter().map(|&(from, to)| &text[from as usize..to as usize]).collect()
+    }
+
+    #[test]
+    fn what_stands_between_quotes_is_a_word_up_to_the_quote_that_is_not_escaped() {
+        assert_eq!(words(r#"{"a": "b, c", "n": 12}"#, Class::Json), ["a", "b, c", "n", "12"]);
+        assert_eq!(words(r#"["", "a\"b", "\\"]"#, Class::Json), ["", r#"a\"b"#, r"\\"]);
+        for open in [r#"""#, r#""a"#, r#""a\"#, r#""a\""#] {
+            assert_eq!(words(open, Class::Json), [&open[1..]], "{open}");
+        }
+        assert_eq!(words("GET /a/b?n=12", Class::Words), ["GET", "/a/b", "n", "12"]);
+        assert_eq!(words("a-b_c", Class::Fine), ["a", "b", "c"]);
+    }
+
+    /// Gaps of every length about the eight bytes that are hashed at once.
+    #[test]
+    fn shapes_are_told_by_every_byte_between_words() {
+        let shape = |text: &str| cut(text.as_bytes(), Class::Words, &mut Vec::new());
+        for len in 1..24 {
+            let gap = " ".repeat(len);
+            let text = format!("a{gap}:b{gap}");
+            assert_eq!(shape(&text), shape(&text.replace('a', "longer")));
+            for other in [format!("a{gap};b{gap}"), format!("{text} "), format!("a{gap}c:b{gap}")] {
+                assert_ne!(shape(&text), shape(&other), "{text:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_cut_before_are_cut_the_same() {
+        let texts: Vec<String> = (0..200)
+            .map(|n| match n % 3 {
+                0 => format!(r#"{{"id": "{}", "n": {n}}}"#, n * n),
+                1 => format!(r#"["say \"{n}\"", {n}, "constant"]"#),
+                _ => format!("{n} bottles; {n} bottles of beer"),
+            })
+            .collect();
+        let values: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
+        for class in [Class::Json, Class::Words, Class::Fine] {
+            for every in [1, 2, 7] {
+                let sample: Vec<&[u8]> = values.iter().step_by(every).copied().collect();
+                let before = Cut::new(&sample, class, None).unwrap();
+                let (cut, hashes) = Texts::cut(&values, class, Some((&before, every)));
+                let (alone, expected) = Texts::cut(&values, class, None);
+                assert_eq!((cut.words, cut.starts), (alone.words, alone.starts));
+                assert_eq!(hashes, expected);
+            }
+        }
+    }
 }
