@@ -32,4 +32,6 @@ mod sockets;
 mod text;
 mod work;
 
+#[cfg(fuzzing)]
+pub use commands::fuzzed::rules_lead_back;
 pub use serve::{Parameter, parameters, sample_configuration, serve};

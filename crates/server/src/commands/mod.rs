@@ -26,6 +26,8 @@ mod debug;
 pub(crate) mod digest;
 mod dumps;
 mod functions;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzed;
 mod geo;
 mod hash_expiry;
 mod hashes;
