@@ -57,26 +57,27 @@ def advice(path, server, *flags):
     return json.loads(done.stdout)
 
 
-def used(server):
-    """What a Snug uses for its data, in bytes."""
-    info = server.info()
+def used(info):
+    """What a Snug with this INFO uses, without its clients and what it used at its start."""
     return int(info["used_memory"]) - int(info["used_memory_startup"]) - int(info["mem_clients_normal"])
 
 
-def cooled(server):
-    """The same when nothing is packed any more."""
+def cooled(server, empty):
+    """What a Snug uses for its data when nothing is packed any more; `empty` is what it
+    used when it had none."""
     began = time.monotonic()
     last, since, cpu = 0, began, 0
     while time.monotonic() - began < REST_MAX_SECONDS:
         time.sleep(0.5)
         info = server.info()
-        now, packing = used(server), int(info["pack_cpu_milliseconds"])
+        now, packing = used(info), int(info["pack_cpu_milliseconds"])
+        waiting = int(info["strings_pending"]) + int(info["blocks_pending"])
         # Looking for what has cooled takes a little, always.
-        if abs(now - last) > last / 500 or packing > cpu + 25:
+        if waiting > 0 or abs(now - last) > last / 500 or packing > cpu + 25:
             last, since, cpu = now, time.monotonic(), packing
         if time.monotonic() - since > REST_SECONDS:
             break
-    return used(server)
+    return used(server.info()) - empty
 
 
 def compare(target, workloads, scale=1.0, flags=(), program=None):
@@ -84,11 +85,12 @@ def compare(target, workloads, scale=1.0, flags=(), program=None):
     redis = servers.redis("--enable-debug-command", "local")
     snug = target.start(*SOON, workers=1)
     try:
+        empty = used(snug.info())
         for workload in workloads:
             load(target.path, redis, workload, scale)
             load(target.path, snug, workload, scale)
         told = advice(program or target.path, redis, *flags)
-        return told["snug"]["cooled"]["value"], cooled(snug), told
+        return told["snug"]["cooled"]["value"], cooled(snug, empty), told
     finally:
         redis.stop()
         snug.stop()

@@ -24,8 +24,9 @@ use crate::sample::{Detail, Frame, Progress, Seen};
 const SEND: usize = 64 << 10;
 /// Elements in one command.
 const OF_COMMAND: usize = 500;
-/// Keys weighed at once.
-const WEIGH: usize = 200;
+/// Keys weighed at once. What the answers of 200 take is kept by the server's worker as a
+/// buffer, 90 KB that would count as data; those of 16 fit in what it has anyway.
+const WEIGH: usize = 16;
 /// Databases of a Snug.
 const DATABASES: u32 = 16;
 /// It rests when for so long its memory has hardly changed and its threads have waited:
