@@ -414,3 +414,29 @@ def test_reset_keeps_protection_from_eviction(running):
     assert connection.call("CLIENT", "NO-EVICT", "ON") == ("+", b"OK")
     assert connection.call("RESET") == ("+", b"RESET")
     assert b" flags=e " in connection.call("CLIENT", "INFO")[1]
+
+
+def test_what_came_while_a_client_waited_takes_no_memory_afterwards(running):
+    """What it sends meanwhile is read, up to some size, and that is given back."""
+    waiting, other = running.connect(), running.connect()
+    number = waiting.call("CLIENT", "ID")[1]
+
+    def held(field):
+        told = other.call("CLIENT", "LIST", "ID", number)[1].decode()
+        return int(dict(pair.split("=") for pair in told.split())[field])
+
+    waiting.send("BLPOP", "list", 0)
+    waiting.send_raw(b"PING\r\n" * 20_000)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while held("qbuf") < 50_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    other.call("RPUSH", "list", "a")
+    assert waiting.frame() == ("*", [("$", b"list"), ("$", b"a")])
+    for _ in range(20_000):
+        assert waiting.frame() == ("+", b"PONG")
+    # Also of a client that goes on asking for little, without a rest.
+    deadline = time.monotonic() + WAIT_SECONDS
+    while held("qbuf") + held("qbuf-free") > 10_000:
+        assert time.monotonic() < deadline
+        assert waiting.call("PING") == ("+", b"PONG")

@@ -638,10 +638,18 @@ impl Connection {
         }
         let mut buffer = std::mem::take(&mut self.pending);
         let used = self.execute(scratch, &mut buffer);
-        buffer.drain(..used);
-        self.pending = buffer;
+        self.keep(buffer, used);
         self.flush(task, scratch)?;
         Poll::Ready(Ok(0))
+    }
+
+    /// Keeps of a buffer of the connection's own what was not executed, and little room.
+    fn keep(&mut self, mut buffer: Vec<u8>, used: usize) {
+        buffer.drain(..used);
+        if buffer.len() < OWN_BUFFER_FROM {
+            buffer.shrink_to_fit();
+        }
+        self.pending = buffer;
     }
 
     /// Reads on behind an incomplete command.
@@ -672,11 +680,7 @@ impl Connection {
         }
         if own {
             buffer.truncate(end);
-            buffer.drain(..used);
-            if buffer.len() < OWN_BUFFER_FROM {
-                buffer.shrink_to_fit();
-            }
-            self.pending = buffer;
+            self.keep(buffer, used);
         } else {
             self.pending.clear();
             if used == end {
