@@ -83,8 +83,8 @@ bench: setup release ## the whole suite beside redis-server, into docs/benchmark
 durability: setup release ## what saving, loading and the append-only file cost, beside redis-server; DURABILITY_FLAGS="--scale 1"
 	cd tests && ../$(PYTHON) -m bench.durability --snug $(TARGET)/release/snug $(DURABILITY_FLAGS)
 
-.PHONY: replication-bench
-replication-bench: setup release ## what replication costs and how long a failover takes, beside redis-server; REPLICATION_FLAGS="--scale 0.2 sync"
+.PHONY: replication
+replication: setup release ## what replication costs and how long a failover takes, beside redis-server; REPLICATION_FLAGS="--scale 0.2 sync"
 	cd tests && ../$(PYTHON) -m bench.replication --snug $(TARGET)/release/snug $(REPLICATION_FLAGS)
 
 .PHONY: fuzz

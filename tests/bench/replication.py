@@ -1,5 +1,5 @@
 """What replication costs and how soon it helps, beside redis-server to redis-server:
-`make replication-bench`, or
+`make replication`, or
 
     cd tests && python -m bench.replication --snug ../target/release/snug sync load failover
 

@@ -18,6 +18,7 @@
 //!
 //! The type that it declares decides how the string is packed, too.
 
+use crate::text;
 use crate::text::tag::Tag;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
@@ -50,7 +51,7 @@ impl Card {
         let mut kept = Vec::new();
         for (name, _) in KEPT {
             let Some(value) = headers.get(&name) else { continue };
-            if headers.get_all(&name).iter().count() > 1 {
+            if is_doubled(headers, &name) {
                 return Err(format!("there is more than one {name}"));
             }
             if value.len() > HEADER_BYTES_MAX || value.to_str().is_err() {
@@ -80,9 +81,8 @@ impl Card {
     }
 
     /// The card that a string is, if it is one: anybody may have written it.
-    pub(super) fn parse(text: &[u8]) -> Option<Self> {
-        let map: Map<String, Value> = serde_json::from_slice(text).ok()?;
-        let tag = Tag::parse(map.get("tag")?.as_str()?)?;
+    pub(super) fn parse(card: &[u8]) -> Option<Self> {
+        let (tag, map) = text::card::parse(card)?;
         let modified = map.get("modified")?.as_u64()?;
         let kept = KEPT.iter().filter_map(|(name, short)| {
             let text = map.get(*short)?.as_str().filter(|text| text.len() <= HEADER_BYTES_MAX)?;
@@ -98,6 +98,11 @@ impl Card {
         let (_, value) = self.headers.iter().find(|(name, _)| name == header::CONTENT_TYPE)?;
         value.to_str().ok().map(str::to_owned)
     }
+}
+
+/// Whether a header is there more than once.
+pub(super) fn is_doubled(headers: &HeaderMap, name: impl header::AsHeaderName) -> bool {
+    headers.get_all(name).iter().nth(1).is_some()
 }
 
 /// The type of a string of which nobody has declared one, by its first and last bytes. What a

@@ -12,7 +12,7 @@
 use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
 use super::body::Held;
-use super::card::Card;
+use super::card::{Card, is_doubled};
 use super::conditions::{self, Current, Verdict};
 use super::get::{self, Seen, TTL};
 use super::receive::{self, Received, receive};
@@ -163,7 +163,7 @@ fn overtaken() -> Refusal {
 fn ttl_ms(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     const SECONDS_MAX: u64 = 1 << 40;
     let Some(given) = headers.get(TTL) else { return Ok(None) };
-    if headers.get_all(TTL).iter().count() > 1 {
+    if is_doubled(headers, TTL) {
         return Err(Refusal::bad("there is more than one Snug-TTL"));
     }
     let seconds = given.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));

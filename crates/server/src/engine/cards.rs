@@ -69,7 +69,9 @@ impl Cards {
 
     /// These could not be looked at yet.
     fn put_back(&self, keys: impl Iterator<Item = Vec<u8>>) {
-        self.noted.lock().extend(keys);
+        let mut noted = self.noted.lock();
+        let room = NOTED_MAX.saturating_sub(noted.len());
+        noted.extend(keys.take(room));
     }
 }
 

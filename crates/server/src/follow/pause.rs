@@ -72,6 +72,9 @@ impl Pause {
 
     /// Ends the pauses whose time is over. Called by the clock.
     pub(crate) fn tick(&self, now: u64) {
+        if self.until_ms.load(Relaxed) == 0 {
+            return;
+        }
         let mut wanted = self.wanted.lock();
         if wanted.iter().any(|one| one.until_ms != 0 && one.until_ms <= now) {
             self.take_effect(&mut wanted, now);

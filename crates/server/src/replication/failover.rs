@@ -77,8 +77,9 @@ impl Server {
         }
     }
 
-    /// Makes this node a replica; one that is to be promoted is asked to. The store is the
-    /// caller's alone. Clients that wait are told, for what they wait for is not written here.
+    /// Makes this node a replica; with `promote` it asks that primary to be one. Clients that
+    /// wait are told, for what they wait for is not written here. No worker executes anything
+    /// meanwhile.
     pub(crate) fn follow(&self, batch: &Batch<'_>, host: &str, port: u16, promote: bool) {
         let _alone = batch.exclusive();
         self.peers.follow(batch, &self.config, host, port, promote);
@@ -86,7 +87,7 @@ impl Server {
         self.unblock_all(ROLE_CHANGED);
     }
 
-    /// Makes this node a primary. The store is the caller's alone.
+    /// Makes this node a primary.
     pub(crate) fn lead(&self, batch: &Batch<'_>) {
         self.peers.lead(batch, &self.config, &self.journal);
         self.role_changed();

@@ -35,11 +35,18 @@ pub(crate) fn name(key: &[u8], in_cluster: bool) -> Option<Vec<u8>> {
     (!breaks_tag).then(|| [CARD, b"{", key, b"}"].concat())
 }
 
-/// The tag of the bytes that a card is about, and the MIME type that it declares, in lower
-/// case and without parameters. `None` if it is no card: anybody may have written it.
-pub(crate) fn read(card: &[u8]) -> Option<(Tag, Option<String>)> {
+/// The tag of the bytes that a card is about, and all that it says. `None` if it is no card:
+/// anybody may have written it.
+pub(crate) fn parse(card: &[u8]) -> Option<(Tag, Map<String, Value>)> {
     let map: Map<String, Value> = serde_json::from_slice(card).ok()?;
     let tag = Tag::parse(map.get("tag")?.as_str()?)?;
+    Some((tag, map))
+}
+
+/// Of a card the tag, and the MIME type that it declares, in lower case and without
+/// parameters.
+pub(crate) fn read(card: &[u8]) -> Option<(Tag, Option<String>)> {
+    let (tag, map) = parse(card)?;
     let declared = map.get("type").and_then(Value::as_str);
     Some((tag, declared.and_then(snug_codec::mime::essence)))
 }
