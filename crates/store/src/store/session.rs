@@ -133,11 +133,10 @@ impl Session {
     #[cold]
     fn tell_commit(&self) {
         self.recorded.set(false);
-        let mut recorder = self.recorder.take();
+        let mut recorder = self.recorder.borrow_mut();
         let number = self.store.commits.fetch_add(1, Ordering::Relaxed) + 1;
         self.store.observer.committed(Commit::new(number, self.now(), &recorder));
         recorder.clear();
-        self.recorder.replace(recorder);
     }
 
     /// What it unpacks strings with; to be let go of at once.
