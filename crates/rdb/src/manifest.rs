@@ -32,6 +32,46 @@ pub struct Manifest {
     pub history: Vec<Part>,
 }
 
+/// Names for new parts of an append-only file. None is given twice: a manifest that could
+/// not be put may be on disk all the same, and what it names then counts.
+#[derive(Clone, Debug)]
+pub struct Names {
+    file: String,
+    last_base: u64,
+    last_increment: u64,
+}
+
+impl Names {
+    /// Names behind those of a manifest, of an append-only file of that name. History counts
+    /// with both kinds: its files are going to be removed.
+    pub fn behind(manifest: &Manifest, file: &str) -> Self {
+        let history = manifest.history.iter().map(|part| part.number).max().unwrap_or(0);
+        let last = |part: Option<&Part>| part.map_or(0, |part| part.number).max(history);
+        Self {
+            file: file.to_owned(),
+            last_base: last(manifest.base.as_ref()),
+            last_increment: last(manifest.increments.last()),
+        }
+    }
+
+    /// The next base, in a format whose files' names end so.
+    pub fn base(&mut self, form: &str) -> Part {
+        self.last_base += 1;
+        let number = self.last_base;
+        Part { name: format!("{}.{number}.base.{form}", self.file), number }
+    }
+
+    /// The next increment.
+    pub fn increment(&mut self) -> Part {
+        self.last_increment += 1;
+        let number = self.last_increment;
+        Part { name: format!("{}.{number}.incr.aof", self.file), number }
+    }
+}
+
+/// The greatest number that a part may have: there are always more behind it.
+const NUMBER_MAX: u64 = i64::MAX as u64;
+
 /// Why a manifest is not one, and in which of its lines.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the manifest: {why}")]
@@ -57,7 +97,7 @@ impl Manifest {
             for pair in words.chunks(2) {
                 match pair[0].to_ascii_lowercase().as_str() {
                     "file" => name = Some(pair[1].clone()),
-                    "seq" => number = pair[1].parse().ok().filter(|&number| number > 0),
+                    "seq" => number = pair[1].parse().ok().filter(|n| (1..=NUMBER_MAX).contains(n)),
                     "type" => kind = Some(pair[1].clone()),
                     _ => {}
                 }
@@ -94,18 +134,6 @@ impl Manifest {
         self.history.iter().for_each(|part| line(part, 'h'));
         self.increments.iter().for_each(|part| line(part, 'i'));
         text
-    }
-
-    /// The next increment of an append-only file of that name.
-    pub fn next_increment(&self, file: &str) -> Part {
-        let number = self.increments.last().map_or(0, |part| part.number).saturating_add(1);
-        Part { name: format!("{file}.{number}.incr.aof"), number }
-    }
-
-    /// The next base, in a format whose files' names end so.
-    pub fn next_base(&self, file: &str, form: &str) -> Part {
-        let number = self.base.as_ref().map_or(0, |part| part.number).saturating_add(1);
-        Part { name: format!("{file}.{number}.base.{form}"), number }
     }
 
     /// Puts a base in the place of the one there was, and of all increments but the last
@@ -201,16 +229,27 @@ mod tests {
     #[test]
     fn a_manifest_is_read_as_it_was_written() {
         let mut manifest = Manifest::default();
-        manifest.increments.push(manifest.next_increment("my file.aof"));
-        manifest.rebase(manifest.next_base("my file.aof", "rdb"), 1);
-        manifest.increments.push(manifest.next_increment("my file.aof"));
-        manifest.rebase(manifest.next_base("my file.aof", "aof"), 1);
+        let mut names = Names::behind(&manifest, "my file.aof");
+        manifest.increments.push(names.increment());
+        manifest.rebase(names.base("rdb"), 1);
+        manifest.increments.push(names.increment());
+        manifest.rebase(names.base("aof"), 1);
         let text = "file \"my file.aof.2.base.aof\" seq 2 type b\n\
                     file \"my file.aof.1.base.rdb\" seq 1 type h\n\
                     file \"my file.aof.1.incr.aof\" seq 1 type h\n\
                     file \"my file.aof.2.incr.aof\" seq 2 type i\n";
         assert_eq!(manifest.text(), text);
         assert_eq!(Manifest::parse(text), Ok(manifest));
+    }
+
+    /// History is removed: what had the name of one of its files would go with it.
+    #[test]
+    fn a_new_name_is_not_one_of_history() {
+        let text = "file a.1 seq 1 type b\nfile a.2.base.rdb seq 2 type h\n\
+                    file a.4.incr.aof seq 4 type h\nfile a.3.incr.aof seq 3 type i\n";
+        let mut names = Names::behind(&Manifest::parse(text).unwrap(), "a");
+        assert_eq!((names.base("rdb").number, names.increment().number), (5, 5));
+        assert_eq!((names.base("rdb").number, names.increment().number), (6, 6));
     }
 
     #[test]
@@ -253,6 +292,7 @@ mod tests {
             ("file a seq 2 type i\nfile b seq 2 type i", "ascend"),
             ("file ../a seq 1 type b", "path"),
             ("file a seq 0 type b", "number"),
+            ("file a seq 9223372036854775808 type b", "number"),
             ("file a seq 1 type x", "type"),
             ("file \"a seq 1 type b", "quote"),
             ("file a seq", "names and values"),

@@ -1,6 +1,7 @@
 //! Files of a machine that may stop at any operation: what was not synced is then lost,
 //! or there in part, or in zeros; names that were not synced are the old ones or the new.
-//! Writes and syncs may fail without that, too.
+//! Writes and syncs may fail without that, too. Of names whose sync failed it is not known
+//! which are on disk, until a sync succeeds.
 
 use super::files::{Files, Lock, Output};
 use parking_lot::Mutex;
@@ -288,6 +289,9 @@ impl Files for Machine {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
         state.operation()?;
+        if state.is_to_fail(1) {
+            return Err(io::Error::other("input/output error"));
+        }
         let state = &mut *state;
         let is_here = |name: &Path| name.parent().unwrap_or(Path::new("")) == path;
         state.names_on_disk.retain(|name, _| !is_here(name));

@@ -19,6 +19,11 @@
 //! was written since the last that succeeded: the increment is cut there and closed for
 //! ever, what follows is let go, and a rewrite puts all of it on disk anew. Only when that
 //! is done is anything acknowledged as on disk again.
+//!
+//! **When a manifest cannot be put** it may be on disk all the same, and a crash may find
+//! it. Both the old one and the new hold everything then, for as long as what either names
+//! is left as it is: so no name is given twice, and the files of a manifest that failed are
+//! removed only when a later base is on disk.
 
 pub(crate) mod load;
 pub(crate) mod writer;
@@ -26,7 +31,7 @@ pub(crate) mod writer;
 use super::writing::Format;
 use crate::outside::files::{Files, Output};
 use bytes::Bytes;
-use snug_rdb::manifest::{Manifest, Part};
+use snug_rdb::manifest::{Manifest, Names, Part};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +148,9 @@ impl Syncing {
 pub(crate) struct Aof {
     place: Place,
     manifest: Manifest,
+    names: Names,
+    /// Files that only manifests name which could not be put.
+    forsaken: Vec<Part>,
     /// Whether what is on disk by that name is this: not until the first base is there,
     /// where the file was begun anew.
     is_valid: bool,
@@ -185,9 +193,17 @@ impl Aof {
     /// until there is a base.
     pub(crate) fn anew(place: Place, manifest: Option<Manifest>) -> io::Result<Self> {
         place.files.make_dir(&place.dir)?;
+        if let Some(manifest) = &manifest {
+            // That it was read does not say that it is on disk: it may be what could not be
+            // put before.
+            place.put_manifest(manifest)?;
+        }
+        let manifest = manifest.unwrap_or_default();
         Ok(Self {
+            names: Names::behind(&manifest, &place.name),
             place,
-            manifest: manifest.unwrap_or_default(),
+            manifest,
+            forsaken: Vec::new(),
             is_valid: false,
             open: None,
             base_bytes: 0,
@@ -299,15 +315,18 @@ impl Aof {
     /// The writer has come to a mark: what follows goes into a new increment.
     pub(crate) fn begin_increment(&mut self, mark: u64) -> io::Result<()> {
         self.sync()?;
-        let part = self.manifest.next_increment(&self.place.name);
+        let part = self.names.increment();
         let file = self.place.files.create(&self.place.path(&part))?;
         // One of that name may be left from before: that it is empty is to be on disk
         // before the manifest names it.
         file.sync()?;
         let mut manifest = self.manifest.clone();
         manifest.increments.push(part.clone());
-        if self.is_valid {
-            self.place.put_manifest(&manifest)?;
+        if self.is_valid
+            && let Err(error) = self.place.put_manifest(&manifest)
+        {
+            self.forsaken.push(part);
+            return Err(error);
         }
         self.older_bytes += self.open.as_ref().map_or(0, |open| open.len);
         self.manifest = manifest;
@@ -319,7 +338,6 @@ impl Aof {
     /// What was written of a snapshot, taken at a mark, becomes the base. What is of no
     /// use any more is still there: [`tidy`](Self::tidy).
     pub(crate) fn rebase(&mut self, written: &Path, mark: u64, format: Format) -> io::Result<()> {
-        let place = &self.place;
         let first = self.marks.iter().find(|(number, _)| *number == mark).map(|(_, first)| *first);
         let first = first.ok_or_else(|| io::Error::other("the increment could not be begun"))?;
         if self.open.is_none() {
@@ -327,10 +345,15 @@ impl Aof {
         }
         let mut manifest = self.manifest.clone();
         let kept = manifest.increments.iter().filter(|part| part.number >= first).count();
-        let base = manifest.next_base(&place.name, format.ending());
-        place.files.rename(written, &place.path(&base))?;
-        manifest.rebase(base, kept);
-        place.put_manifest(&manifest)?;
+        let base = self.names.base(format.ending());
+        self.place.files.rename(written, &self.place.path(&base))?;
+        manifest.rebase(base.clone(), kept);
+        manifest.history.extend(self.forsaken.iter().cloned());
+        if let Err(error) = self.place.put_manifest(&manifest) {
+            self.forsaken.push(base);
+            return Err(error);
+        }
+        self.forsaken.clear();
         self.manifest = manifest;
         self.is_valid = true;
         self.marks.retain(|(number, _)| *number > mark);
