@@ -296,9 +296,16 @@ impl Stack<'_> {
         unsafe { ffi::lua_pushvalue(self.l, ffi::LUA_GLOBALSINDEX) }
     }
 
-    pub fn push_registry(&mut self) {
+    /// Pushes what is kept under that number, which scripts cannot reach.
+    pub fn push_kept(&mut self, number: i32) {
         self.one();
-        unsafe { ffi::lua_pushvalue(self.l, ffi::LUA_REGISTRYINDEX) }
+        unsafe { ffi::lua_rawgeti_(self.l, ffi::LUA_REGISTRYINDEX, number) }
+    }
+
+    /// Takes the value on top and keeps it under that number.
+    pub fn keep(&mut self, number: i32) {
+        assert!(self.top() > 0);
+        unsafe { ffi::lua_rawseti_(self.l, ffi::LUA_REGISTRYINDEX, number) }
     }
 
     /// Takes the table on top as that of globals, for this thread.

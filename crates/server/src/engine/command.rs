@@ -299,6 +299,14 @@ impl Command {
         Ok(self.range(args).collect())
     }
 
+    /// Whether that holds for the indices of all its keys; where they cannot be told it does.
+    pub(crate) fn all_keys(&self, args: Args<'_>, holds: impl Fn(usize) -> bool) -> bool {
+        match self.find_keys {
+            Some(find) => find(args).unwrap_or_default().into_iter().all(holds),
+            None => self.range(args).all(holds),
+        }
+    }
+
     /// Its ACL categories.
     pub(crate) fn categories(&self) -> Categories {
         let of_group = match self.own_categories {

@@ -6,8 +6,9 @@
 //! until `SCRIPT FLUSH`.
 
 use crate::request::error::Error;
+use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,

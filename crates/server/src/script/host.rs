@@ -89,16 +89,27 @@ pub(super) struct Run<'r, 'c> {
     /// It runs within a transaction, which holds the slots: it cannot have the whole store.
     pub within: bool,
     pub held: Option<Hold<'c>>,
-    buffers: Buffers,
+    pub buffers: Buffers,
 }
 
-/// What a call needs room for; kept from call to call.
+/// What a call needs room for; kept from call to call, and from script to script.
 #[derive(Debug, Default)]
-struct Buffers {
+pub(super) struct Buffers {
     args: Vec<u8>,
     spans: Vec<Span>,
     large: Vec<Large>,
     out: Out,
+}
+
+impl Buffers {
+    /// Empties them, and frees what a large call has taken.
+    fn give_back(&mut self) {
+        if self.args.capacity() > KEPT {
+            self.args = Vec::new();
+        }
+        self.large.clear();
+        self.out.give_back(KEPT);
+    }
 }
 
 macro_rules! natives {
@@ -328,11 +339,7 @@ impl<'r, 'c> Run<'r, 'c> {
     fn call(&mut self, stack: &mut Stack<'_>, raises: bool) -> Answer {
         let mut buffers = std::mem::take(&mut self.buffers);
         let called = self.call_with(stack, &mut buffers);
-        if buffers.args.capacity() > KEPT {
-            buffers.args = Vec::new();
-        }
-        buffers.large.clear();
-        buffers.out.give_back(KEPT);
+        buffers.give_back();
         self.buffers = buffers;
         match called {
             Ok(failed) if failed && raises => Err(Raise::Top),
@@ -459,8 +466,7 @@ impl<'r, 'c> Run<'r, 'c> {
         let (store, db) = (self.cx.store, self.cx.db());
         let held = |index: usize| store.has_held(db, &store.key(args.bytes(index)));
         if command.names_keys() {
-            let indices = command.key_indices(args).unwrap_or_default();
-            let all = indices.into_iter().all(held);
+            let all = command.all_keys(args, held);
             return if all { Needs::Declared } else { Needs::Undeclared };
         }
         // What has no key may look at slots all the same, as INFO does.
@@ -496,6 +502,7 @@ impl<'r, 'c> Run<'r, 'c> {
         };
         let may = account.is_none_or(|account| accounts::check(account, command, args).is_ok());
         stack.push_boolean(may);
+        buffers.give_back();
         self.buffers = buffers;
         Ok(1)
     }

@@ -1,7 +1,7 @@
 //! Libraries: what their first line says, and what they register when they run.
 
 use super::host;
-use super::machine::{self, Interpreter};
+use super::machine::{self, Interpreter, kept};
 use super::run::failure_text;
 use crate::engine::libraries::{Function, Library};
 use crate::engine::scripts::{Habits, ScriptFlags};
@@ -117,15 +117,14 @@ pub(super) fn register(
     let mut loading = Loading { functions: Vec::new(), text: program.to_vec() };
     let watch = Rc::new(Deadline { began: Cell::new(Instant::now()) });
     let work = |stack: &mut Stack<'_>| {
-        stack.push_registry();
-        stack.raw_get_field(-1, "compiled");
+        stack.push_kept(kept::COMPILED);
         stack.push_table(0, 4);
         stack.push_copy(-1);
-        stack.raw_set_item(-3, number as i32);
         // Where what is registered is put: see `Loading::register`.
-        stack.raw_set_field(-3, "loading");
-        stack.pop(2);
-        stack.push_native(super::run::on_error);
+        stack.keep(kept::LOADING);
+        stack.raw_set_item(-2, number as i32);
+        stack.pop(1);
+        stack.push_kept(kept::HANDLER);
         if stack.load(program, CHUNK).is_err() {
             let why = stack.bytes(-1).unwrap_or_default();
             return Err(Error::from([&b"ERR Error compiling function: "[..], why].concat()));
@@ -204,9 +203,8 @@ impl Loading {
         if self.functions.iter().any(|other| other.name.eq_ignore_ascii_case(&name)) {
             return Err(wrong(stack, "Function already exists in the library"));
         }
-        stack.push_registry();
-        stack.raw_get_field(-1, "loading");
-        stack.push_copy(-3);
+        stack.push_kept(kept::LOADING);
+        stack.push_copy(-2);
         stack.raw_set_field(-2, &name);
         let habits = Arc::new(Habits::of(&self.text));
         self.functions.push(Function { name, description, flags, habits });

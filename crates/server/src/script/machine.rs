@@ -1,11 +1,12 @@
 //! A worker's interpreter, made when its first script comes: with Redis's library, and
 //! what it has compiled.
 //!
-//! The registry holds `compiled` (functions by their scripts' numbers), `globals` (what
-//! scripts see) and `real` (the table behind it).
+//! What every run needs is kept in the interpreter under a number: a name would have to be
+//! hashed each time ([`kept`]).
 
 use super::aside::Announced;
-use super::host;
+use super::host::{self, Buffers};
+use super::run::on_error;
 use crate::engine::aside::{Running, Touches};
 use crate::engine::command::Command;
 use crate::engine::server::Server;
@@ -23,6 +24,20 @@ const COMPILED_MAX: usize = 1_000;
 /// Bytes in use after a script from which on the collector runs at once.
 const LARGE: usize = 8 << 20;
 
+/// Numbers of what is kept in the interpreter.
+pub(super) mod kept {
+    /// A table: compiled functions by their scripts' numbers, and libraries by theirs.
+    pub(crate) const COMPILED: i32 = 1;
+    /// The globals that scripts see.
+    pub(crate) const GLOBALS: i32 = 2;
+    /// The table behind them.
+    pub(crate) const REAL: i32 = 3;
+    /// The handler of errors.
+    pub(crate) const HANDLER: i32 = 4;
+    /// The table of functions of the library that is being loaded.
+    pub(crate) const LOADING: i32 = 5;
+}
+
 /// An interpreter and what comes with it.
 #[derive(Debug)]
 pub(crate) struct Interpreter {
@@ -31,6 +46,8 @@ pub(crate) struct Interpreter {
     compiled: usize,
     /// Bytes in use before any script.
     fresh: usize,
+    /// What calls of commands need room for, from script to script.
+    pub(super) buffers: Buffers,
     pub(super) watcher: Rc<Watcher>,
 }
 
@@ -44,22 +61,23 @@ impl Interpreter {
         let mut machine = Machine::new();
         machine.with(|stack| {
             host::add_library(stack);
-            stack.push_registry();
             stack.push_table(0, 0);
-            stack.raw_set_field(-2, "compiled");
+            stack.keep(kept::COMPILED);
             stack.push_globals();
-            stack.raw_set_field(-2, "real");
+            stack.keep(kept::REAL);
+            stack.push_native(on_error);
+            stack.keep(kept::HANDLER);
         });
         machine.protect(Table::Library("redis"));
         machine.protect(Table::Globals);
         machine.with(|stack| {
-            stack.push_registry();
             stack.push_globals();
-            stack.raw_set_field(-2, "globals");
+            stack.keep(kept::GLOBALS);
         });
         let fresh = machine.used();
         let generation = server.scripts.generation.load(Relaxed);
-        Self { machine, generation, compiled: 0, fresh, watcher: Rc::default() }
+        let (buffers, watcher) = (Buffers::default(), Rc::default());
+        Self { machine, generation, compiled: 0, fresh, buffers, watcher }
     }
 
     /// The thread's own, or a new one.
@@ -77,9 +95,8 @@ impl Interpreter {
         if self.compiled > COMPILED_MAX {
             self.compiled = 0;
             self.machine.with(|stack| {
-                stack.push_registry();
                 stack.push_table(0, 0);
-                stack.raw_set_field(-2, "compiled");
+                stack.keep(kept::COMPILED);
             });
         }
         OWN.with_borrow_mut(|own| *own = Some(self));
@@ -99,8 +116,7 @@ pub(super) fn push_function(
     program: &[u8],
     name: &[u8],
 ) -> Result<bool, Failed> {
-    stack.push_registry();
-    stack.raw_get_field(-1, "compiled");
+    stack.push_kept(kept::COMPILED);
     stack.raw_get_item(-1, number as i32);
     let new = stack.is_nil(-1);
     if new {
@@ -110,27 +126,22 @@ pub(super) fn push_function(
         stack.raw_set_item(-3, number as i32);
     }
     stack.remove(-2);
-    stack.remove(-2);
     Ok(new)
 }
 
 /// Has the function on top see the globals that all scripts see, whatever others did
 /// with `setfenv`.
 pub(super) fn fresh_globals(stack: &mut Stack<'_>) {
-    stack.push_registry();
-    stack.raw_get_field(-1, "globals");
+    stack.push_kept(kept::GLOBALS);
     stack.push_copy(-1);
     stack.set_globals();
-    stack.set_environment(-3);
-    stack.pop(1);
+    stack.set_environment(-2);
 }
 
 /// Has what runs see the globals that all scripts see, and no script's keys.
 pub(super) fn library_globals(stack: &mut Stack<'_>) {
-    stack.push_registry();
-    stack.raw_get_field(-1, "globals");
+    stack.push_kept(kept::GLOBALS);
     stack.set_globals();
-    stack.pop(1);
     for name in ["KEYS", "ARGV"] {
         stack.push_nil();
         set_global(stack, name);
@@ -139,23 +150,19 @@ pub(super) fn library_globals(stack: &mut Stack<'_>) {
 
 /// Pushes what was registered under that number and name, if it was.
 pub(super) fn push_registered(stack: &mut Stack<'_>, number: u64, name: &str) -> bool {
-    stack.push_registry();
-    stack.raw_get_field(-1, "compiled");
+    stack.push_kept(kept::COMPILED);
     stack.raw_get_item(-1, number as i32);
     if !stack.is_nil(-1) {
         stack.raw_get_field(-1, name);
         stack.remove(-2);
     }
     stack.remove(-2);
-    stack.remove(-2);
     !stack.is_nil(-1)
 }
 
 /// Sets a global to the value on top.
 pub(super) fn set_global(stack: &mut Stack<'_>, name: &str) {
-    stack.push_registry();
-    stack.raw_get_field(-1, "real");
-    stack.remove(-2);
+    stack.push_kept(kept::REAL);
     stack.insert(-2);
     stack.raw_set_field(-2, name);
     stack.pop(1);

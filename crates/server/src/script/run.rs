@@ -17,7 +17,7 @@ use super::aside;
 use super::convert::{TooLarge, c_string};
 use super::host::{Find, PATIENCE, Run, Who, as_script, chosen_protocol};
 use super::library;
-use super::machine::{self, Interpreter, SHORT};
+use super::machine::{self, Interpreter, SHORT, kept};
 use crate::config::Param;
 use crate::engine::aside::Running;
 use crate::engine::call;
@@ -276,12 +276,13 @@ fn execute<'p>(
             return Err(error);
         }
     }
+    run.buffers = std::mem::take(&mut interpreter.buffers);
     let watcher = Rc::clone(&interpreter.watcher);
     let mark = out.mark();
     // An error was counted when a command had it for its reply.
     let (mut compiled, mut counted) = (false, false);
     let work = |stack: &mut Stack<'_>| {
-        stack.push_native(on_error);
+        stack.push_kept(kept::HANDLER);
         let handler = stack.top();
         let arguments = match &program.source {
             Source::Script(script) => {
@@ -335,6 +336,7 @@ fn execute<'p>(
         interpreter.compiled();
     }
     let killed = interpreter.machine.was_ended() && watcher.was_killed();
+    interpreter.buffers = std::mem::take(&mut run.buffers);
     interpreter.give_back();
     if result.is_err() {
         out.truncate(mark);
