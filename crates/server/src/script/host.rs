@@ -89,7 +89,7 @@ pub(super) struct Run<'r, 'c> {
     /// It runs within a transaction, which holds the slots: it cannot have the whole store.
     pub within: bool,
     pub held: Option<Hold<'c>>,
-    pub buffers: Buffers,
+    pub buffers: Option<Box<Buffers>>,
 }
 
 /// What a call needs room for; kept from call to call, and from script to script.
@@ -307,7 +307,7 @@ impl<'r, 'c> Run<'r, 'c> {
             within: false,
             held: None,
             watcher,
-            buffers: Buffers::default(),
+            buffers: None,
         }
     }
 
@@ -337,10 +337,10 @@ impl<'r, 'c> Run<'r, 'c> {
     }
 
     fn call(&mut self, stack: &mut Stack<'_>, raises: bool) -> Answer {
-        let mut buffers = std::mem::take(&mut self.buffers);
+        let mut buffers = self.buffers.take().unwrap_or_default();
         let called = self.call_with(stack, &mut buffers);
         buffers.give_back();
-        self.buffers = buffers;
+        self.buffers = Some(buffers);
         match called {
             Ok(failed) if failed && raises => Err(Raise::Top),
             Ok(_) => Ok(1),
@@ -488,8 +488,8 @@ impl<'r, 'c> Run<'r, 'c> {
     }
 
     fn acl_check(&mut self, stack: &mut Stack<'_>) -> Answer {
-        let mut buffers = std::mem::take(&mut self.buffers);
-        let Buffers { args, spans, large, .. } = &mut buffers;
+        let mut buffers = self.buffers.take().unwrap_or_default();
+        let Buffers { args, spans, large, .. } = &mut *buffers;
         arguments(stack, args, spans, large).map_err(|why| raised(stack, why))?;
         let args = Args { buf: args, spans, large };
         let Ok(command) = (self.find)(args) else {
@@ -503,7 +503,7 @@ impl<'r, 'c> Run<'r, 'c> {
         let may = account.is_none_or(|account| accounts::check(account, command, args).is_ok());
         stack.push_boolean(may);
         buffers.give_back();
-        self.buffers = buffers;
+        self.buffers = Some(buffers);
         Ok(1)
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct Interpreter {
     /// Bytes in use before any script.
     fresh: usize,
     /// What calls of commands need room for, from script to script.
-    pub(super) buffers: Buffers,
+    pub(super) buffers: Option<Box<Buffers>>,
     pub(super) watcher: Rc<Watcher>,
 }
 
@@ -76,8 +76,8 @@ impl Interpreter {
         });
         let fresh = machine.used();
         let generation = server.scripts.generation.load(Relaxed);
-        let (buffers, watcher) = (Buffers::default(), Rc::default());
-        Self { machine, generation, compiled: 0, fresh, buffers, watcher }
+        let watcher = Rc::default();
+        Self { machine, generation, compiled: 0, fresh, buffers: None, watcher }
     }
 
     /// The thread's own, or a new one.

@@ -276,7 +276,7 @@ fn execute<'p>(
             return Err(error);
         }
     }
-    run.buffers = std::mem::take(&mut interpreter.buffers);
+    run.buffers = interpreter.buffers.take();
     let watcher = Rc::clone(&interpreter.watcher);
     let mark = out.mark();
     // An error was counted when a command had it for its reply.
@@ -336,7 +336,7 @@ fn execute<'p>(
         interpreter.compiled();
     }
     let killed = interpreter.machine.was_ended() && watcher.was_killed();
-    interpreter.buffers = std::mem::take(&mut run.buffers);
+    interpreter.buffers = run.buffers.take();
     interpreter.give_back();
     if result.is_err() {
         out.truncate(mark);
