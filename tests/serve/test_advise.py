@@ -90,6 +90,17 @@ def test_a_file_is_enough(target, redis):
     assert abs(told / served - 1) < MOST_OFF, (told, served)
 
 
+def test_a_large_collection_that_is_alone_is_read_whole(target, redis):
+    count = 150_000
+    with redis.connect() as connection:
+        connection.call("FLUSHALL")
+        for first in range(0, count, 1000):
+            connection.call("SADD", "ints", *(n * 7919 % 10_000_019 for n in range(first, first + 1000)))
+    told = json.loads(run(target, url(redis), "--json"))["snug"]
+    whole = json.loads(run(target, url(redis), "--json", "--elements-of-key", count))["snug"]
+    assert told["shapes"][0]["raw"] == whole["shapes"][0]["raw"] >= 4 * count
+
+
 def test_nothing_is_predicted_from_nothing(target, redis):
     with redis.connect() as connection:
         connection.call("FLUSHALL")

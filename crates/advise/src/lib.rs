@@ -54,8 +54,9 @@ pub struct AdviseArgs {
     #[arg(long, default_value_t = 2_000_000)]
     pub elements: u64,
     /// Elements that are read of one key, at most
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1000..))]
-    pub elements_of_key: u64,
+    /// [default: its share of --elements, or 100,000 if that is more]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub elements_of_key: Option<u64>,
     /// Percent of one core's time that the server may spend on being asked
     #[arg(long, default_value_t = 1.0, value_parser = percent)]
     pub cpu_percent: f64,
@@ -140,7 +141,9 @@ fn run(args: &AdviseArgs) -> Result<(), Failure> {
     let frame = source.frame(args.sample.saturating_mul(sample::FRAME), &mut progress)?;
     let cells = sample::Cells::of(&frame);
     let chosen = cells.choose(&frame, args.sample as usize, args.seed);
-    let budget = sample::Budget { elements: args.elements, of_key: args.elements_of_key };
+    let collections = chosen.iter().filter(|&&at| frame.seen[at].kind != "string").count() as u64;
+    let (elements, of_key) = (args.elements, args.elements_of_key);
+    let budget = sample::Budget { elements, of_key, collections };
     let details = source.read(&frame, &chosen, budget, &mut trial, &mut progress)?;
     let weights = trial.weigh(&frame, &details, &mut progress)?;
     progress.finish();

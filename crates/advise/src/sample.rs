@@ -24,6 +24,11 @@ const SHAPES_MAX: usize = 60;
 /// Of each cell at least so many are read, if there are.
 const OF_CELL: usize = 40;
 
+/// Elements that may be read of one key, however many keys there are.
+const OF_KEY: u64 = 100_000;
+/// More than these are read only of a key of which they take no more: they are held at once.
+const BYTES_OF_KEY: u64 = 256 << 20;
+
 /// A key of the frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -81,8 +86,23 @@ pub(crate) struct Detail {
 pub(crate) struct Budget {
     /// Elements in all.
     pub(crate) elements: u64,
-    /// Elements of one key.
-    pub(crate) of_key: u64,
+    /// Elements of one key, if the user has said it.
+    pub(crate) of_key: Option<u64>,
+    /// Keys that are no strings, of those that are read.
+    pub(crate) collections: u64,
+}
+
+impl Budget {
+    /// How many elements may be read of a key that has so many, in so many bytes. One key
+    /// of many is kept from using up what all may. A few keys share it: how full the pages
+    /// of a large collection are is known only from all of it.
+    pub(crate) fn of_key(&self, length: u64, bytes: u64) -> u64 {
+        let share = self.elements / self.collections.max(1);
+        let bytes = u128::from(bytes.max(1));
+        let fit = u128::from(length) * u128::from(BYTES_OF_KEY) / bytes;
+        let fit = u64::try_from(fit).unwrap_or(u64::MAX);
+        self.of_key.unwrap_or(share.min(fit).max(OF_KEY))
+    }
 }
 
 /// What a source tells of itself.
@@ -284,6 +304,24 @@ mod tests {
             seen.push(Seen { db: 0, key, kind: "hash".into(), bytes: 10_000_000 });
         }
         Frame { keys: seen.len() as u64, by_db: vec![(0, 10_003)], whole: true, seen }
+    }
+
+    #[test]
+    fn few_keys_share_the_elements_and_one_of_many_gets_some() {
+        let of_key = |of_key, collections| {
+            let budget = Budget { elements: 2_000_000, of_key, collections };
+            budget.of_key(10_000_000, 1_000_000_000)
+        };
+        assert_eq!(of_key(None, 0), 2_000_000);
+        assert_eq!(of_key(None, 1), 2_000_000);
+        assert_eq!(of_key(None, 4), 500_000);
+        assert_eq!(of_key(None, 20_000), OF_KEY);
+        assert_eq!(of_key(Some(5000), 1), 5000);
+        let alone = Budget { elements: 2_000_000, of_key: None, collections: 1 };
+        let of_large = alone.of_key(10_000_000, 10_000_000 << 10);
+        assert_eq!(of_large, 256 << 10, "as many of 1 KiB as may be held at once");
+        assert_eq!(alone.of_key(1000, u64::MAX), OF_KEY);
+        assert_eq!(alone.of_key(u64::MAX, 0), 2_000_000);
     }
 
     #[test]

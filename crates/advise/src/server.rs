@@ -625,7 +625,8 @@ impl Source for Running {
                         false => detail.length > RUN,
                     };
                     if is_long {
-                        let most = if is_string { 1 } else { left.min(budget.of_key) };
+                        let of_key = budget.of_key(detail.length, weight);
+                        let most = if is_string { 1 } else { left.min(of_key) };
                         if most > 0 && !self.pacer.is_over() {
                             self.read_long(frame, detail, most, trial, &mut done)?;
                             let read = done.last().map_or(0, |last| last.read);

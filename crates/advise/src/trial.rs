@@ -25,7 +25,7 @@ const SEND: usize = 64 << 10;
 /// Elements in one command.
 const OF_COMMAND: usize = 500;
 /// Keys weighed at once. What the answers of 200 take is kept by the server's worker as a
-/// buffer, 90 KB that would count as data; those of 16 fit in what it has anyway.
+/// buffer of 90 KB; those of 16 fit in what it has anyway.
 const WEIGH: usize = 16;
 /// Databases of a Snug.
 const DATABASES: u32 = 16;
@@ -133,7 +133,8 @@ pub(crate) struct Weight {
 pub(crate) struct Weights {
     /// In the order of the details.
     pub(crate) values: Vec<Weight>,
-    /// Dictionaries and what families know: it does not grow with the number of keys.
+    /// Dictionaries and what families know: what packing has added besides entries. It does
+    /// not grow with the number of keys.
     pub(crate) fixed: u64,
     /// What an empty server uses.
     pub(crate) startup: u64,
@@ -158,8 +159,6 @@ pub(crate) struct Trial {
     requests: Vec<u8>,
     count: usize,
     refused: Option<String>,
-    /// What it had besides startup, tables and clients when it was empty.
-    empty: u64,
     /// Unless the user wants to know what it takes without.
     packs: bool,
     _server: Server,
@@ -174,10 +173,12 @@ impl Trial {
             Failure::Other(format!("the Snug that tries the sample: {error}"))
         };
         let cores = Cores::allowed().map_err(|error| say(&error))?;
-        // What flags say later counts.
+        // What flags say later counts. Loading a value in parts reads it, and what was read
+        // cools by chance, in one pass of eight: the last of many would keep everybody
+        // waiting. Under an LFU policy it cools at every pass. Nothing is evicted.
         let program = format!(
             "{program} --workers 1 --maxclients 16 --pack no --pack-cold-after 1 {flags} \
-             --appendonly no --save ''"
+             --appendonly no --save '' --maxmemory 0 --maxmemory-policy allkeys-lfu"
         );
         let target = Target::parse(&program).map_err(|error| say(&error))?;
         let server = target.start(&cores, &cores, None, &Endpoint::local(0));
@@ -190,21 +191,8 @@ impl Trial {
         let process = server_facts::identify(&mut control, &server.endpoint)?.process;
         let (requests, count) = (Vec::new(), 0);
         let packs = !flags.contains("--pack no");
-        let mut trial = Self {
-            control,
-            process,
-            db: 0,
-            requests,
-            count,
-            refused: None,
-            empty: 0,
-            packs,
-            _server: server,
-        };
-        let memory = trial.memory()?;
-        let dataset = memory.get("used_memory_dataset").and_then(|text| text.parse().ok());
-        trial.empty = dataset.unwrap_or(0);
-        Ok(trial)
+        let (db, refused) = (0, None);
+        Ok(Self { control, process, db, requests, count, refused, packs, _server: server })
     }
 
     /// The connection, for questions.
@@ -335,20 +323,24 @@ impl Trial {
         }
         let keys: Vec<&Seen> = details.iter().map(|detail| &frame.seen[detail.at]).collect();
         let hot = self.objects(&keys)?;
+        let memory = self.memory()?;
+        let number = |name: &str| -> u64 {
+            memory.get(name).and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        // Nothing was learnt yet: what is there besides entries are buffers.
+        let sum = |values: &[Weight]| values.iter().map(|value| value.cooled).sum::<u64>();
+        let buffers = number("used_memory_dataset").saturating_sub(sum(&hot));
         if self.packs {
             self.control.call(&["CONFIG", "SET", "pack", "yes"])?;
         }
         progress.begin("packing", 100);
         // Before keys are asked for: what answers take is no data.
         let dataset = self.rest(progress)?;
-        let memory = self.memory()?;
         let mut values = self.objects(&keys)?;
+        let fixed = dataset.saturating_sub(sum(&values) + buffers);
         for (value, hot) in values.iter_mut().zip(hot) {
             value.hot = hot.cooled;
         }
-        let number = |name: &str| memory.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-        let entries: u64 = values.iter().map(|value| value.cooled).sum();
-        let fixed = dataset.saturating_sub(entries + self.empty);
         Ok(Weights { values, fixed, startup: number("used_memory_startup") })
     }
 
@@ -411,7 +403,8 @@ impl Trial {
             // Looking for what has cooled takes a little, always.
             let cpu_ms = fact("pack_cpu_milliseconds");
             let took_ms = looked.elapsed().as_millis() as u64;
-            let works = cpu_ms.saturating_sub(spent) > took_ms / 20 + 2;
+            let waits = fact("strings_pending") + fact("blocks_pending") > 0;
+            let works = waits || cpu_ms.saturating_sub(spent) > took_ms / 20 + 2;
             (spent, looked) = (cpu_ms, Instant::now());
             sleep(LOOK / 8);
             let runs = self.process.is_some_and(Process::is_runnable);
