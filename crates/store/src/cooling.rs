@@ -53,6 +53,10 @@ const READ_AGES_ONE_IN: u64 = 8;
 /// touches the string's entry, which is a cache miss.
 pub const MEET_ONE_IN: u64 = 16;
 
+/// A pass asks one packed value in so many whether it lies in a page of memory with
+/// holes, and moves it if so.
+const LEAVE_ONE_IN: u16 = 8;
+
 /// Most cells looked at while a slot's lock is held once.
 const LOOK_AT_ONCE: usize = 128;
 /// Most bytes copied out while a slot's lock is held once.
@@ -209,6 +213,7 @@ impl Cooling {
                     change: self.change.as_ref(),
                     left: &self.left,
                     meets: (self.pass % MEET_ONE_IN) as u16,
+                    leaves_sparse: (self.pass % u64::from(LEAVE_ONE_IN)) as u16,
                 };
                 match guard.cool(self.mark, rules, jobs, names) {
                     Some(mark) => self.mark = mark,
@@ -241,6 +246,9 @@ impl SlotGuard<'_> {
             let (access, bits, store) = (cell.access(), cell.bits(), session.store());
             if rules.meets(cell) {
                 store.families().meet(cell.type_of(), cell.key());
+            }
+            if cell.tag() % LEAVE_ONE_IN == rules.leaves_sparse {
+                cell.leave_sparse_page();
             }
             if bits.is_away() {
                 cell.set_access(rules.aged(session, cell));
@@ -338,6 +346,8 @@ pub(crate) struct Rules<'p> {
     pub(crate) left: &'p std::cell::Cell<u64>,
     /// Families are told of strings whose tags leave this by [`MEET_ONE_IN`].
     pub(crate) meets: u16,
+    /// Values whose tags leave this by [`LEAVE_ONE_IN`] move out of sparse pages.
+    pub(crate) leaves_sparse: u16,
 }
 
 /// Why a settled string is looked at again.

@@ -20,10 +20,12 @@
 
 use crate::sharded::Sharded;
 use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libmimalloc_sys::mi_heap_t;
+use libmimalloc_sys::{mi_heap_area_t, mi_heap_t};
 
 /// mimalloc, counting. Declare it in the binary:
 ///
@@ -79,6 +81,83 @@ pub(crate) unsafe fn alloc_packed(layout: Layout) -> *mut u8 {
     USED.add(0, counted(layout) as i64);
     // SAFETY: a heap that lasts as long as the process.
     unsafe { libmimalloc_sys::mi_heap_malloc(heap, layout.size()).cast() }
+}
+
+/// Reallocates a block of [`alloc_packed`]: it stays in that heap.
+///
+/// # Safety
+/// As of `realloc`.
+pub(crate) unsafe fn realloc_packed(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+    let heap = PACKED.load(Ordering::Acquire);
+    if heap.is_null() {
+        // SAFETY: as here.
+        return unsafe { std::alloc::realloc(block, layout, size) };
+    }
+    // SAFETY: the caller guarantees that `size` is valid for this alignment.
+    let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+    USED.add(0, (counted(new) - counted(layout)) as i64);
+    // SAFETY: the block came from mimalloc, and the heap lasts as long as the process.
+    unsafe { libmimalloc_sys::mi_heap_realloc(heap, block.cast(), size).cast() }
+}
+
+/// A page of what is packed is sparse when more than one in so many of its blocks is free.
+/// Of such pages, and of no others, the heap hands out blocks again: what leaves a sparse
+/// page finds room in another.
+const SPARSE_ONE_IN: usize = 8;
+
+// Parts of mimalloc that its header does not tell of. What it has for this
+// (`mi_unsafe_heap_page_is_under_utilized`) answers for no page that was once full.
+unsafe extern "C" {
+    #[link_name = "_mi_safe_ptr_page"]
+    fn mi_safe_ptr_page(block: *const c_void) -> *mut c_void;
+    #[link_name = "_mi_heap_area_init"]
+    fn mi_heap_area_init(area: *mut mi_heap_area_t, page: *mut c_void);
+    fn mi_heap_of(block: *const c_void) -> *mut mi_heap_t;
+}
+
+/// Whether a block of [`alloc_packed`] is to move because its page has many holes: if all of them move, the page comes free. Not if a new block would come from the
+/// same page. So values end up in the pages that are being filled, and then stay: what
+/// cannot be made better is not moved again and again. Some nanoseconds and a cache miss
+/// for a page that is well used, an allocation for others.
+///
+/// # Safety
+/// `block` is in use, and nobody frees it meanwhile.
+pub(crate) unsafe fn is_to_move(block: *mut u8) -> bool {
+    let heap = PACKED.load(Ordering::Acquire);
+    if heap.is_null() {
+        return false;
+    }
+    let (block, mut area) = (block.cast_const().cast(), MaybeUninit::uninit());
+    // SAFETY: the page of a block in use stays, and all of the area is written. What is
+    // read are counts that other threads may change meanwhile. Any answer will do: the
+    // block moves or stays. What is allocated is freed.
+    unsafe {
+        let page = mi_safe_ptr_page(block);
+        if page.is_null() || mi_heap_of(block) != heap {
+            return false;
+        }
+        mi_heap_area_init(area.as_mut_ptr(), page);
+        let area = area.assume_init();
+        let free = area.committed.saturating_sub(area.used * area.full_block_size);
+        if free * SPARSE_ONE_IN <= area.committed {
+            return false;
+        }
+        let next = libmimalloc_sys::mi_heap_malloc(heap, area.full_block_size);
+        let moves = !next.is_null() && mi_safe_ptr_page(next) != page;
+        libmimalloc_sys::mi_free(next);
+        moves
+    }
+}
+
+/// Counts what other threads have freed of what this one has packed, without which its
+/// pages do not look sparse, and gives back those that came free. O(pages of this thread
+/// that are not full).
+pub fn settle_packed() {
+    let packed = PACKED.load(Ordering::Acquire);
+    if !packed.is_null() {
+        // SAFETY: a heap that lasts as long as the process.
+        unsafe { libmimalloc_sys::mi_heap_collect(packed, false) }
+    }
 }
 
 /// Gives freed memory back to the operating system where that is possible:

@@ -16,7 +16,7 @@ use crate::engine::server::Server;
 use crate::measure::passes::PASSES;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
-use snug_store::{Cooling, Fate, Job, MEET_ONE_IN, Names, Outcome, PieceParams, Session};
+use snug_store::{Cooling, Fate, Job, MEET_ONE_IN, Names, Outcome, PieceParams, Session, memory};
 use std::time::Duration;
 
 /// Families are tidied no more often than this, and when every worker's passes have met
@@ -138,6 +138,9 @@ impl Cooler {
         let started = Instant::now();
         let batch = session.enter(unix_ms());
         self.cooling.step(&batch, params, packs_at_once(server), jobs, names);
+        if self.cooling.is_done() {
+            memory::settle_packed();
+        }
         self.walked += started.elapsed();
         true
     }

@@ -35,7 +35,7 @@
 // An entry is 8-byte aligned and begins with its expiry, if it has one.
 #![allow(clippy::cast_ptr_alignment, clippy::verbose_bit_mask)]
 
-use crate::memory::{alloc_packed, prefetch, usable};
+use crate::memory::{alloc_packed, is_to_move, prefetch, realloc_packed, usable};
 use crate::types::Type;
 use crate::types::forms::{Bits, Boxed, Form, Owned, Value, ValueMut};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
@@ -432,6 +432,8 @@ impl Cell {
         let in_place = key_at == parts.key
             && expiry.is_some() == self.expires()
             && usable(key_at + parts.key_len + value_len) == usable(old_size)
+            // What is packed has a heap of its own.
+            && self.bits().is_packed_inline() == bits.is_packed_inline()
             && !self.bits().is_boxed()
             && !bits.is_boxed();
         if !in_place {
@@ -485,8 +487,14 @@ impl Cell {
         if old == new {
             return;
         }
+        let (entry, size) = (self.entry(), layout(new).size());
         // SAFETY: the entry was allocated with the layout of `old`.
-        let moved = unsafe { realloc(self.entry(), layout(old), layout(new).size()) };
+        let moved = unsafe {
+            match self.bits().is_packed_inline() {
+                true => realloc_packed(entry, layout(old), size),
+                false => realloc(entry, layout(old), size),
+            }
+        };
         let Some(entry) = NonNull::new(moved) else { handle_alloc_error(layout(new)) };
         let new = Self::assemble(self.tag(), self.bits(), self.expires(), self.access(), entry);
         std::mem::forget(std::mem::replace(self, new));
@@ -507,6 +515,15 @@ impl Cell {
     /// Gives the entry another key (and its tag), keeping value and expiry.
     pub(crate) fn rename(&mut self, tag: u16, key: &[u8]) {
         self.rebuild(tag, Some(key), self.expiry());
+    }
+
+    /// Moves an entry that is packed and lies in a page of memory with holes, so that
+    /// the page comes free. Looks at the page, and not at the entry unless it moves.
+    pub(crate) fn leave_sparse_page(&mut self) {
+        // SAFETY: the entry is this cell's own.
+        if self.bits().is_packed_inline() && unsafe { is_to_move(self.entry()) } {
+            self.rebuild(self.tag(), None, self.expiry());
+        }
     }
 
     /// Moves the value into a new entry; what it boxes is handed over as it is.

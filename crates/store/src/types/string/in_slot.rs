@@ -264,6 +264,7 @@ mod tests {
                         change: None,
                         left: &std::cell::Cell::default(),
                         meets: 0,
+                        leaves_sparse: 0,
                     };
                     for _ in 0..4 {
                         let _ = slot.find(&key);
