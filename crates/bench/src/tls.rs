@@ -1,6 +1,6 @@
 //! TLS towards a server: which certificates are trusted, and which is shown.
 //!
-//! rustls with ring. The server's certificate must be signed by an authority of
+//! rustls with AWS-LC. The server's certificate must be signed by an authority of
 //! `--cacert` (by default the system's) and be made out to the host's name or to
 //! that of `--sni`; `--insecure` takes any certificate.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{
@@ -102,7 +102,7 @@ fn authorities(options: &TlsOptions) -> Result<RootCertStore, TlsError> {
 impl Tls {
     /// Reads the files and fixes the rules.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
-        let provider = Arc::new(ring::default_provider());
+        let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()?;
         let builder = if options.insecure {

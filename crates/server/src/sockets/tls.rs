@@ -7,7 +7,7 @@
 //! certificates drop nobody. Sessions are remembered with the settings that they were
 //! made under, so none is resumed under others.
 //!
-//! rustls speaks TLS 1.2 and 1.3 with ring's ciphers. Of what OpenSSL would take beside,
+//! rustls speaks TLS 1.2 and 1.3 with the ciphers of AWS-LC. Of what OpenSSL would take beside,
 //! older protocols and other ciphers are passed over with a line in the log, and an
 //! error says so where nothing is left. Named Diffie-Hellman groups do not exist in it,
 //! so `tls-dh-params-file` has no effect.
@@ -17,7 +17,7 @@ use crate::config::{Config, Param};
 use crate::outside::clock::Instant;
 use parking_lot::{Mutex, RwLock};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::{NoServerSessionStorage, ServerConfig, StoresServerSessions};
@@ -102,7 +102,7 @@ fn has_authorities(config: &Config) -> bool {
 fn provider(config: &Config) -> Result<Arc<CryptoProvider>, String> {
     let (ciphers, suites) = (config.text(Param::TlsCiphers), config.text(Param::TlsCiphersuites));
     let cipher_suites = cipher_suites(&ciphers, &suites)?;
-    Ok(Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() }))
+    Ok(Arc::new(CryptoProvider { cipher_suites, ..aws_lc_rs::default_provider() }))
 }
 
 fn authorities(config: &Config) -> Result<RootCertStore, String> {
@@ -303,7 +303,7 @@ fn cipher_suites(ciphers: &str, suites: &str) -> Result<Vec<SupportedCipherSuite
         chosen(suites, CIPHERSUITES, "tls-ciphersuites", "Failed to configure ciphersuites")?;
     wanted.splice(0..0, suites);
     let known = |wanted: &CipherSuite| {
-        ring::ALL_CIPHER_SUITES.iter().find(|suite| suite.suite() == *wanted).copied()
+        aws_lc_rs::ALL_CIPHER_SUITES.iter().find(|suite| suite.suite() == *wanted).copied()
     };
     Ok(wanted.iter().filter_map(known).collect())
 }
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(names(one).unwrap(), [CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]);
         assert_eq!(names("ALL:-ECDHE-RSA-CHACHA20-POLY1305").unwrap().len(), CIPHERS.len() - 1);
         assert_eq!(names("AES128-SHA"), Err("no: AES128-SHA".into()));
-        assert_eq!(cipher_suites("", "").unwrap().len(), ring::ALL_CIPHER_SUITES.len());
+        assert_eq!(cipher_suites("", "").unwrap().len(), aws_lc_rs::ALL_CIPHER_SUITES.len());
     }
 
     #[test]
