@@ -252,6 +252,24 @@ def test_what_a_script_was_denied_is_logged(target, times):
     server.stop()
 
 
+@pytest.mark.snug_only
+def test_a_broadcast_does_not_tell_a_client_what_its_own_script_changed(target):
+    """In redis-server it does, with `BCAST` only."""
+    server = target.start()
+    with server.connect(3) as client, server.connect(3) as other:
+        client.call("CLIENT", "TRACKING", "ON", "BCAST", "NOLOOP")
+        other.call("CLIENT", "TRACKING", "ON", "BCAST")
+        script = ("EVAL", "return redis.call('set', KEYS[1], 1)", 1, "k")
+        for commands in [[script], [("MULTI",), script, ("EXEC",)]]:
+            for command in commands:
+                client.send(*command)
+                assert client.frame()[0] != ">"
+            client.send("PING")
+            assert client.frame() == ("+", b"PONG")
+            assert other.frame() == (">", [("$", b"invalidate"), ("*", [("$", b"k")])])
+    server.stop()
+
+
 def test_a_script_that_runs_aside_does_so_for_its_client(target):
     """A script that is new runs in another thread: what its client is told and not told,
     and what others are told of it, is the same."""
