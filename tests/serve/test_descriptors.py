@@ -11,7 +11,7 @@ import time
 import pytest
 
 from harness import servers
-from harness.resp import Connection
+from harness.resp import Closed, Connection
 
 FULL = ("-", b"ERR max number of clients reached")
 
@@ -109,6 +109,14 @@ def rejected(connection):
     return int(servers.info_fields(connection.call("INFO", "stats")[1].decode())["rejected_connections"])
 
 
+def answer(connection):
+    """What PING is answered. Whoever is turned away may be reset before it has read why."""
+    try:
+        return connection.call("PING")
+    except Closed:
+        return FULL
+
+
 @pytest.mark.snug_only
 def test_none_left(target):
     """The limit is lowered to about what is open, and the rest used up: nobody is left hanging."""
@@ -116,23 +124,24 @@ def test_none_left(target):
     server = target.start("--admin-port", str(admin_port))
     try:
         served = server.connect()
-        assert served.call("PING") == ("+", b"PONG")
+        # Both have what they need before there is no more.
+        assert served.call("PING") == ("+", b"PONG") and health(admin_port) == 200
         highest = max(int(name) for name in os.listdir(f"/proc/{server.pid}/fd"))
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (highest + 1, 20000))
         others = [server.connect()]
-        while others[-1].call("PING") == ("+", b"PONG"):
+        while answer(others[-1]) == ("+", b"PONG"):
             others.append(server.connect())
         others.append(server.connect())
         for _ in range(10):
             # What the admin port or another has just closed may be had.
             with Connection(server.port) as connection:
-                assert connection.call("PING") in (FULL, ("+", b"PONG"))
+                assert answer(connection) in (FULL, ("+", b"PONG"))
             assert health(admin_port) == 200
-        while others[-1].call("PING") == ("+", b"PONG"):
+        while answer(others[-1]) == ("+", b"PONG"):
             others.append(server.connect())
         assert served.call("PING") == ("+", b"PONG")
         assert rejected(served) > 1
-        assert "cannot accept a connection" in server.log()
+        assert re.search("cannot accept an? (admin )?connection", server.log())
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (20000, 20000))
         with server.connect() as connection:
             assert connection.call("PING") == ("+", b"PONG")

@@ -21,7 +21,7 @@ pub(crate) mod metrics;
 use crate::config::{Config, POLICY_BYTES_MAX, Param};
 use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
-use crate::sockets::descriptors::{ADMIN_CONNECTIONS_MAX, Spare, ran_out};
+use crate::sockets::descriptors::{ADMIN_CONNECTIONS_MAX, ran_out};
 use crate::sockets::stream::{Stream, Tls};
 use crate::text::accepted::{Accepted, Sent};
 use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
@@ -110,17 +110,11 @@ struct Room {
     /// Connections in the order in which they came, asked or were answered. The work
     /// for a request is done at once, so each of them waits for its peer.
     waiting: Mutex<VecDeque<Arc<Notify>>>,
-    /// For one connection when descriptors have run out.
-    spare: Mutex<Spare>,
 }
 
 impl Room {
     fn new() -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX)),
-            waiting: Mutex::default(),
-            spare: Mutex::new(Spare::new()),
-        }
+        Self { places: Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX)), waiting: Mutex::default() }
     }
 
     /// A place; if there is none, that of the connection that has waited for the
@@ -186,14 +180,14 @@ async fn accept(server: Arc<Server>, listener: TcpListener, room: Arc<Room>) {
                         }
                     }
                     room.forget(&given_up);
-                    room.spare.lock().refill();
+                    server.spares.refill();
                     drop(place);
                 });
                 // It reads what has come already before another may take its place.
                 tokio::task::yield_now().await;
             }
             // With a descriptor less to spare it can be.
-            Err(error) if ran_out(&error) && room.spare.lock().give_up() => {}
+            Err(error) if ran_out(&error) && server.spares.lend() => {}
             Err(error) => {
                 if let Some(unsaid) = server.accept_told.tell(server.uptime_ms()) {
                     tracing::warn!(%error, unsaid, "cannot accept an admin connection");

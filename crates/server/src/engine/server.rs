@@ -35,7 +35,7 @@ use crate::outside::files::OnDisk;
 use crate::peers::{self, Peers, limits};
 use crate::persist::Persist;
 use crate::request::error::Error;
-use crate::sockets::descriptors;
+use crate::sockets::descriptors::{self, Spares};
 use crate::sockets::listening::Listening;
 use crate::sockets::tls::Tls;
 use crate::work::learning::Learning;
@@ -127,6 +127,7 @@ pub(crate) struct Server {
     damage_told: Seldom,
     /// What goes wrong with new connections is said seldom.
     pub accept_told: Seldom,
+    pub spares: Spares,
     pub option_told: Seldom,
     /// What metrics have told of families.
     pub family_sums: Mutex<FamilySums>,
@@ -296,6 +297,7 @@ impl Server {
                 next_client: AtomicU64::new(1),
                 damage_told: Seldom::default(),
                 accept_told: Seldom::default(),
+                spares: Spares::new(workers + 1),
                 option_told: Seldom::default(),
                 family_sums: Mutex::default(),
                 applying_policy: Mutex::default(),

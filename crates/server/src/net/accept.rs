@@ -20,7 +20,7 @@ use crate::measure::stats::Stat;
 use crate::net::connection::{Connection, End};
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
-use crate::sockets::descriptors::{Spare, ran_out};
+use crate::sockets::descriptors::ran_out;
 use crate::sockets::listening::{Door, Doors};
 use crate::sockets::stream::{Stream, Tls};
 use parking_lot::Mutex;
@@ -176,8 +176,8 @@ async fn accept(
     handshakes: Option<Arc<Handshakes>>,
     language: &'static Language,
 ) {
-    let mut spare = Spare::new();
     loop {
+        server.spares.refill();
         // Nobody is accepted with whom there is no place to shake hands.
         let place = match &handshakes {
             Some(handshakes) => Some((Arc::clone(handshakes), handshakes.place().await)),
@@ -196,7 +196,7 @@ async fn accept(
                 }
                 // Before a handshake nothing can be said.
                 let why = if place.is_some() { &[] } else { (language.too_many)(&server) };
-                if ran_out(&error) && spare.turn_away(&listener, why) {
+                if ran_out(&error) && server.spares.turn_away(&listener, why) {
                     server.stats.add(Stat::total_connections_received, 1);
                     server.stats.add(Stat::rejected_connections, 1);
                 } else {
@@ -227,7 +227,8 @@ fn come_in(
 ) -> io::Result<()> {
     server.stats.add(Stat::total_connections_received, 1);
     let most = server.config.number(Param::MaxClients) as usize;
-    if server.clients.read().len() + server.handshaking.load(Relaxed) >= most {
+    let is_full = || server.clients.read().len() + server.handshaking.load(Relaxed) >= most;
+    if is_full() || !server.spares.refill() {
         server.stats.add(Stat::rejected_connections, 1);
         if place.is_none() {
             socket.try_write((language.too_many)(server))?;

@@ -11,14 +11,16 @@
 //! The limit is raised to what `maxclients` needs, or `maxclients` is lowered to what
 //! the limit lets be: a client too many is told so, and what is reserved stays free.
 //! Should descriptors run out all the same, for all of the machine perhaps, a
-//! [`Spare`] one is given up to tell the next client.
+//! one of the [`Spares`] is given up to tell the next client.
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Connections that the admin port serves at once.
 pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 32;
@@ -84,32 +86,58 @@ pub(crate) fn ran_out(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// A descriptor that is kept for the moment when there are no others.
+/// Descriptors that are kept for the moment when there are no others: one for each worker,
+/// and one for the admin port. They are everybody's: whoever closes something makes good
+/// what another gave up, and whoever has got a descriptor that was given up for another
+/// finds out by [`refill`](Self::refill) and serves nobody with it.
 #[derive(Debug)]
-pub(crate) struct Spare(Option<File>);
+pub(crate) struct Spares {
+    kept: Mutex<Vec<File>>,
+    missing: AtomicUsize,
+}
 
-impl Spare {
-    pub(crate) fn new() -> Self {
-        let mut spare = Self(None);
-        spare.refill();
-        spare
+impl Spares {
+    pub(crate) fn new(number: usize) -> Self {
+        let spares = Self { kept: Mutex::default(), missing: AtomicUsize::new(number) };
+        spares.refill();
+        spares
     }
 
-    /// Takes a descriptor again if it was given up and there is one.
-    pub(crate) fn refill(&mut self) {
-        if self.0.is_none() {
-            self.0 = File::open("/dev/null").ok();
+    /// Takes again what was given up, as far as there are descriptors; whether all are there.
+    pub(crate) fn refill(&self) -> bool {
+        if self.missing.load(Relaxed) == 0 {
+            return true;
         }
+        let mut kept = self.kept.lock();
+        while self.missing.load(Relaxed) > 0 {
+            match File::open("/dev/null") {
+                Ok(file) => kept.push(file),
+                // Where it is not to be had for another reason, nothing can be kept.
+                Err(error) => return !ran_out(&error),
+            }
+            self.missing.fetch_sub(1, Relaxed);
+        }
+        true
     }
 
     /// Makes a descriptor free; false if there was none to give up.
-    pub(crate) fn give_up(&mut self) -> bool {
-        self.0.take().is_some()
+    fn give_up(&self) -> bool {
+        let mut kept = self.kept.lock();
+        let given = kept.pop().is_some();
+        if given {
+            self.missing.fetch_add(1, Relaxed);
+        }
+        given
+    }
+
+    /// Makes a descriptor free for somebody who will keep it for a while: one at a time.
+    pub(crate) fn lend(&self) -> bool {
+        self.refill() && self.give_up()
     }
 
     /// Accepts the next connection, tells it why it is closed, and closes it; false
     /// if that could not be done.
-    pub(crate) fn turn_away(&mut self, listener: &impl AsFd, why: &[u8]) -> bool {
+    pub(crate) fn turn_away(&self, listener: &impl AsFd, why: &[u8]) -> bool {
         self.refill();
         let accepted = self.give_up().then(|| SockRef::from(listener).accept());
         let told = match accepted {
@@ -132,13 +160,13 @@ mod tests {
     fn who_cannot_be_served_is_told() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut spare = Spare::new();
-        assert!(spare.turn_away(&listener, b"-ERR full\r\n"));
+        let spares = Spares::new(2);
+        assert!(spares.turn_away(&listener, b"-ERR full\r\n"));
         let mut text = String::new();
         client.read_to_string(&mut text).unwrap();
         assert_eq!(text, "-ERR full\r\n");
-        assert!(spare.give_up(), "there is a spare one again");
         listener.set_nonblocking(true).unwrap();
-        assert!(!spare.turn_away(&listener, b""), "nobody waits");
+        assert!(!spares.turn_away(&listener, b""), "nobody waits");
+        assert_eq!(spares.missing.load(Relaxed), 0, "they are there again");
     }
 }
