@@ -115,10 +115,11 @@ unsafe extern "C" {
     fn mi_heap_of(block: *const c_void) -> *mut mi_heap_t;
 }
 
-/// Whether a block of [`alloc_packed`] is to move because its page has many holes: if all of them move, the page comes free. Not if a new block would come from the
-/// same page. So values end up in the pages that are being filled, and then stay: what
-/// cannot be made better is not moved again and again. Some nanoseconds and a cache miss
-/// for a page that is well used, an allocation for others.
+/// Whether a block of [`alloc_packed`] is to move because its page has many holes: if all
+/// of them move, the page comes free. Not if a new block would come from the same page: so
+/// values end up in the pages that are being filled, and then stay, and what cannot be made
+/// better is not moved again and again. Some nanoseconds and a cache miss for a page that
+/// is well used, an allocation for others.
 ///
 /// # Safety
 /// `block` is in use, and nobody frees it meanwhile.

@@ -10,8 +10,8 @@
 //!
 //! The limit is raised to what `maxclients` needs, or `maxclients` is lowered to what
 //! the limit lets be: a client too many is told so, and what is reserved stays free.
-//! Should descriptors run out all the same, for all of the machine perhaps, a
-//! one of the [`Spares`] is given up to tell the next client.
+//! Should descriptors run out all the same, for all of the machine perhaps, one of the
+//! [`Spares`] is given up to tell the next client.
 
 use parking_lot::Mutex;
 use rustix::io::Errno;

@@ -7,9 +7,9 @@
 //! certificates drop nobody. Sessions are remembered with the settings that they were
 //! made under, so none is resumed under others.
 //!
-//! rustls speaks TLS 1.2 and 1.3 with the ciphers of AWS-LC. Of what OpenSSL would take beside,
-//! older protocols and other ciphers are passed over with a line in the log, and an
-//! error says so where nothing is left. Named Diffie-Hellman groups do not exist in it,
+//! rustls speaks TLS 1.2 and 1.3 with the ciphers of AWS-LC. Of what OpenSSL would take
+//! beside, older protocols and other ciphers are passed over with a line in the log, and
+//! an error says so where nothing is left. Named Diffie-Hellman groups do not exist in it,
 //! so `tls-dh-params-file` has no effect.
 
 use super::certificate;
