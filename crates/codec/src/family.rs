@@ -275,10 +275,10 @@ impl Family {
         self.growth == Growth::Sampling
     }
 
-    /// Whether the training that is due, or goes on, brings its first dictionary, or
-    /// a better one from more samples: what is packed before is packed twice.
+    /// Whether the training that is due, or goes on, brings a dictionary that all values
+    /// are packed with: what is packed before is packed twice.
     pub fn awaits_dictionary(&self) -> bool {
-        self.dictionary.is_none() || matches!(self.growth, Growth::Sampling | Growth::Training)
+        self.wants_dictionary() || self.growth == Growth::Training
     }
 
     /// Whether training is due: there are enough samples, and there is no
@@ -701,7 +701,7 @@ mod tests {
         let trained = family.training_job().unwrap().run(&mut ws, 4096, 3, 1).unwrap();
         assert!(trained.with_bytes < trained.without_bytes);
         assert!(family.adopt(Arc::new(trained.dictionary.with_id(1))).is_none());
-        assert!(family.training_job().is_none());
+        assert!(family.training_job().is_none() && !family.awaits_dictionary());
         for _ in 0..2 * DRIFT_VALUES {
             assert!(family.packed(100, 20));
         }
@@ -711,6 +711,7 @@ mod tests {
         assert_eq!(family.stats().drifted, 1);
         (0..300).for_each(|i| family.sample(&session(i)));
         assert!(family.training_job().is_some());
+        assert!(family.awaits_dictionary(), "what is packed until then is packed twice");
     }
 
     /// A family that has a dictionary from few of `values`, and collects more.

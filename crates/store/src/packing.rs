@@ -262,7 +262,7 @@ impl Short {
         }
         let claim = families.claim(kind, key, raw);
         chosen.1 = Some(Arc::clone(&claim.learner));
-        let may_wait = params.awaits_dictionaries && !self.forced && !self.is_packed;
+        let may_wait = params.awaits_dictionaries && !self.forced;
         if may_wait && choice.codec == Codec::Zstd && claim.awaits_dictionary() {
             return Next::Stay(Fate::Awaits);
         }

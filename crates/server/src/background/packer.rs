@@ -48,7 +48,7 @@ impl Default for Tools {
 /// After so many ticks with nothing to pack, what it packs with is let go of: a megabyte,
 /// which is much beside a small store. Where memory is limited it is kept, for then
 /// packing must not wait for room.
-const REST_TICKS: u32 = 20;
+const REST_TICKS: u32 = 5;
 
 /// A piece that is being packed.
 struct InHand {

@@ -34,8 +34,8 @@ pub struct PieceParams {
     pub level: i32,
     /// The most bytes of a dictionary; 0 for none.
     pub dictionary_bytes: usize,
-    /// Whether values stay raw while their family's first dictionary, or a better one
-    /// from more samples, is being trained, rather than be packed twice.
+    /// Whether values stay as they are while a dictionary of their family is being
+    /// trained, rather than be packed twice.
     pub awaits_dictionaries: bool,
     /// How streams are cut into blocks.
     pub shape: Shape,

@@ -358,17 +358,16 @@ impl Claim {
         Some(Plan { held: held.or_else(lent) })
     }
 
-    /// Whether the first dictionary for its values, or a better one from more samples, is
-    /// being trained.
+    /// Whether a dictionary is being trained that all its values are to be packed with.
     pub(crate) fn awaits_dictionary(&self) -> bool {
         self.learner.awaits_dictionary()
     }
 }
 
 impl KeyFamily {
-    /// Whether its first dictionary, or a better one from more samples, is being
-    /// trained. What is left raw until then is looked at again afterwards, whatever
-    /// comes of it.
+    /// Whether a dictionary is being trained that all its values are to be packed with.
+    /// What is left as it is until then is looked at again afterwards, whatever comes of
+    /// it.
     pub(crate) fn awaits_dictionary(&self) -> bool {
         if !self.asked.load(Ordering::Relaxed) {
             return false;

@@ -718,7 +718,9 @@ mod tests {
         for key in [b"a:1", b"b:1", b"c:1"] {
             offer(key, 6000);
         }
+        assert!(!many.awaits_dictionary(), "it packs while it collects samples");
         assert_eq!(due(), [false, true, false], "the first of those that hold much");
+        assert!(many.awaits_dictionary() && !few.awaits_dictionary());
         let taken = families.sample_bytes.load(Ordering::Relaxed);
         assert!(taken > GROWN_TIMES * 200 * 1024, "{taken}");
         many.training_refused();
@@ -735,10 +737,14 @@ mod tests {
         (0..2).for_each(|_| families.tidy(9));
         assert_eq!((due()[2], families.growing.begin(9)), (false, true));
         families.growing.end(9);
-        offer(b"c:1", 100);
+        offer(b"c:1", 6000);
         assert!(more.is_growing());
+        assert!(due()[2] && more.awaits_dictionary());
+        let before = families.dictionaries.generation();
         families.stop_growing(&more);
-        assert!(!more.is_growing());
+        more.training_refused();
+        assert!(!more.is_growing() && !more.awaits_dictionary());
+        assert!(more.changed_since(before), "what waited is looked at once more");
         offer(b"c:1", 100);
         assert!(more.is_growing(), "it may try again");
         families.limit_samples(Some(64 << 20));

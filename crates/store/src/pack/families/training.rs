@@ -90,6 +90,9 @@ impl Families {
         if state.family.is_growing() {
             self.forget_samples(&mut state);
         }
+        if std::mem::take(&mut state.awaited) {
+            self.has_changed(family);
+        }
     }
 
     pub(super) fn end_growing(&self, state: &State) {
