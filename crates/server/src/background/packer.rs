@@ -128,8 +128,10 @@ impl Packer {
             }
         }
         let is_ready = self.long.is_some() || self.part.is_some();
-        if is_ready && !std::mem::replace(&mut self.is_ready, true) {
-            server.ready_to_pack.fetch_add(1, Relaxed);
+        match (std::mem::replace(&mut self.is_ready, is_ready), is_ready) {
+            (false, true) => _ = server.ready_to_pack.fetch_add(1, Relaxed),
+            (true, false) => _ = server.ready_to_pack.fetch_sub(1, Relaxed),
+            _ => {}
         }
     }
 
