@@ -52,7 +52,8 @@ use snug_store::{
 };
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::Notify;
 
@@ -107,8 +108,9 @@ pub(crate) struct Server {
     pub startup_memory: AtomicUsize,
     /// Workers that have reserved what they pack with.
     pub ready_to_pack: AtomicUsize,
-    /// Workers that have all that they work with.
+    /// Workers that have all that they work with, and who waits for the last of them.
     equipped: AtomicUsize,
+    all_equipped: Notify,
     /// What was counted when statistics were last reset.
     pub expired_base: AtomicU64,
     pub rates: Mutex<Rates>,
@@ -274,6 +276,7 @@ impl Server {
                 startup_memory: AtomicUsize::new(0),
                 ready_to_pack: AtomicUsize::new(0),
                 equipped: AtomicUsize::new(0),
+                all_equipped: Notify::new(),
                 expired_base: AtomicU64::new(0),
                 rates: Mutex::default(),
                 started_unix: unix_ms() / 1000,
@@ -364,7 +367,17 @@ impl Server {
     /// has `used_memory_startup` taken.
     pub(crate) fn worker_equipped(&self) {
         if self.equipped.fetch_add(1, Relaxed) + 1 == self.workers {
-            self.startup_memory.store(snug_store::memory::used(), Relaxed);
+            self.startup_memory.store(snug_store::memory::used().max(1), Release);
+            self.all_equipped.notify_waiters();
+        }
+    }
+
+    /// Waits until all workers have what they work with: a client who asked before would
+    /// be told of less memory than the server takes, and set its limit by that.
+    pub(crate) async fn all_equipped(&self) {
+        let told = self.all_equipped.notified();
+        if self.startup_memory.load(Acquire) == 0 {
+            told.await;
         }
     }
 

@@ -87,9 +87,8 @@ pub(crate) fn run(
         .build()?;
     runtime.block_on(async {
         server.loops.join();
-        tokio::spawn(accept::listen(Arc::clone(&server), doors));
-        accept::listen_elsewhere(&server, others);
         tokio::spawn(clock(Arc::clone(&server), worker));
+        tokio::spawn(let_in(Arc::clone(&server), doors, others));
         tokio::spawn(rounds::end_rounds(Arc::clone(&server.persist)));
         tokio::spawn(evict_in_background(Arc::clone(&server)));
         while !server.ending.load(Relaxed) {
@@ -102,6 +101,13 @@ pub(crate) fn run(
     })
     // Dropping the runtime drops every connection, whose replies have been
     // written.
+}
+
+/// Lets clients in, when all workers can serve them.
+async fn let_in(server: Arc<Server>, doors: Doors, others: Vec<OtherDoor>) {
+    server.all_equipped().await;
+    accept::listen_elsewhere(&server, others);
+    accept::listen(server, doors).await;
 }
 
 /// How long the sweeper waits for more of its allowance: the least that the
