@@ -16,7 +16,7 @@ use crate::engine::server::Server;
 use crate::replication::Execute;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
-use snug_store::{Batch, Expired};
+use snug_store::{Batch, Expired, Key};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -45,6 +45,15 @@ impl Replayer {
     /// Executes a command, or keeps it until its transaction ends. What is wrong with
     /// it, if something is.
     pub(crate) fn execute(&mut self, on: Replayed<'_>, args: Args<'_>) -> Result<(), String> {
+        self.execute_hashed(on, args, None)
+    }
+
+    fn execute_hashed(
+        &mut self,
+        on: Replayed<'_>,
+        args: Args<'_>,
+        hashed: Option<&Key<'_>>,
+    ) -> Result<(), String> {
         if args.is(0, "multi") {
             self.queue = Some(Vec::new());
             return Ok(());
@@ -52,16 +61,21 @@ impl Replayer {
         if args.is(0, "exec") {
             let queue = self.queue.take().ok_or("EXEC without MULTI")?;
             let _alone = on.store.exclusive();
-            return queue.iter().try_for_each(|args| self.now(on, args.args()));
+            return queue.iter().try_for_each(|args| self.now(on, args.args(), None));
         }
         match &mut self.queue {
             Some(queue) => queue.push(OwnedArgs::new(args)),
-            None => self.now(on, args)?,
+            None => self.now(on, args, hashed)?,
         }
         Ok(())
     }
 
-    fn now(&mut self, on: Replayed<'_>, args: Args<'_>) -> Result<(), String> {
+    fn now(
+        &mut self,
+        on: Replayed<'_>,
+        args: Args<'_>,
+        hashed: Option<&Key<'_>>,
+    ) -> Result<(), String> {
         // An error may quote arguments: only its code tells nothing of them.
         let hides = on.server.config.is_on(Param::HideUserDataFromLog);
         let told = |error: Error| match hides {
@@ -91,7 +105,7 @@ impl Replayer {
             command,
             worker: on.worker,
             origin: Origin::Replay,
-            hashed: None,
+            hashed,
             pool: None,
             finished: None,
             brought: false,
@@ -117,8 +131,9 @@ impl Execute for Replayer {
         server: &Server,
         store: &Batch<'_>,
         args: Args<'_>,
+        hashed: Option<&Key<'_>>,
     ) -> Result<(), String> {
-        self.execute(Replayed { server, store, worker: 0 }, args)
+        self.execute_hashed(Replayed { server, store, worker: 0 }, args, hashed)
     }
 
     fn is_in_transaction(&self) -> bool {

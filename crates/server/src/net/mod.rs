@@ -2,7 +2,6 @@
 //! its reply leaves.
 
 pub(crate) mod accept;
-pub(crate) mod ahead;
 pub(crate) mod connection;
 pub(crate) mod evictor;
 #[cfg(test)]

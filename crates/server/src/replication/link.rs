@@ -28,6 +28,7 @@ use crate::peers::replica::CAPA_IMAGE;
 use crate::peers::{Link, Transfer};
 use crate::replication::transfer;
 use crate::replication::{Execute, Executor};
+use crate::request::ahead::Keys;
 use crate::request::stream::CommandStream;
 use crate::sockets::outgoing::Outgoing;
 use bytes::BytesMut;
@@ -48,7 +49,7 @@ const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
 /// Between two attempts to make the link.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Bytes read at once.
-const READ_BYTES: usize = 256 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 /// For how long commands are executed before whoever needs the store alone gets it.
 const BATCH_TIME_MAX: Duration = Duration::from_millis(1);
 /// The longest line of a handshake.
@@ -433,34 +434,38 @@ impl LinkThread {
         let mut executed = 0;
         let (mut whole, mut nonsense) = (inflow.appended, None);
         let more = loop {
-            let args = match inflow.commands.next() {
-                Ok(Some(args)) => args,
-                Ok(None) => break false,
+            match inflow.commands.parse_some() {
+                Ok(true) => {}
+                Ok(false) => break false,
                 Err(why) => {
                     // What was executed before it counts.
                     nonsense = Some(why);
                     break false;
                 }
-            };
-            if args.is(0, "replconf") {
-                *asked |= args.is(1, "getack");
-            } else {
-                batch.expired_keys(Expired::Seen);
-                if let Err(why) = execute.execute(server, &batch, args) {
-                    tracing::error!(why, "a command of the primary failed here");
-                }
-                if blocked::any_ready() {
-                    batch.expired_keys(Expired::Hidden);
-                    server.serve(&batch, 0);
-                }
-                batch.settle();
             }
-            executed += 1;
-            if !execute.is_in_transaction() {
-                whole = inflow.commands.taken();
-                if executed % 16 == 0 && began.elapsed() > BATCH_TIME_MAX {
-                    break true;
+            let mut keys = Keys::default();
+            inflow.commands.warm(&batch, *execute.database(), &mut keys);
+            for (taken, args, key) in inflow.commands.commands(&keys) {
+                if args.is(0, "replconf") {
+                    *asked |= args.is(1, "getack");
+                } else {
+                    batch.expired_keys(Expired::Seen);
+                    if let Err(why) = execute.execute(server, &batch, args, key) {
+                        tracing::error!(why, "a command of the primary failed here");
+                    }
+                    if blocked::any_ready() {
+                        batch.expired_keys(Expired::Hidden);
+                        server.serve(&batch, 0);
+                    }
+                    batch.settle();
                 }
+                executed += 1;
+                if !execute.is_in_transaction() {
+                    whole = taken;
+                }
+            }
+            if !execute.is_in_transaction() && began.elapsed() > BATCH_TIME_MAX {
+                break true;
             }
         };
         server.stats.add(Stat::total_commands_processed, executed);
@@ -468,6 +473,7 @@ impl LinkThread {
         inflow.appended = whole;
         if !done.is_empty() {
             server.peers.pass_on(done, *execute.database());
+            server.peers.trim(&server.config);
         }
         if let Some(why) = nonsense {
             return Err(Broken::Nonsense(why.to_string()));

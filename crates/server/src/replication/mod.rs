@@ -35,7 +35,7 @@ mod transfer;
 use crate::engine::server::Server;
 use crate::peers::Order;
 use crate::request::args::Args;
-use snug_store::Batch;
+use snug_store::{Batch, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -43,9 +43,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 /// Executes what a primary sends. The commands' room is above this one, so it is told
 /// who does it.
 pub(crate) trait Execute: Send {
-    /// Executes a command, or keeps it until its transaction ends; what is wrong with it.
-    fn execute(&mut self, server: &Server, store: &Batch<'_>, args: Args<'_>)
-    -> Result<(), String>;
+    /// Executes a command, whose key may have been hashed before, or keeps it until its
+    /// transaction ends; what is wrong with it.
+    fn execute(
+        &mut self,
+        server: &Server,
+        store: &Batch<'_>,
+        args: Args<'_>,
+        hashed: Option<&Key<'_>>,
+    ) -> Result<(), String>;
 
     /// Whether a transaction has begun and not ended.
     fn is_in_transaction(&self) -> bool;
@@ -108,5 +114,6 @@ async fn pump(server: Arc<Server>) {
     loop {
         server.peers.written.notified().await;
         drop(server.peers.stream());
+        server.peers.trim(&server.config);
     }
 }

@@ -1,5 +1,5 @@
-//! Commands of one connection that are parsed before the first of them is
-//! executed.
+//! Commands of one connection, or of the stream that a primary sends, that are parsed
+//! before the first of them is executed.
 //!
 //! A lookup in a large database waits for memory three times: for the slot, for
 //! its cells, for the entry. Nothing can be done about that for one command. Of
@@ -49,6 +49,11 @@ impl Ahead {
             }
         }
         self.lens.clear();
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lens.is_empty()
     }
 
     /// Whether there is room for no more commands.
