@@ -17,7 +17,8 @@
 //! every command reads: it is brought up to date when something changes, not asked for
 //! by each command anew.
 //!
-//! Locks: that of the stream is taken last and for moments; the journal's is below it.
+//! Locks: that of the stream is taken for moments; the journal's is below it, and that of
+//! the replicas. No other is waited for under it.
 
 pub(crate) mod backlog;
 pub(crate) mod replica;
@@ -27,6 +28,7 @@ use crate::follow::clients::Shared;
 use crate::journal::{Follower, Journal, Piece};
 use crate::outside::clock::unix_ms;
 use crate::persist::past::Past;
+use crate::persist::rounds;
 use crate::request::error::Error;
 use crate::sockets::stream::Stream as Connection;
 use backlog::Backlog;
@@ -211,20 +213,21 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Takes in what the journal has; whether that was anything.
+    /// Takes in what the journal has; whether that was anything. What comes later has
+    /// the journal wake whoever does this.
     pub(crate) fn pump(&mut self) -> bool {
         let Some(follower) = &mut self.follower else { return false };
-        let mut any = false;
-        while follower.read(&mut self.pieces) {
-            for piece in self.pieces.drain(..) {
-                // Marks are for others: who needs one here has the store to itself.
-                if let Piece::Bytes(bytes) = piece {
-                    self.backlog.append(bytes);
-                }
-            }
-            any = true;
+        if !follower.read_once(&mut self.pieces) {
+            return false;
         }
-        any
+        for piece in self.pieces.drain(..) {
+            // Marks are for others: who needs one here has the store to itself.
+            if let Piece::Bytes(bytes) = piece {
+                self.backlog.append(bytes);
+            }
+        }
+        follower.dealt();
+        true
     }
 
     /// The number of the last commit that is in the stream.
@@ -476,7 +479,7 @@ impl Peers {
 
     fn join(&self, batch: &Batch<'_>, journal: &Arc<Journal>) -> Follower {
         let written = Arc::clone(&self.written);
-        journal.join(batch, false, Box::new(move || written.notify_one()))
+        journal.join(batch, false, Box::new(move || rounds::wake(&written)))
     }
 
     /// Begins to keep the stream, if it is not kept yet. The store is the caller's alone.
@@ -574,11 +577,15 @@ impl Peers {
         replicas.iter().filter(|r| r.is_online() && r.acknowledged() >= offset).count()
     }
 
-    /// Lets go of what no replica needs and the backlog is not to hold.
+    /// Lets go of what no replica needs and the backlog is not to hold. Done as the stream
+    /// grows, so that its memory is used again while the processor has it at hand.
     pub(crate) fn trim(&self, config: &Config) {
-        let needed = self.replicas.lock().iter().map(|replica| replica.sent()).min();
         let size = (config.number(Param::ReplBacklogSize) as u64).max(16 * 1024);
-        self.stream.lock().backlog.trim(size, needed.unwrap_or(u64::MAX));
+        let mut stream = self.stream.lock();
+        if stream.backlog.len() > size {
+            let needed = self.replicas.lock().iter().map(|replica| replica.sent()).min();
+            stream.backlog.trim(size, needed.unwrap_or(u64::MAX));
+        }
     }
 
     /// Bytes that the past of the stream takes, and those that it holds for replicas that
@@ -594,9 +601,11 @@ impl Peers {
         self.stream.lock().backlog.end().saturating_sub(replica.sent())
     }
 
-    /// What follows an offset of the stream; `None` if that is no longer there.
+    /// What follows an offset of the stream; `None` if that is no longer there. What the
+    /// journal has comes in whenever a worker's round is over: who took it in by itself
+    /// would send a few commands at a time.
     pub(crate) fn read(&self, offset: u64, most: usize) -> Option<Vec<Bytes>> {
-        self.stream().backlog.read(offset, most)
+        self.stream.lock().backlog.read(offset, most)
     }
 }
 

@@ -11,6 +11,9 @@
 //! that the first commit wakes, and that so comes behind the connections that were ready
 //! before. It writes what other workers have committed too. There is no thread to be woken
 //! for any of it while the disk is well.
+//!
+//! The thread that serves replicas is woken there as well: once for all that a round has
+//! committed, which it then sends with one write.
 
 use super::Persist;
 use crate::follow::clients::Shared;
@@ -18,6 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use tokio::sync::Notify;
 
 #[derive(Default)]
 struct Round {
@@ -26,6 +30,8 @@ struct Round {
     is_due: Cell<bool>,
     /// Whose replies wait for it, and for which commit.
     waiting: RefCell<Vec<(u64, Arc<Shared>)>>,
+    /// Who is to be woken by it.
+    wakes: Cell<Option<Arc<Notify>>>,
 }
 
 thread_local! {
@@ -60,6 +66,19 @@ pub(crate) fn hold(commit: u64, client: &Arc<Shared>) -> bool {
     })
 }
 
+/// Wakes somebody at the end of this thread's round, or at once if it has none.
+pub(crate) fn wake(whom: &Arc<Notify>) {
+    let other = ROUND.with(|round| match round.be_due() {
+        true => {
+            round.wakes.replace(Some(Arc::clone(whom))).filter(|other| !Arc::ptr_eq(other, whom))
+        }
+        false => Some(Arc::clone(whom)),
+    });
+    if let Some(other) = other {
+        other.notify_one();
+    }
+}
+
 /// A thread without rounds again: the task has ended.
 struct Ends;
 
@@ -70,6 +89,9 @@ impl Drop for Ends {
             round.is_due.set(false);
             for (_, client) in round.waiting.take() {
                 client.wake();
+            }
+            if let Some(whom) = round.wakes.take() {
+                whom.notify_one();
             }
         });
     }
@@ -84,6 +106,9 @@ pub(crate) async fn end_rounds(persist: Arc<Persist>) {
             round.end.borrow_mut().get_or_insert_with(|| task.waker().clone());
             if !round.is_due.replace(false) {
                 return Poll::Pending;
+            }
+            if let Some(whom) = round.wakes.take() {
+                whom.notify_one();
             }
             persist.push();
             std::mem::swap(&mut waiting, &mut *round.waiting.borrow_mut());
