@@ -1,6 +1,7 @@
 """Whole data sets, each way in which they can be sent and taken in; and links that break
 in the middle of one."""
 
+import contextlib
 import random
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from harness.faults import Disk
 from harness.nodes import call, digest, eventually, follow, is_up, lead, refusal, wait_until_same, wait_until_up
+from harness.resp import Connection, encode
 from replication.workload import write
 
 pytestmark = pytest.mark.snug_only
@@ -138,6 +140,24 @@ def test_a_replica_that_reads_nothing_costs_bounded_memory(nodes, proxy):
     link.pause_after = None
     wait_until_up(replica)
     wait_until_same(primary, replica)
+
+
+@pytest.mark.parametrize("asks", [("QUIT",), ("GET", "key"), ("REPLCONF", "ACK"), ("UNKNOWN",)])
+@pytest.mark.parametrize("kind", ["redis", "snug"])
+def test_what_a_replica_asks_ends_its_connection(nodes, kind, asks):
+    primary = nodes.start(kind, "--repl-diskless-sync-delay", "0")
+    with Connection(primary.port) as replica:
+        replica.socket.sendall(encode(["PSYNC", "?", -1]))
+        assert replica.socket.recv(11) == b"+FULLRESYNC"
+        # None of this is answered.
+        replica.socket.sendall(encode(["REPLCONF", "ACK", 0]) + b"\n" + encode(["REPLCONF", "GETACK", "*"]))
+        replica.socket.sendall(encode(["REPLCONF", "ACK", "none"]))
+        eventually("the replica", lambda: b"state=online" in call(primary, "INFO", "replication"))
+        replica.socket.sendall(encode(asks))
+        with contextlib.suppress(ConnectionResetError):
+            while replica.socket.recv(65536):
+                pass
+    eventually("its end", lambda: b"connected_slaves:0" in call(primary, "INFO", "replication"))
 
 
 def test_the_append_only_file_of_a_replica_has_what_came(nodes):

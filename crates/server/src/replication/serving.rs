@@ -35,6 +35,9 @@ const SEND_BYTES: usize = 256 * 1024;
 /// How often a task looks whether its replica is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// The most that a replica may have said of something that is not complete.
+const WORD_BYTES_MAX: usize = 64 * 1024;
+
 /// A replica's connection, and who it is.
 pub(super) struct Peer {
     pub(super) replica: Arc<Replica>,
@@ -87,6 +90,8 @@ pub(super) async fn adopt(
         server: Arc::clone(&server),
     };
     peer.commands.push(&rest);
+    // What it lacks is kept from the moment on at which that is known.
+    server.peers.add_replica(&replica);
     let resumed = psync.resume.as_ref().and_then(|(id, offset)| {
         let stream = server.peers.stream();
         let id = stream.backlog.can_resume(id, *offset).then(|| stream.backlog.id.clone())?;
@@ -94,7 +99,6 @@ pub(super) async fn adopt(
         drop(stream);
         Some(id)
     });
-    server.peers.add_replica(&replica);
     client.figures.replica.store(true, Relaxed);
     server.clients.write().insert(client.id, client);
     let Some(id) = resumed else {
@@ -103,7 +107,9 @@ pub(super) async fn adopt(
             server.stats.add(Stat::sync_partial_err, 1);
         }
         // If nobody takes it, it is dropped.
-        drop(needy.send(peer));
+        if peer.listen(&[]).is_ok() {
+            drop(needy.send(peer));
+        }
         return;
     };
     server.stats.add(Stat::sync_partial_ok, 1);
@@ -225,23 +231,8 @@ impl Peer {
 
     /// Takes in what a replica says: how far it is.
     fn hear(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.replica.heard_of();
-        self.commands.push(bytes);
-        let nonsense = |why| io::Error::new(ErrorKind::InvalidData, why);
-        let mut acknowledged = false;
-        while let Some(args) = self.commands.next().map_err(nonsense)? {
-            let number = args.get(2).and_then(snug_resp::parse_integer);
-            if !args.is(0, "replconf") || !args.is(1, "ack") {
-                continue;
-            }
-            if let Some(offset) = number.and_then(|offset| u64::try_from(offset).ok()) {
-                self.replica.acknowledge(offset);
-                acknowledged = true;
-            }
-        }
-        if !acknowledged {
-            return Ok(());
-        }
+        let Some(offset) = self.listen(bytes)? else { return Ok(()) };
+        self.replica.acknowledge(offset);
         if self.waits_for_word {
             self.waits_for_word = false;
             self.replica.set_stage(Stage::Online);
@@ -251,6 +242,32 @@ impl Peer {
         Ok(())
     }
 
+    /// How far it says that it is, if it says so. Whatever else it says would be answered,
+    /// and a replica is sent nothing but the stream: as in Redis, that is its end.
+    fn listen(&mut self, bytes: &[u8]) -> io::Result<Option<u64>> {
+        self.replica.heard_of();
+        self.commands.push(bytes);
+        let nonsense = |why| io::Error::new(ErrorKind::InvalidData, why);
+        let mut acknowledged = None;
+        while let Some(args) = self.commands.next().map_err(nonsense)? {
+            let is = |word| args.is(0, "replconf") && args.is(1, word) && args.len() % 2 == 1;
+            if is("ack") {
+                let offset = snug_resp::parse_integer(args.bytes(2));
+                acknowledged =
+                    acknowledged.max(offset.and_then(|offset| u64::try_from(offset).ok()));
+            } else if !is("getack") {
+                let peer = &self.replica.client.peer;
+                let asked = String::from_utf8_lossy(args.front(0, 30).0).into_owned();
+                tracing::warn!(%peer, asked, "a replica asked for a reply, and is disconnected");
+                return Err(io::Error::other("it asked for a reply"));
+            }
+        }
+        match self.commands.unfinished() > WORD_BYTES_MAX {
+            true => Err(io::Error::other("it says too much at once")),
+            false => Ok(acknowledged),
+        }
+    }
+
     /// Takes note that a replica that gets a data set is still there; false if it is not.
     pub(super) fn is_there(&mut self) -> bool {
         let mut buffer = [0; 512];
@@ -258,9 +275,9 @@ impl Peer {
         let task = &mut std::task::Context::from_waker(std::task::Waker::noop());
         match Pin::new(&mut self.socket).poll_read(task, &mut read) {
             Poll::Ready(Ok(())) if read.filled().is_empty() => false,
+            // How far it is counts when it has the data set.
             Poll::Ready(Ok(())) => {
-                self.replica.heard_of();
-                !self.replica.client.is_killed()
+                self.listen(read.filled()).is_ok() && !self.replica.client.is_killed()
             }
             Poll::Ready(Err(_)) => false,
             Poll::Pending => !self.replica.client.is_killed(),
