@@ -107,6 +107,11 @@ impl<'r> Form<'r> {
             10..100 => {
                 bytes.extend_from_slice(&[b'$', digit(len / 10), digit(len % 10), b'\r', b'\n']);
             }
+            100..1000 => {
+                let (hundreds, rest) = (len / 100, len % 100);
+                let (tens, ones) = (digit(rest / 10), digit(rest % 10));
+                bytes.extend_from_slice(&[b'$', digit(hundreds), tens, ones, b'\r', b'\n']);
+            }
             _ => {
                 bytes.push(b'$');
                 bytes.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
