@@ -21,6 +21,8 @@ pub(crate) struct Catalog {
     /// Indices of those that are no subcommands, in the order of their names: rules
     /// are told in this order.
     top: Vec<u16>,
+    /// Each container's subcommands, by its index; nothing for others.
+    subcommands: Vec<Vec<u16>>,
 }
 
 impl Catalog {
@@ -28,7 +30,13 @@ impl Catalog {
         let tops = (0..entries.len()).filter(|&at| entries[at].container.is_none());
         let mut top: Vec<u16> = tops.map(|at| at as u16).collect();
         top.sort_by_key(|&at| &entries[at as usize].full_name);
-        Self { entries, top }
+        let mut subcommands = vec![Vec::new(); entries.len()];
+        for (at, entry) in entries.iter().enumerate() {
+            if let Some(container) = entry.container {
+                subcommands[usize::from(container)].push(at as u16);
+            }
+        }
+        Self { entries, top, subcommands }
     }
 
     /// How many commands and subcommands there are.
@@ -47,8 +55,7 @@ impl Catalog {
 
     /// A container's subcommands.
     pub(super) fn subcommands(&self, container: u16) -> impl Iterator<Item = u16> + '_ {
-        let of = move |at: &u16| self.entry(*at).container == Some(container);
-        (0..self.entries.len() as u16).filter(of)
+        self.subcommands[usize::from(container)].iter().copied()
     }
 
     /// A command by its full name, in any case.
