@@ -9,6 +9,10 @@ const STARS_MAX: u32 = 1000;
 /// Iterative, with the last `*` to fall back to: O(pattern × text) at worst,
 /// where a recursive matcher is exponential in the number of stars.
 pub(crate) fn matches(pattern: &[u8], text: &[u8], ignore_case: bool) -> bool {
+    // Redis has stars match nothing behind other text alone.
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
     let fold = |b: u8| if ignore_case { b.to_ascii_lowercase() } else { b };
     let (mut p, mut t) = (0, 0);
     let mut star = None;
@@ -94,7 +98,9 @@ mod tests {
     #[test]
     fn as_redis_matches() {
         let cases: &[(&str, &str, bool)] = &[
-            ("*", "", true),
+            ("", "", true),
+            ("*", "", false),
+            ("a*", "a", true),
             ("", "a", false),
             ("h?llo", "hello", true),
             ("h*llo", "heeeello", true),
