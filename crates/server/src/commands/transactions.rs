@@ -104,9 +104,8 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         if watching.is_broken() {
             break;
         }
-        if !watching.keys.iter().any(|(other_db, other)| *other_db == db && other == key) {
+        if watching.keys.insert((db, key.to_vec())) {
             server.watches.add(store, db, key, &watching.broken);
-            watching.keys.push((db, key.to_vec()));
             watching.bytes += WATCH_BYTES + key.len();
         }
     }

@@ -21,7 +21,7 @@ use crate::peers::replica::{Introduction, Psync};
 use crate::request::args::OwnedArgs;
 use snug_resp::Protocol;
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -135,7 +135,7 @@ pub(crate) struct Client {
 /// The keys a client watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
-    pub keys: Vec<(usize, Vec<u8>)>,
+    pub keys: HashSet<(usize, Vec<u8>)>,
     /// What these take, here and in the register of all.
     pub bytes: usize,
     /// Set by whoever changes one of them. New with each first `WATCH`.

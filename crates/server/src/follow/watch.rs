@@ -1,13 +1,14 @@
 //! `WATCH`: who watches which key.
 //!
 //! ```text
-//!  (database, slot) -> [ key, broken | key, broken | ... ]
+//!  (database, slot) -> key -> [ broken | broken | ... ]
 //! ```
 //!
 //! A slot in which a key is watched is marked *observed*; a write there looks
 //! its key up here, and nobody else's write does. A watch is broken for good
-//! by the first change. Watching and its end cost a search among the watches
-//! of one slot.
+//! by the first change. Watching costs O(1); its end, and a change, cost a search among
+//! the watches of one key. Keys of one slot are as many as somebody makes them, by a
+//! hash tag, so they are not searched.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -18,17 +19,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// One client's watch of one key.
 #[derive(Clone, Debug)]
 struct Watch {
-    key: Vec<u8>,
     broken: Arc<AtomicBool>,
     /// It is broken by changes too that `WATCH` does not follow.
     by_any: bool,
 }
 
+/// The watches of a slot's keys.
+type OfSlot = HashMap<Vec<u8>, Vec<Watch>>;
+
 /// All watched keys, by database and slot.
 ///
 /// Locked after a slot, never before one.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(Mutex<HashMap<(usize, usize), Vec<Watch>>>);
+pub(crate) struct Watches(Mutex<HashMap<(usize, usize), OfSlot>>);
 
 impl Watches {
     /// Watches a key: `broken` is set when it changes.
@@ -60,8 +63,14 @@ impl Watches {
         // An expired key is gone before the watch begins, not broken by going.
         slot.find_entry(&hashed);
         slot.observe(Interest::Watch, true);
-        let watch = Watch { key: key.to_vec(), broken: Arc::clone(broken), by_any };
-        self.0.lock().entry((db, hashed.slot())).or_default().push(watch);
+        let watch = Watch { broken: Arc::clone(broken), by_any };
+        let mut watched = self.0.lock();
+        watched
+            .entry((db, hashed.slot()))
+            .or_default()
+            .entry(key.to_vec())
+            .or_default()
+            .push(watch);
     }
 
     /// Watches a key no longer.
@@ -76,12 +85,16 @@ impl Watches {
         let slot = store.lock(db, &hashed);
         let mut watched = self.0.lock();
         let place = (db, hashed.slot());
-        let Some(watches) = watched.get_mut(&place) else { return };
-        let ours = |watch: &Watch| Arc::ptr_eq(&watch.broken, broken) && watch.key == key;
+        let Some(keys) = watched.get_mut(&place) else { return };
+        let Some(watches) = keys.get_mut(key) else { return };
+        let ours = |watch: &Watch| Arc::ptr_eq(&watch.broken, broken);
         if let Some(at) = watches.iter().position(ours) {
             watches.swap_remove(at);
         }
         if watches.is_empty() {
+            keys.remove(key);
+        }
+        if keys.is_empty() {
             watched.remove(&place);
             if !slot.covered(&hashed).any(|slot| watched.contains_key(&(db, slot))) {
                 slot.observe(Interest::Watch, false);
@@ -93,11 +106,11 @@ impl Watches {
     /// slot locked. `quietly` if it is a change that `WATCH` does not follow.
     pub(crate) fn touch(&self, db: usize, slot: usize, key: &[u8], quietly: bool) -> bool {
         let watched = self.0.lock();
-        let watches = watched.get(&(db, slot));
-        let breaks = |watch: &&Watch| watch.key == key && (watch.by_any || !quietly);
-        let of_key = watches.into_iter().flatten().filter(breaks);
-        of_key.for_each(|watch| watch.broken.store(true, Relaxed));
-        watches.is_some()
+        let keys = watched.get(&(db, slot));
+        let watches = keys.and_then(|keys| keys.get(key)).into_iter().flatten();
+        let breaks = |watch: &&Watch| watch.by_any || !quietly;
+        watches.filter(breaks).for_each(|watch| watch.broken.store(true, Relaxed));
+        keys.is_some()
     }
 
     /// A database is about to be emptied, or two are about to be swapped: the
@@ -107,13 +120,16 @@ impl Watches {
         // Copied, for looking a key up may expire it, which comes back here.
         let watched = self.0.lock();
         let in_dbs = watched.iter().filter(|((db, _), _)| dbs.contains(db));
-        let copies: Vec<Watch> = in_dbs.flat_map(|(_, watches)| watches).cloned().collect();
+        let copies: Vec<(Vec<u8>, Vec<Watch>)> = in_dbs
+            .flat_map(|(_, keys)| keys)
+            .map(|(key, watches)| (key.clone(), watches.clone()))
+            .collect();
         drop(watched);
-        for Watch { key, broken, .. } in copies {
+        for (key, watches) in copies {
             let key = store.key(&key);
             let in_db = |&db: &usize| store.lock(db, &key).find_entry(&key).is_some();
             if dbs.iter().any(in_db) {
-                broken.store(true, Relaxed);
+                watches.iter().for_each(|watch| watch.broken.store(true, Relaxed));
             }
         }
     }
