@@ -405,6 +405,30 @@ def test_very_many_watched_keys_are_forgotten(server):
             assert eventually(lambda: int(server.info()["connected_clients"]) < 10)
 
 
+def test_watches_of_one_slot_do_not_slow_down_its_writes(server):
+    """Each was looked for among all of its slot, and each new one among all of its client."""
+    with Bystanders(server, 128 * MB), server.connect() as connection, server.connect() as other:
+        for _ in range(2):
+            for start in range(0, scaled(100_000), 10_000):
+                connection.call("WATCH", *[b"{t}%d" % n for n in range(start, start + 10_000)])
+        other.send_raw(encode(["SET", "{t}x", "v"]) * 1000)
+        assert all(other.reply() == ("+", b"OK") for _ in range(1000))
+        assert connection.call("UNWATCH") == ("+", b"OK")
+
+
+def test_very_many_prefixes_are_compared(server):
+    """Each was compared with each."""
+    with Bystanders(server, 256 * MB), server.connect() as connection:
+        prefixes = [word for n in range(scaled(100_000)) for word in (b"PREFIX", b"%07d" % n)]
+        tracking = ["CLIENT", "TRACKING", "ON", "BCAST"]
+        assert connection.call(*tracking, *prefixes) == ("+", b"OK")
+        assert b"overlaps with an existing prefix '0000000'" in connection.call(*tracking, *prefixes)[1]
+        others = [word if word == b"PREFIX" else b"x" + word for word in prefixes]
+        refused = connection.call(*tracking, *others, "PREFIX", "x")[1]
+        assert b"overlaps with another provided prefix" in refused
+        assert connection.call("CLIENT", "TRACKING", "OFF") == ("+", b"OK")
+
+
 def test_keys_with_the_worst_patterns(server):
     """A pattern that would take a naive matcher longer than the sun has."""
     ask(server, "SET", b"a" * 100, "v")

@@ -124,6 +124,16 @@ def test_many_small_things(limited, admin, command):
     assert until(lambda: fields(admin) is None)
 
 
+def test_many_prefixes_that_are_tracked(limited, admin):
+    assert admin.call("CONFIG", "SET", "maxmemory-clients", 200_000) == OK
+    victim = named(limited)
+    with pytest.raises((Closed, ConnectionError)):
+        for number in range(0, 100_000, 100):
+            prefixes = [word for n in range(number, number + 100) for word in ("PREFIX", b"%012d" % n)]
+            assert victim.call("CLIENT", "TRACKING", "ON", "BCAST", *prefixes) == OK
+    assert until(lambda: fields(admin) is None)
+
+
 @pytest.mark.snug_only  # redis-server counts what was announced, not what has come
 def test_who_is_spared(limited, admin):
     """And the largest of the others goes first."""

@@ -20,6 +20,8 @@ use crate::outside::clock::unix_ms;
 use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_resp::parse_integer;
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -477,8 +479,10 @@ fn tracking(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     }
     let before = client.tracking.take();
     mode.caching = before.as_ref().is_some_and(|before| before.caching);
-    mode.prefixes = before.map(|before| before.prefixes).unwrap_or_default();
-    mode.prefixes.extend(prefixes.iter().cloned());
+    if let Some(before) = before {
+        (mode.prefixes, mode.bytes) = (before.prefixes, before.bytes);
+    }
+    prefixes.iter().for_each(|prefix| mode.add_prefix(prefix.clone()));
     let prefixes = mode.broadcast.then_some(prefixes.as_slice());
     server.tracking.begin(&client.shared, redirect, prefixes, mode.no_loop);
     server.heed_events();
@@ -569,16 +573,57 @@ fn check_prefixes(prefixes: &[Vec<u8>], before: Option<&TrackingMode>) -> Result
             .concat(),
         )
     };
+    let nothing = BTreeSet::new();
+    let before = before.map_or(&nothing, |before| &before.prefixes);
+    let among = first_overlap(prefixes);
     for (at, prefix) in prefixes.iter().enumerate() {
-        let known = before.into_iter().flat_map(|before| &before.prefixes);
-        if let Some(other) = known.into_iter().find(|other| overlap(other, prefix)) {
+        if let Some(other) = known_overlap(before, prefix) {
             return Err(refused(prefix, "' overlaps with an existing prefix '", other));
         }
-        if let Some(other) = prefixes[at + 1..].iter().find(|other| overlap(prefix, other)) {
+        if among == Some(at)
+            && let Some(other) = prefixes[at + 1..].iter().find(|other| overlap(prefix, other))
+        {
             return Err(refused(prefix, "' overlaps with another provided prefix '", other));
         }
     }
     Ok(())
+}
+
+/// The first of a client's prefixes that overlaps with this one. O(log n), since they do
+/// not overlap among themselves: but for the empty one, which is added unchecked where
+/// `BCAST` comes without a prefix.
+fn known_overlap<'p>(known: &'p BTreeSet<Vec<u8>>, prefix: &[u8]) -> Option<&'p Vec<u8>> {
+    let empty = known.first().filter(|first| first.is_empty());
+    let shorter = || {
+        let before = (Bound::Unbounded, Bound::Included(prefix));
+        known.range::<[u8], _>(before).next_back().filter(|other| prefix.starts_with(other))
+    };
+    let longer = || {
+        let behind = (Bound::Included(prefix), Bound::Unbounded);
+        known.range::<[u8], _>(behind).next().filter(|other| other.starts_with(prefix))
+    };
+    empty.or_else(shorter).or_else(longer)
+}
+
+/// The first of these prefixes that overlaps with a later one. They may be as many as a
+/// command has arguments, so they are sorted: O(n log n).
+fn first_overlap(prefixes: &[Vec<u8>]) -> Option<usize> {
+    let mut sorted: Vec<usize> = (0..prefixes.len()).collect();
+    sorted.sort_unstable_by(|one, other| prefixes[*one].cmp(&prefixes[*other]));
+    // Those with which the prefix looked at begins, the shortest first.
+    let mut around: Vec<usize> = Vec::new();
+    let mut first: Option<usize> = None;
+    for at in sorted {
+        while around.last().is_some_and(|outer| !prefixes[at].starts_with(&prefixes[*outer])) {
+            around.pop();
+        }
+        // The first of all that overlap is the first of some pair of neighbours.
+        if let Some(outer) = around.last() {
+            first = first.into_iter().chain([at, *outer]).min();
+        }
+        around.push(at);
+    }
+    first
 }
 
 fn caching(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -639,4 +684,40 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     ];
     commands::help(out, "CLIENT", &lines);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn overlap(one: &[u8], other: &[u8]) -> bool {
+        one.starts_with(other) || other.starts_with(one)
+    }
+
+    proptest! {
+        #[test]
+        fn overlaps_are_those_that_a_comparison_of_all_finds(
+            given in prop::collection::vec("[ab]{0,5}", 0..12),
+            known in prop::collection::vec("[ab]{2,5}", 0..6),
+            new in "[ab]{0,5}",
+        ) {
+            let given: Vec<Vec<u8>> = given.into_iter().map(String::into_bytes).collect();
+            let first = (0..given.len()).find(|&at| {
+                given[at + 1..].iter().any(|later| overlap(&given[at], later))
+            });
+            prop_assert_eq!(first_overlap(&given), first);
+            let mut kept = BTreeSet::new();
+            for prefix in known.iter().map(String::as_bytes) {
+                if !kept.iter().any(|other: &Vec<u8>| overlap(other, prefix)) {
+                    kept.insert(prefix.to_vec());
+                }
+            }
+            let new = new.as_bytes();
+            let slow = kept.iter().find(|other| overlap(other, new));
+            prop_assert_eq!(known_overlap(&kept, new), slow);
+            kept.insert(Vec::new());
+            prop_assert_eq!(known_overlap(&kept, new), Some(&Vec::new()));
+        }
+    }
 }

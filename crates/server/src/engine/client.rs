@@ -49,9 +49,21 @@ pub(crate) struct TrackingMode {
     pub redirect: Option<u64>,
     /// In `BCAST` mode.
     pub prefixes: BTreeSet<Vec<u8>>,
+    /// What these take, here and in the register of all.
+    pub bytes: usize,
 }
 
+/// What a prefix takes beside its name: its places in two trees, and a list of clients.
+const PREFIX_BYTES: usize = 120;
+
 impl TrackingMode {
+    pub(crate) fn add_prefix(&mut self, prefix: Vec<u8>) {
+        let bytes = PREFIX_BYTES + 2 * prefix.len();
+        if self.prefixes.insert(prefix) {
+            self.bytes += bytes;
+        }
+    }
+
     /// Whether keys that are read now are to be remembered.
     pub(crate) fn remembers(&self) -> bool {
         let excepted = (self.opt_in && !self.caching) || (self.opt_out && self.caching);
@@ -180,7 +192,8 @@ impl Client {
     #[inline]
     pub(crate) fn kept_bytes(&self) -> usize {
         let multi = self.multi.as_ref().map_or(0, |multi| multi.bytes);
-        multi + self.watch.bytes + self.subscriptions.bytes
+        let tracking = self.tracking.as_ref().map_or(0, |tracking| tracking.bytes);
+        multi + self.watch.bytes + self.subscriptions.bytes + tracking
     }
 
     /// Whether the command that it executes is not answered.
