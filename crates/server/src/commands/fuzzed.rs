@@ -10,6 +10,77 @@ use crate::request::args::OwnedArgs;
 const WORD: u8 = 0xff;
 /// Ends a call of `ACL SETUSER`.
 const CALL: u8 = 0xfe;
+/// Bytes from here on stand for pieces of rules, which random bytes would seldom spell.
+const FIRST_PIECE: u8 = 0x80;
+const PIECES: &[&str] = &[
+    "+@all",
+    "-@all",
+    "+@",
+    "-@",
+    "read",
+    "write",
+    "keyspace",
+    "dangerous",
+    "admin",
+    "slow",
+    "connection",
+    "pubsub",
+    "+",
+    "-",
+    "|",
+    "get",
+    "set",
+    "mget",
+    "config",
+    "config|get",
+    "client",
+    "client|id",
+    "select",
+    "select|0",
+    "acl|whoami",
+    "debug",
+    "xgroup|create",
+    "publish",
+    "subscribe",
+    "eval",
+    "sort",
+    "zunionstore",
+    "object|encoding",
+    "memory|usage",
+    "snug|policy",
+    "~",
+    "%R~",
+    "%W~",
+    "%RW~",
+    "&",
+    "*",
+    "a",
+    "b",
+    "(",
+    ")",
+    " ",
+    "allkeys",
+    "resetkeys",
+    "allchannels",
+    "resetchannels",
+    "allcommands",
+    "nocommands",
+    "on",
+    "off",
+    "nopass",
+    "resetpass",
+    ">",
+    "<",
+    "#",
+    "!",
+    "reset",
+    "clearselectors",
+    "\"",
+    "'",
+    "\\",
+    "sanitize-payload",
+    "skip-sanitize-payload",
+];
 
 /// Gives a user the rules of some calls, one after the other, as far as they are valid.
 /// The lines of the ACL file are loaded into another server's users.
@@ -21,7 +92,7 @@ const CALL: u8 = 0xfe;
 pub fn rules_lead_back(bytes: &[u8]) {
     let users = Users::new(catalog());
     for call in bytes.split(|&byte| byte == CALL) {
-        let words: Vec<Vec<u8>> = call.split(|&byte| byte == WORD).map(<[u8]>::to_vec).collect();
+        let words: Vec<Vec<u8>> = call.split(|&byte| byte == WORD).map(spelt_out).collect();
         let before = users.lines();
         if users.set(b"u", &words).is_err() {
             assert_eq!(users.lines(), before, "rules that are refused change nothing");
@@ -48,4 +119,15 @@ pub fn rules_lead_back(bytes: &[u8]) {
         };
         assert_eq!(verdict(&again), verdict(&users), "{words:?}");
     }
+}
+
+fn spelt_out(word: &[u8]) -> Vec<u8> {
+    let mut rule = Vec::new();
+    for &byte in word {
+        match byte.checked_sub(FIRST_PIECE) {
+            Some(piece) => rule.extend(PIECES[usize::from(piece) % PIECES.len()].as_bytes()),
+            None => rule.push(byte),
+        }
+    }
+    rule
 }

@@ -252,14 +252,15 @@ impl Table {
         let mut place = |command: &Command, called, subcommands: &'static [Command]| {
             let placed = Command { index, called, subcommands, ..*command };
             index += 1;
-            &*Box::leak(Box::new(placed))
+            placed
         };
         for command in GROUPS.iter().copied().flatten() {
             let called = called(command);
             let of_sub = |sub: &Command| if called.is_empty() { called } else { sub.called };
             let subcommands: Vec<Command> =
-                command.subcommands.iter().map(|sub| *place(sub, of_sub(sub), &[])).collect();
+                command.subcommands.iter().map(|sub| place(sub, of_sub(sub), &[])).collect();
             let placed = place(command, called, subcommands.leak());
+            let placed: &'static Command = Box::leak(Box::new(placed));
             commands.extend(placed.subcommands);
             commands.push(placed);
             if !placed.is_callable() {
