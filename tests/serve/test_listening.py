@@ -81,3 +81,46 @@ def test_an_address_that_is_not_there(server):
     assert admin.call("CONFIG", "SET", "bind", "192.0.2.1") == ("-", wanted)
     assert told(admin, "bind") == "127.0.0.1"
     assert answers(server.port)
+
+
+def outer_address():
+    """An address of this machine that is no loopback address; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return asking.getsockname()[0]
+
+
+def test_protected_mode(target):
+    """Who comes from elsewhere is told why, unless there is a password or it is off."""
+    outer = outer_address()
+    if outer is None or outer.startswith("127."):
+        pytest.skip("this machine has no address but loopback ones")
+    server = target.start("--bind", f"127.0.0.1 {outer}")
+
+    def told_outside():
+        with Connection(server.port, host=outer) as connection:
+            return connection.call("PING")
+
+    def is_kept_out():
+        with Connection(server.port, host=outer) as connection:
+            return connection.frame()[1].startswith(b"DENIED Redis is running in protected mode")
+
+    try:
+        with server.connect() as inside:
+            rejected = int(server.info()["rejected_connections"])
+            assert is_kept_out()
+            assert int(server.info()["rejected_connections"]) == rejected + 1
+            assert inside.call("CONFIG", "SET", "protected-mode", "no") == OK
+            assert told_outside() == ("+", b"PONG")
+            assert inside.call("CONFIG", "SET", "protected-mode", "yes") == OK
+            assert is_kept_out()
+            # What counts is whether anybody may come in as the default user.
+            assert inside.call("ACL", "SETUSER", "default", "resetpass", ">secret") == OK
+            assert told_outside()[1].startswith(b"NOAUTH")
+            assert inside.call("ACL", "SETUSER", "default", "nopass") == OK
+            assert is_kept_out()
+    finally:
+        server.stop()
