@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use crate::elements;
 use crate::phrases::{self, PhraseTable};
 use crate::zstd_static::{self, PackDigest, UnpackDigest, ZstdError};
 
@@ -23,6 +24,9 @@ pub const DICTIONARY_BYTES: std::ops::RangeInclusive<usize> = 1024..=110 * 1024;
 
 /// What a phrase takes of memory, about.
 const PHRASE_BYTES: f32 = 80.0;
+
+/// One in so many samples of elements may be something else.
+const OTHERS_ONE_IN: usize = 16;
 
 /// A value this long is what a dictionary's tables are made for.
 const RAW_LEN_TYPICAL: usize = 4096;
@@ -136,12 +140,43 @@ impl Dictionary {
         level: i32,
         of_bytes: Option<u64>,
     ) -> Result<Self, DictionaryError> {
+        let trained = Self::phrases_of(samples, bytes_max, of_bytes);
+        Self::from_bytes(0, &trained.ok_or(DictionaryError::NoSamples)?, level)
+    }
+
+    /// The same from what samples that are elements have in common, for packing such
+    /// (see `elements.rs`). Fails unless nearly all of them are, and something of them is
+    /// better stored.
+    pub(crate) fn train_elements_for(
+        samples: &[&[u8]],
+        bytes_max: usize,
+        level: i32,
+        of_bytes: Option<u64>,
+    ) -> Result<Self, DictionaryError> {
+        let mut stored = Vec::new();
+        let skeletons = samples.iter().filter_map(|raw| {
+            let mut skeleton = Vec::with_capacity(raw.len());
+            elements::apart(raw, &mut skeleton, &mut stored).map(|()| skeleton)
+        });
+        let skeletons: Vec<Vec<u8>> = skeletons.collect();
+        let others = samples.len() - skeletons.len();
+        if stored.is_empty() || others * OTHERS_ONE_IN > samples.len() {
+            return Err(DictionaryError::NoSamples);
+        }
+        let skeletons: Vec<&[u8]> = skeletons.iter().map(|skeleton| &skeleton[..]).collect();
+        let trained = Self::phrases_of(&skeletons, bytes_max, of_bytes);
+        let mut trained = trained.ok_or(DictionaryError::NoSamples)?;
+        trained[..phrases::OF_ELEMENTS.len()].copy_from_slice(phrases::OF_ELEMENTS);
+        Self::from_bytes(0, &trained, level)
+    }
+
+    /// A table of phrases of these samples.
+    fn phrases_of(samples: &[&[u8]], bytes_max: usize, of_bytes: Option<u64>) -> Option<Vec<u8>> {
         let bytes_max = bytes_max.clamp(*DICTIONARY_BYTES.start(), *DICTIONARY_BYTES.end());
         let sampled: usize = samples.iter().map(|sample| sample.len()).sum();
         let times = of_bytes.map_or(f32::MAX, |bytes| bytes as f32 / sampled.max(1) as f32);
         let saved_min = 8.0 * PHRASE_BYTES / times.max(1.0);
-        let trained = phrases::train(samples, bytes_max / 4 + 256, 4 * bytes_max, saved_min);
-        Self::from_bytes(0, &trained.ok_or(DictionaryError::NoSamples)?, level)
+        phrases::train(samples, bytes_max / 4 + 256, 4 * bytes_max, saved_min)
     }
 
     /// Digests `bytes`, a dictionary in zstd's format or a table of phrases, for
@@ -215,6 +250,11 @@ impl Dictionary {
             Digest::Zstd { unpack, .. } => Some(unpack),
             Digest::Phrases(_) => None,
         }
+    }
+
+    /// Whether it is of phrases that elements have in common.
+    pub(crate) fn is_of_elements(&self) -> bool {
+        self.content.starts_with(phrases::OF_ELEMENTS)
     }
 
     /// The phrases, if it is of them.

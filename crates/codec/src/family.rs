@@ -37,6 +37,8 @@ const DRIFT_VALUES: u32 = 512;
 
 /// What phrases must save of what zstd leaves, which packs faster.
 const PHRASES_GAIN_MIN: f32 = 0.05;
+/// What taking elements apart must save of what phrases alone leave.
+const ELEMENTS_GAIN_MIN: f32 = 0.02;
 
 /// After training that came to nothing so many values pass at least before others are
 /// sampled; four times as many after the next.
@@ -588,7 +590,7 @@ impl TrainingJob {
     }
 
     /// Trains a dictionary of each kind, of at most `bytes_max` bytes for `level`
-    /// and of the phrases that weigh as much, and gives the one that the samples
+    /// and of the phrases that weigh as much, of elements too where the samples are such, and gives the one that the samples
     /// held back pack to less with, if it is worth having. Random data is never
     /// trained on. `steps` is how many parameters are tried (see
     /// [`Dictionary::train_with`]).
@@ -628,6 +630,8 @@ impl TrainingJob {
         };
         let zstd = tried(Dictionary::train_with(&train, bytes_max, level, steps));
         let phrases = tried(Dictionary::train_phrases_for(&train, bytes_max, level, self.of_bytes));
+        let elements =
+            tried(Dictionary::train_elements_for(&train, bytes_max, level, self.of_bytes));
         let tested: usize = test.iter().map(|sample| sample.len()).sum();
         let times = self.of_bytes.map(|bytes| bytes as f32 / tested.max(1) as f32);
         // All that the values would take, the dictionary included.
@@ -635,13 +639,15 @@ impl TrainingJob {
             Some(times) => *packed as f32 * times + dictionary.memory_bytes() as f32,
             None => *packed as f32,
         };
-        let (with_bytes, dictionary) = match (zstd, phrases) {
-            (Some(zstd), Some(phrases)) => {
-                let least = takes(&zstd) * (1.0 - PHRASES_GAIN_MIN);
-                if takes(&phrases) <= least { phrases } else { zstd }
+        let better = |one, other, gain_min: f32| match (one, other) {
+            (Some(one), Some(other)) => {
+                let least = takes(&one) * (1.0 - gain_min);
+                Some(if takes(&other) <= least { other } else { one })
             }
-            (zstd, phrases) => zstd.or(phrases)?,
+            (one, other) => one.or(other),
         };
+        let phrases = better(phrases, elements, ELEMENTS_GAIN_MIN);
+        let (with_bytes, dictionary) = better(zstd, phrases, PHRASES_GAIN_MIN)?;
         let without_bytes = packed_len(None)?;
         let mut worth = (with_bytes as f32) < without_bytes as f32 * (1.0 - self.gain_min);
         if let Some(rival) = &self.rival {
@@ -833,6 +839,56 @@ mod tests {
         let tokens = (0..400).map(&mut tokens).collect();
         let trained = TrainingJob::new(tokens).run(&mut ws, 4096, 3, 1).unwrap();
         assert_eq!(trained.dictionary.kind(), DictionaryKind::Zstd);
+    }
+
+    #[test]
+    fn elements_that_differ_in_numbers_are_taken_apart_and_come_back_or_fail() {
+        let mut ws = Workspace::new(WorkspaceConfig::default());
+        let mut random = reservoir(8, 8, 3);
+        const WORDS: [&str; 5] = ["anna", "home", "quiet", "mountains", "Bert"];
+        // Times that rise, and words.
+        let mut visits = |_| -> Box<[u8]> {
+            let (mut raw, mut time) = (vec![0, 10], 1_735_689_600 + random.below(1 << 20));
+            for _ in 0..10 {
+                let word = WORDS[random.below(5) as usize];
+                time += random.below(100);
+                raw.push(0xcb);
+                raw.extend_from_slice(&time.to_le_bytes()[..4]);
+                raw.push(0x80 | word.len() as u8);
+                raw.extend_from_slice(word.as_bytes());
+            }
+            raw.into()
+        };
+        let samples: Vec<Box<[u8]>> = (0..400).map(&mut visits).collect();
+        let trained = TrainingJob::new(samples).run(&mut ws, 4096, 3, 1).unwrap();
+        let elements = Arc::new(trained.dictionary.with_id(7));
+        assert!(elements.is_of_elements());
+        let (mut form, mut raw) = (Vec::new(), Vec::new());
+        for n in 400..500 {
+            let visits = visits(n);
+            form.clear();
+            ws.pack(Codec::Zstd, 3, Some(&elements), &visits, &mut form).unwrap();
+            assert!(form.len() < 6 + 12 + 10, "{} bytes", form.len());
+            for at in 0..form.len() {
+                let mut other = form.clone();
+                other[at] ^= 1 << (n % 8);
+                raw.clear();
+                let _ = ws.unpack(&other, &elements, &mut raw, 4096);
+                raw.clear();
+                assert!(ws.unpack(&form[..at], &elements, &mut raw, 4096).is_err());
+            }
+            raw.clear();
+            ws.unpack(&form, &elements, &mut raw, visits.len()).unwrap();
+            assert!(raw == *visits);
+        }
+        // What is none, and what has nothing to be stored, are phrases.
+        for other in [&b"\xdfname"[..], b"\x84name\x84anna", b""] {
+            form.clear();
+            raw.clear();
+            ws.pack(Codec::Zstd, 3, Some(&elements), other, &mut form).unwrap();
+            ws.unpack(&form, &elements, &mut raw, other.len()).unwrap();
+            assert!(raw == *other && form.len() <= 4 * other.len() + 2);
+        }
     }
 
     #[test]

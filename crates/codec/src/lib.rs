@@ -8,6 +8,7 @@ mod codec;
 pub mod coding;
 pub mod columns;
 mod dictionary;
+mod elements;
 pub mod estimate;
 pub mod family;
 pub mod mime;

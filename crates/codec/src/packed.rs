@@ -36,6 +36,10 @@
 //!  kind 63 of it, strings:  varint raw length, varint dictionary id or 0, a block of
 //!                           texts (see `columns.rs`); it unpacks to 0xff and the texts,
 //!                           each behind its length as a varint
+//! kind 62, elements:       varint raw length, varint dictionary id, varint length of what
+//!                           is stored, varint by how much that and the skeleton together
+//!                           are shorter than the raw bytes, what is stored, the skeleton as
+//!                           phrases (see `elements.rs`)
 //! ```
 //!
 //! A value below 64 bytes, packed with phrases of one of the first 255 dictionaries,
@@ -67,6 +71,8 @@ const ARRAY: u8 = 2 << 6;
 
 /// The kind of array that is strings.
 pub(crate) const STRINGS: u8 = 63;
+/// The kind of array that is elements, written as phrases of a dictionary.
+pub(crate) const ELEMENTS: u8 = 62;
 /// What an array of strings unpacks to begins with this.
 pub const STRINGS_MARK: u8 = 0xff;
 
@@ -116,10 +122,10 @@ impl Header {
             out.extend_from_slice(&[SHORT | self.raw_len as u8, id as u8]);
             return;
         }
-        if self.codec == Codec::Planes {
+        if self.codec == Codec::Planes || self.kind == ELEMENTS {
             out.push(ARRAY | self.kind);
             varint::push(out, self.raw_len as u64);
-            if self.kind == STRINGS {
+            if matches!(self.kind, STRINGS | ELEMENTS) {
                 varint::push(out, u64::from(self.dictionary_id.unwrap_or(0)));
             }
             return;
@@ -158,6 +164,7 @@ impl Header {
 
     fn is_short(&self, id: u32) -> bool {
         self.codec == Codec::Phrases
+            && self.kind == 0
             && self.raw_len <= SHORT_RAW_MAX
             && (1..=SHORT_ID_MAX).contains(&id)
             && self.checksum.is_none()
@@ -186,12 +193,16 @@ impl Header {
             let kind = first & !ARRAY;
             let raw_len = varint::take_len(&mut rest).ok_or(HeaderError::Truncated)?;
             let id = match kind {
-                STRINGS => varint::take(&mut rest).ok_or(HeaderError::Truncated)?,
+                STRINGS | ELEMENTS => varint::take(&mut rest).ok_or(HeaderError::Truncated)?,
                 _ => 0,
             };
             let id = u32::try_from(id).map_err(|_| HeaderError::Malformed)?;
+            let codec = if kind == ELEMENTS { Codec::Phrases } else { Codec::Planes };
+            if kind == ELEMENTS && id == 0 {
+                return Err(HeaderError::Malformed);
+            }
             let array = Self {
-                codec: Codec::Planes,
+                codec,
                 dictionary_id: (id != 0).then_some(id),
                 raw_len,
                 checksum: None,

@@ -37,6 +37,7 @@ mod train;
 use code::{Book, Code};
 use search::{Phrases, Symbol};
 
+pub(crate) use format::OF_ELEMENTS;
 pub(crate) use parse::Scratch;
 pub(crate) use train::train;
 

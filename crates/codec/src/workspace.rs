@@ -19,7 +19,7 @@ use crate::columns::{self, TextReader};
 use crate::packed::{self, Header, HeaderError};
 use crate::phrases::{self, PhraseTable};
 use crate::zstd_static::{Compressor, Decompressor, Parameters, ZstdError};
-use crate::{Codec, Dictionary, DictionarySource, planes, rans, runs, varint};
+use crate::{Codec, Dictionary, DictionarySource, elements, planes, rans, runs, varint};
 
 /// What a workspace reserves, and what it adds to packed forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +161,9 @@ impl Workspace {
             return Err(PackError::Dictionary);
         }
         if let Some((dictionary, table)) = dictionary.and_then(|d| Some((d, d.phrases()?))) {
+            if dictionary.is_of_elements() && self.pack_elements(dictionary, table, raw, out) {
+                return Ok(());
+            }
             self.header(Codec::Phrases, Some(dictionary), raw).push(out);
             self.pack_phrases(table, raw, out);
             return Ok(());
@@ -311,6 +314,50 @@ impl Workspace {
     /// Appends the body alone that `raw` packs to as phrases.
     pub(crate) fn pack_phrases(&mut self, table: &PhraseTable, raw: &[u8], out: &mut Vec<u8>) {
         table.pack(self.phrases.get_or_insert_default(), raw, out);
+    }
+
+    /// Appends the packed form of elements, and whether it did: not if these are none, or
+    /// nothing of them would be stored.
+    fn pack_elements(
+        &mut self,
+        dictionary: &Dictionary,
+        table: &PhraseTable,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if self.checksum {
+            return false;
+        }
+        let (mut skeleton, mut stored) = (Vec::with_capacity(raw.len()), Vec::new());
+        if elements::apart(raw, &mut skeleton, &mut stored).is_none() || stored.is_empty() {
+            return false;
+        }
+        let header = self.header(Codec::Phrases, Some(dictionary), raw);
+        Header { kind: packed::ELEMENTS, ..header }.push(out);
+        varint::push(out, stored.len() as u64);
+        varint::push(out, (raw.len() - stored.len() - skeleton.len()) as u64);
+        out.extend_from_slice(&stored);
+        self.pack_phrases(table, &skeleton, out);
+        true
+    }
+
+    /// Appends the elements of which a body was made.
+    fn unpack_elements(
+        &mut self,
+        table: &PhraseTable,
+        mut body: &[u8],
+        raw_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        let (stored_len, shorter) = (varint::take_len(&mut body)?, varint::take_len(&mut body)?);
+        let (stored, body) = body.split_at_checked(stored_len)?;
+        let skeleton_len = raw_len.checked_sub(stored_len)?.checked_sub(shorter)?;
+        let mut skeleton = std::mem::take(&mut self.scratch);
+        skeleton.clear();
+        let unpacked = table.unpack(body, skeleton_len, &mut skeleton);
+        let whole = unpacked.and_then(|()| elements::together(&skeleton, stored, raw_len, out));
+        self.scratch = skeleton;
+        whole
     }
 
     /// Appends a bare zstd frame, without a packed form's header: for those
@@ -464,7 +511,10 @@ impl Workspace {
                 let dictionary = dictionary.as_deref();
                 if header.codec == Codec::Phrases {
                     let table = dictionary.and_then(Dictionary::phrases);
-                    let unpacked = table.and_then(|table| table.unpack(body, raw_len, out));
+                    let unpacked = table.and_then(|table| match header.kind {
+                        packed::ELEMENTS => self.unpack_elements(table, body, raw_len, out),
+                        _ => table.unpack(body, raw_len, out),
+                    });
                     unpacked.ok_or(UnpackError::Corrupt(Codec::Phrases))
                 } else if header.recognised {
                     self.unpack_recognised(dictionary, body, raw_len, out)

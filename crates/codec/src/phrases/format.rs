@@ -11,6 +11,8 @@
 //!         as bits, and the lengths of these codes]
 //! ```
 //!
+//! A table of what elements have in common (`elements.rs`) begins with "SPE1".
+//!
 //! Only lengths are kept: the codes follow from them (`code.rs`). Any bytes are a
 //! table with which every value can be packed, or none.
 //!
@@ -23,6 +25,8 @@ use crate::varint;
 
 /// What tables begin with.
 const MAGIC: &[u8; 4] = b"SPH1";
+/// What those of elements begin with.
+pub(crate) const OF_ELEMENTS: &[u8; 4] = b"SPE1";
 
 /// What has a code in a context, and how long these codes are: phrases, ascending,
 /// and behind them [`COMMON`] in every context but the common one.
@@ -35,12 +39,12 @@ struct List {
 impl PhraseTable {
     /// Whether these bytes are meant to be a table.
     pub(crate) fn is_meant_by(bytes: &[u8]) -> bool {
-        bytes.starts_with(MAGIC)
+        bytes.starts_with(MAGIC) || bytes.starts_with(OF_ELEMENTS)
     }
 
     /// Reads a table; `None` if the bytes are not one.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let rest = &mut bytes.strip_prefix(MAGIC)?;
+        let rest = &mut bytes.strip_prefix(MAGIC).or(bytes.strip_prefix(OF_ELEMENTS))?;
         let mut phrases = Phrases::new(&take_phrases(rest)?)?;
         let (contexts, count) = take_contexts(rest)?;
         phrases.set_contexts(&contexts);

@@ -22,6 +22,8 @@
 //! compare them. Doubles are scores; they are written as integers or decimals where
 //! these are the same number.
 //!
+//! `snug_codec` packs elements by this layout (its `elements.rs`).
+//!
 //! Cost: writing looks at the first byte, and on from there only while the string may
 //! be something special. Reading is a branch on the first byte.
 
