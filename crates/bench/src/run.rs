@@ -25,7 +25,8 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 const INFO_EVERY: Duration = Duration::from_millis(500);
 /// Memory that moved less than this share in [`REST`] has come to rest.
 const REST_SHARE: f64 = 0.001;
-const REST: Duration = Duration::from_secs(1);
+/// Longer than a pass of the sweeper over all keys (2.5 s), between which packing pauses.
+const REST: Duration = Duration::from_secs(4);
 /// Points kept of a series; more are thinned out evenly.
 const SAMPLES_MAX: usize = 400;
 
