@@ -3,13 +3,14 @@
 //!
 //! They are told by their own names, whatever `rename-command` calls them here; names
 //! that it gave are understood where they are nobody's own. What stands between
-//! `MULTI` and `EXEC` is executed at once when `EXEC` has come, with the store to
-//! itself: a stream that ends before it leaves nothing of a transaction behind.
+//! `MULTI` and `EXEC` is executed at once when `EXEC` has come, under the slots of all
+//! keys that it names, or with the store to itself where these are not all: a stream that
+//! ends before it leaves nothing of a transaction behind.
 
 use crate::commands;
 use crate::config::Param;
 use crate::engine::client::Caller;
-use crate::engine::command::{Command, Group, Unanswered};
+use crate::engine::command::{Command, Group, Unanswered, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -60,7 +61,9 @@ impl Replayer {
         }
         if args.is(0, "exec") {
             let queue = self.queue.take().ok_or("EXEC without MULTI")?;
-            let _alone = on.store.exclusive();
+            let keys = self.keys(on, &queue);
+            let _alone = keys.is_none().then(|| on.store.exclusive());
+            let _held = keys.map(|keys| on.store.hold(keys));
             return queue.iter().try_for_each(|args| self.now(on, args.args(), None));
         }
         match &mut self.queue {
@@ -68,6 +71,26 @@ impl Replayer {
             None => self.now(on, args, hashed)?,
         }
         Ok(())
+    }
+
+    /// The keys of the commands of a transaction, each with the database that will be
+    /// selected by then; none if they may concern others.
+    fn keys<'q>(&self, on: Replayed<'_>, queue: &'q [OwnedArgs]) -> Option<Vec<(usize, Key<'q>)>> {
+        let mut db = self.caller.db;
+        let mut keys = Vec::new();
+        for args in queue.iter().map(OwnedArgs::args) {
+            let command = find(args).ok().filter(|command| command.arity_fits(args.len()))?;
+            if command.has(flags::WIDE) {
+                return None;
+            }
+            if command.name == "select" && command.container.is_none() {
+                let selected = args.int(1).ok().and_then(|db| usize::try_from(db).ok())?;
+                db = Some(selected).filter(|db| *db < on.store.store().databases())?;
+            }
+            let named = command.key_indices(args).ok()?;
+            keys.extend(named.into_iter().map(|at| (db, on.store.key(args.bytes(at)))));
+        }
+        Some(keys)
     }
 
     fn now(
