@@ -11,6 +11,7 @@ mod dictionary;
 mod elements;
 pub mod estimate;
 pub mod family;
+pub mod frames;
 pub mod mime;
 pub mod packed;
 mod phrases;

@@ -79,8 +79,11 @@ fn copies(session: &mut Session, count: usize) -> Vec<Detached> {
     (0..count).map(copy).collect()
 }
 
-fn write(store: &Store, values: &[Detached]) -> Vec<u8> {
+fn write(store: &Store, values: &[Detached], framed: bool) -> Vec<u8> {
     let mut writer = ImageWriter::new(Vec::new(), store).unwrap();
+    if framed {
+        writer.frame();
+    }
     writer.aux(b"ctime", b"5").unwrap();
     writer.function(b"#!lua name=x").unwrap();
     writer.families().unwrap();
@@ -139,11 +142,12 @@ proptest! {
     fn an_image_holds_what_was_written(
         values in prop::collection::vec((made(), any::<u8>()), 1..8),
         trusted: bool,
+        framed: bool,
     ) {
         let first = filled(&values);
         let mut session = first.session();
         let written = copies(&mut session, values.len());
-        let file = write(&first, &written);
+        let file = write(&first, &written, framed);
         let second = store();
         let trust = if trusted { Trust::Own } else { Trust::Nobody };
         prop_assert_eq!(read(&second, &file, trust), Ok(values.len()));
@@ -172,9 +176,16 @@ proptest! {
 
     /// Any damage is told by the sums.
     #[test]
-    fn damage_is_told(made in made(), how: u8, at: usize, bit in 0u32..8, cut: usize) {
+    fn damage_is_told(
+        made in made(),
+        how: u8,
+        framed: bool,
+        at: usize,
+        bit in 0u32..8,
+        cut: usize,
+    ) {
         let first = filled(&[(made, how)]);
-        let mut file = write(&first, &copies(&mut first.session(), 1));
+        let mut file = write(&first, &copies(&mut first.session(), 1), framed);
         let cut_file = &file[..cut % file.len()];
         prop_assert!(read(&store(), cut_file, Trust::Own).is_err());
         let at = at % file.len();
@@ -187,10 +198,11 @@ proptest! {
     fn hostile_bytes_are_an_error(
         made in made(),
         how: u8,
+        framed: bool,
         changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
     ) {
         let first = filled(&[(made, how)]);
-        let mut file = write(&first, &copies(&mut first.session(), 1));
+        let mut file = write(&first, &copies(&mut first.session(), 1), framed);
         for (at, byte) in changes {
             let at = at % file.len();
             file[at] = byte;
@@ -270,7 +282,7 @@ fn some_of_each() -> Vec<(Made, u8)> {
 fn what_is_packed_stays_packed() {
     let values = some_of_each();
     let first = filled(&values);
-    let file = write(&first, &copies(&mut first.session(), values.len()));
+    let file = write(&first, &copies(&mut first.session(), values.len()), false);
     let second = store();
     assert_eq!(read(&second, &file, Trust::Own), Ok(values.len()));
     for kind in Type::ALL {
@@ -295,7 +307,7 @@ fn pages_in_another_order_are_made_anew() {
     let first = filled(&values);
     let mut session = first.session();
     let written = copies(&mut session, values.len());
-    let mut file = write(&first, &written);
+    let mut file = write(&first, &written, false);
     // The seed is the body of the first block.
     file[32] ^= 1;
     snug_store::image::sum_anew(&mut file);
@@ -313,15 +325,24 @@ fn libraries_of_any_length_are_kept() {
     let code = |len: usize| (0..len).map(|n| n as u8).collect::<Vec<_>>();
     let lens = [0, 1, 256 * 1024, 3_000_000];
     let first = store();
-    let mut writer = ImageWriter::new(Vec::new(), &first).unwrap();
-    lens.iter().for_each(|&len| writer.function(&code(len)).unwrap());
-    let mut file = writer.end().unwrap();
+    let written = |framed: bool| {
+        let mut writer = ImageWriter::new(Vec::new(), &first).unwrap();
+        if framed {
+            writer.frame();
+        }
+        lens.iter().for_each(|&len| writer.function(&code(len)).unwrap());
+        writer.end().unwrap()
+    };
+    let mut file = written(false);
     let loading =
         Loading { trust: Trust::Own, limits: Limits::DEFAULT, databases: 16, now: 0, threads: 2 };
-    let loaded = load(&file[..], &store(), &loading, |_| true).unwrap();
-    assert!(loaded.functions.iter().zip(lens).all(|(there, len)| *there == code(len)));
-    assert_eq!(loaded.functions.len(), lens.len());
-    assert_eq!(read_one_by_one(&store(), &file, Trust::Nobody), Ok(0));
+    assert!(written(true).len() < file.len() / 10, "they repeat themselves");
+    for file in [&file, &written(true)] {
+        let loaded = load(&file[..], &store(), &loading, |_| true).unwrap();
+        assert!(loaded.functions.iter().zip(lens).all(|(there, len)| *there == code(len)));
+        assert_eq!(loaded.functions.len(), lens.len());
+        assert_eq!(read_one_by_one(&store(), file, Trust::Nobody), Ok(0));
+    }
     file.push(0);
     let told = load(&file[..], &store(), &loading, |_| true).unwrap_err().to_string();
     assert!(told.contains("there is something behind the end"), "{told}");
@@ -333,7 +354,7 @@ fn libraries_of_any_length_are_kept() {
 fn what_is_left_out_is_counted() {
     let values: Vec<_> = (0..500).map(|n: usize| (Made::String(name(n)), (n % 3) as u8)).collect();
     let first = filled(&values);
-    let file = write(&first, &copies(&mut first.session(), values.len()));
+    let file = write(&first, &copies(&mut first.session(), values.len()), true);
     let now = 1_900_000_000_001;
     let loading =
         Loading { trust: Trust::Own, limits: Limits::DEFAULT, databases: 16, now, threads: 2 };

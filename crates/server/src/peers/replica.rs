@@ -53,7 +53,7 @@ impl Introduction {
 }
 
 /// The name of that capability; a number of the format is part of it.
-pub(crate) const CAPA_IMAGE: &str = "snug-image-1";
+pub(crate) const CAPA_IMAGE: &str = "snug-image-2";
 
 /// What a client that is to become a replica asked for: `PSYNC`, `SYNC`.
 #[derive(Clone, Debug)]

@@ -278,6 +278,9 @@ impl Dataset<'_> {
     fn image(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let store = Arc::clone(&self.server.store);
         let mut writer = ImageWriter::new(out, &store)?;
+        if self.server.config.is_on(Param::Rdbcompression) {
+            writer.frame();
+        }
         for (name, value) in &self.facts {
             writer.aux(name.as_bytes(), value.as_bytes())?;
         }

@@ -16,6 +16,9 @@
 //! own; a process that has another seed when it loads a file makes these anew, element by
 //! element.
 //!
+//! On its way to a replica a block may be a frame of zstd, where that is worth it
+//! ([`ImageWriter::frame`]).
+//!
 //! Bytes from elsewhere are not trusted ([`Trust`]): then every value is also read once as
 //! it is loaded, and what does not fit together is an error. Memory is taken for what has
 //! come, never for what is announced.
@@ -47,6 +50,8 @@ pub(crate) mod wire {
 
     /// The value at the end of the block goes on in the next.
     pub(crate) const GOES_ON: u8 = 1;
+    /// The body is a frame of zstd.
+    pub(crate) const FRAMED: u8 = 2;
 
     pub(crate) mod block {
         pub(crate) const START: u8 = 1;

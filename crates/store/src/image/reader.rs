@@ -17,6 +17,7 @@ use crate::types::stream::StreamScratch;
 use foldhash::HashMap;
 use parking_lot::RwLock;
 use snug_codec::Dictionary;
+use snug_codec::frames::unframe;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -85,6 +86,8 @@ pub(super) struct Blocks<R> {
     pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) body: Vec<u8>,
+    /// Room for what is taken out of a frame.
+    spare: Vec<u8>,
     at: usize,
     registry: Arc<Dictionaries>,
     pub(super) dictionaries: Arc<Brought>,
@@ -158,10 +161,16 @@ impl<R: Read> Blocks<R> {
         self.body = body;
         read?;
         (self.kind, self.flags, self.at) = (facts[0], facts[1], 0);
-        match sum(facts, &self.body) == u64::from_le_bytes(told.try_into().unwrap_or_default()) {
-            true => Ok(()),
-            false => Err(wrong("a block is damaged: its sum is another")),
+        if sum(facts, &self.body) != u64::from_le_bytes(told.try_into().unwrap_or_default()) {
+            return Err(wrong("a block is damaged: its sum is another"));
         }
+        if self.flags & wire::FRAMED != 0 {
+            if !unframe(&self.body, wire::BODY_MAX, &mut self.spare) {
+                return Err(wrong("a block is damaged: it is no frame of zstd"));
+            }
+            std::mem::swap(&mut self.body, &mut self.spare);
+        }
+        Ok(())
     }
 
     fn is_done(&self) -> bool {
@@ -214,6 +223,7 @@ impl<R> Blocks<R> {
             kind: 0,
             flags: 0,
             body: Vec::new(),
+            spare: Vec::new(),
             at: 0,
             registry: Arc::clone(&store.families().dictionaries),
             dictionaries: Arc::default(),

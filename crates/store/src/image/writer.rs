@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::types::pages::element;
 use foldhash::HashMap;
 use snug_codec::Dictionary;
+use snug_codec::frames::Framer;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use std::sync::Arc;
 pub struct ImageWriter<'s, W> {
     out: W,
     store: &'s Store,
+    /// Makes frames of blocks, if that is wanted.
+    framer: Option<Framer>,
     /// The block that is being filled, and the database of its keys.
     body: Vec<u8>,
     db: usize,
@@ -45,6 +48,7 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         let mut writer = Self {
             out,
             store,
+            framer: None,
             body: Vec::with_capacity(2 * wire::KEYS_BYTES),
             db: 0,
             goes_on: false,
@@ -56,7 +60,15 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         Ok(writer)
     }
 
+    /// From now on blocks are written as frames of zstd where that makes them smaller: what
+    /// is packed value by value or page by page is alike from one to the next.
+    pub fn frame(&mut self) {
+        self.framer = Some(Framer::default());
+    }
+
     fn block(&mut self, kind: u8, flags: u8, body: &[u8]) -> io::Result<()> {
+        let framed = self.framer.as_mut().and_then(|framer| framer.frame(body));
+        let (flags, body) = framed.map_or((flags, body), |frame| (flags | wire::FRAMED, frame));
         let mut head = [0; wire::BLOCK_HEAD];
         head[0] = kind;
         head[1] = flags;
