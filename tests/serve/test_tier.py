@@ -461,6 +461,17 @@ def test_room_on_disk_is_given_back(target):
         assert all(reply[1] == value(10 * n) for n, reply in enumerate(replies))
 
 
+def test_memory_of_what_was_read_comes_back(target):
+    """What the tier's threads have brought is given back to the system when others free it."""
+    with running(target, "--maxmemory", "32mb") as server, server.connect() as c:
+        before = server.rss_bytes()
+        fill(c, range(60_000))
+        for n in random.Random(1).sample(range(60_000), 20_000):
+            assert c.call("GET", f"key:{n}")[1] == value(n)
+        c.call("FLUSHALL")
+        until(lambda: server.rss_bytes() < before + 9 * MB)
+
+
 def test_a_folder_that_goes_costs_no_data(target):
     with running(target) as server, server.connect() as c:
         c.call("SET", "a", VALUE)

@@ -174,6 +174,26 @@ pub fn purge() {
     }
 }
 
+/// A thread's reason to give memory back: what was in use at most since it last did so. What
+/// it has allocated and others have freed stays its own until it allocates again or asks,
+/// so a thread that may be idle for long asks now and then.
+#[derive(Debug, Default)]
+pub struct HighWater(usize);
+
+impl HighWater {
+    /// Gives memory back to the operating system when a good part of what was in use has
+    /// been freed; says whether it did.
+    pub fn give_back(&mut self) -> bool {
+        let used = used();
+        let fell = used + used / 16 + (1 << 20) < self.0;
+        if fell {
+            purge();
+        }
+        self.0 = if fell { used } else { self.0.max(used) };
+        fell
+    }
+}
+
 /// Asks the processor to bring the cache line at `at` closer; a hint, and
 /// nothing where the processor knows no such thing. Any address will do.
 #[inline]

@@ -21,8 +21,9 @@ use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::tier::{Health, Request};
+use snug_store::memory::{self, HighWater};
 use snug_store::tier::{Engine, Log, Purpose};
-use snug_store::{Leaving, Moving, Session, memory};
+use snug_store::{Leaving, Moving, Session};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,6 +42,9 @@ const BATCH_MAX: usize = 4 << 20;
 
 /// Threads that read: so many reads a disk has to do at once.
 const READERS: usize = 8;
+
+/// How long one of them waits for something to read before it looks about.
+const REST: Duration = Duration::from_millis(500);
 
 /// The clock of the tierer.
 const TICK: Duration = Duration::from_millis(10);
@@ -80,13 +84,17 @@ fn read(server: &Weak<Server>) {
     let Some(strong) = server.upgrade() else { return };
     let mut session = strong.store.session();
     drop(strong);
+    let mut high_water = HighWater::default();
     while let Some(server) = server.upgrade().filter(|server| !server.ending.load(Relaxed)) {
         let tiering = &server.tiering;
-        let Some(request) = tiering.to_bring.next(Duration::from_millis(500)) else { continue };
-        let came = session.bring(unix_ms(), request.db, &request.key);
-        tiering.waits.fetch_add(1, Relaxed);
-        tiering.waited_us.fetch_add(request.waited().as_micros() as u64, Relaxed);
-        request.done(came);
+        if let Some(request) = tiering.to_bring.next(REST) {
+            let came = session.bring(unix_ms(), request.db, &request.key);
+            tiering.waits.fetch_add(1, Relaxed);
+            tiering.waited_us.fetch_add(request.waited().as_micros() as u64, Relaxed);
+            request.done(came);
+        }
+        // What it has brought before, others may have freed.
+        high_water.give_back();
     }
 }
 
@@ -109,6 +117,7 @@ impl Tierer {
         let Some(strong) = server.upgrade() else { return };
         let mut session = strong.store.session();
         drop(strong);
+        let mut high_water = HighWater::default();
         while let Some(server) = server.upgrade().filter(|server| !server.ending.load(Relaxed)) {
             let asked = server.tiering.to_leave.next(TICK);
             if let Some(request) = asked {
@@ -117,6 +126,7 @@ impl Tierer {
             self.engine.limit(server.config.number(Param::TierMaxBytes) as u64);
             self.make_room(&server, &mut session);
             self.tidy(&server, &mut session);
+            high_water.give_back();
         }
     }
 

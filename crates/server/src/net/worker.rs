@@ -14,6 +14,7 @@ use crate::request::ahead::Ahead;
 use crate::sockets::listening::Doors;
 use snug_codec::pool::Pool;
 use snug_store::Session;
+use snug_store::memory::HighWater;
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
@@ -120,7 +121,7 @@ pub(super) async fn clock(server: Arc<Server>, worker: usize) {
     let pool = with(|scratch| scratch.pool.clone());
     let mut sweeper = Sweeper::new(worker, server.workers, pool);
     server.worker_equipped();
-    let mut high_water = 0;
+    let mut high_water = HighWater::default();
     let mut ticked = Instant::now();
     loop {
         let hz = server.config.number(Param::Hz).max(1) as u64;
@@ -149,19 +150,8 @@ pub(super) async fn clock(server: Arc<Server>, worker: usize) {
                 Next::Tick => break,
             }
         }
-        high_water = give_back(high_water);
+        high_water.give_back();
     }
-}
-
-/// Gives memory back to the operating system when a good part of what was in
-/// use has been freed; the new high-water mark of what is.
-fn give_back(high_water: usize) -> usize {
-    let used = snug_store::memory::used();
-    if used + used / 16 + (1 << 20) < high_water {
-        snug_store::memory::purge();
-        return used;
-    }
-    high_water.max(used)
 }
 
 /// Has subscribers and others that do not read looked at again: how long their
