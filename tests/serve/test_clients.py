@@ -139,3 +139,26 @@ def test_what_is_freed_in_the_background_is_counted_by_its_effort(server):
         assert after(("FLUSHALL", "SYNC")) == 0
         c.pipeline([("SET", f"k{n}", n) for n in range(50)])
         assert after(("FLUSHALL", "ASYNC")) == 50
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("read", [("GET", "k"), ("EVAL_RO", "return redis.call('get', KEYS[1])", 1, "k")])
+def test_a_key_that_expired_as_its_reader_came_is_told_when_it_changes(target, read):
+    """`NOLOOP` is about what the client changes itself, and no reader expires a key. In
+    redis-server the key is remembered after it has expired, which comes to the same."""
+    server = target.start("--enable-debug-command", "yes")
+    with server.connect(3) as client, server.connect() as other:
+        assert other.call("DEBUG", "SET-ACTIVE-EXPIRE", 0) == OK
+        assert client.call("CLIENT", "TRACKING", "ON", "NOLOOP") == OK
+        for value in range(10):
+            assert other.call("SET", "k", value, "PX", 1) == OK
+            time.sleep(0.003)
+            client.send(*read)
+            while (frame := client.frame())[0] == ">":
+                pass
+            assert frame[0] == "_"
+            # Of its expiry, or of this: what it must not do is miss both.
+            assert other.call("SET", "k", "new") == OK
+            assert client.frame() == (">", [("$", b"invalidate"), ("*", [("$", b"k")])])
+            assert other.call("DEL", "k") == (":", 1)
+    server.stop()

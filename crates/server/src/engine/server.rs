@@ -17,7 +17,7 @@ use crate::engine::waits::Waits;
 use crate::follow::client_memory::ClientMemory;
 use crate::follow::clients::Shared;
 use crate::follow::pause::Pause;
-use crate::follow::pubsub::{Means, PubSub};
+use crate::follow::pubsub::{self, Means, PubSub};
 use crate::follow::tracking::Tracking;
 use crate::follow::watch::Watches;
 use crate::journal::{Follower, Journal};
@@ -175,10 +175,11 @@ impl Observer for StoreEvents {
         }
     }
 
-    fn modified(&self, key: &[u8]) {
+    fn modified(&self, key: &[u8], event: Event) {
         if let Some(server) = self.0.upgrade() {
             if server.tracking.is_on() {
-                server.tracking.changed(key);
+                let changer = if event.is_stores() { 0 } else { pubsub::caller() };
+                server.tracking.changed(key, changer);
             }
             server.cards.changed(key);
         }

@@ -48,7 +48,8 @@ struct Tracker {
     client: Arc<Shared>,
     redirect: Option<Redirect>,
     broadcast: bool,
-    /// It is not told of what it changes itself.
+    /// It is not told of what it changes itself. Of what the store changes meanwhile, as
+    /// keys expire or are evicted, it is.
     no_loop: bool,
 }
 
@@ -73,9 +74,9 @@ pub(crate) struct Tracking {
 }
 
 thread_local! {
-    /// Keys that the command which this thread executes has changed, for those who
-    /// track prefixes: told together when it is done.
-    static CHANGED: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    /// Keys that have changed while this thread executes a command, and who changed each,
+    /// for those who track prefixes: told together when it is done.
+    static CHANGED: RefCell<Vec<(Vec<u8>, u64)>> = const { RefCell::new(Vec::new()) };
     static ANY_CHANGED: Cell<bool> = const { Cell::new(false) };
     /// It has emptied a database, and that is told.
     static EMPTIED: Cell<bool> = const { Cell::new(false) };
@@ -248,26 +249,25 @@ impl Tracking {
         self.table.lock().limit(most);
     }
 
-    /// A key has changed. Called under its slot's lock.
-    pub(crate) fn changed(&self, key: &[u8]) {
-        let changer = pubsub::caller();
+    /// A key has changed. `changer` is the client that changed it; 0 if the store did so by
+    /// itself. Called under its slot's lock.
+    pub(crate) fn changed(&self, key: &[u8], changer: u64) {
         let mut table = self.table.lock();
         table.invalidate(key, changer);
         if table.prefixes.is_empty() {
             return;
         }
-        if changer == 0 {
-            table.broadcast(&[key], 0);
+        if pubsub::caller() == 0 {
+            table.broadcast(&[(key.to_vec(), changer)]);
             return;
         }
         ANY_CHANGED.set(true);
         CHANGED.with_borrow_mut(|changed| {
-            if !changed.iter().any(|known| known == key) {
-                changed.push(key.to_vec());
+            if !changed.iter().any(|(known, _)| known == key) {
+                changed.push((key.to_vec(), changer));
             }
             if changed.len() >= TOGETHER_MAX {
-                let keys: Vec<&[u8]> = changed.iter().map(Vec::as_slice).collect();
-                table.broadcast(&keys, changer);
+                table.broadcast(changed);
                 changed.clear();
             }
         });
@@ -278,9 +278,7 @@ impl Tracking {
     pub(crate) fn tell_changed(&self) {
         ANY_CHANGED.set(false);
         EMPTIED.set(false);
-        let changed = CHANGED.take();
-        let keys: Vec<&[u8]> = changed.iter().map(Vec::as_slice).collect();
-        self.table.lock().broadcast(&keys, pubsub::caller());
+        self.table.lock().broadcast(&CHANGED.take());
     }
 
     /// Databases were emptied or swapped: whatever anybody has read may be wrong. A
@@ -337,17 +335,17 @@ impl Table {
         }
     }
 
-    /// Tells those who track prefixes of keys, all keys of a prefix together.
-    fn broadcast(&self, keys: &[&[u8]], changer: u64) {
+    /// Tells those who track prefixes of keys and who changed each, all keys of a prefix
+    /// together.
+    fn broadcast(&self, changed: &[(Vec<u8>, u64)]) {
         for (prefix, clients) in &self.prefixes {
-            let fits = |key: &&&[u8]| key.starts_with(prefix);
-            let mut keys: Vec<&[u8]> = keys.iter().filter(fits).copied().collect();
-            if keys.is_empty() {
-                continue;
-            }
-            keys.sort_unstable();
+            let fits = |(key, _): &&(Vec<u8>, u64)| key.starts_with(prefix);
+            let mut changed: Vec<&(Vec<u8>, u64)> = changed.iter().filter(fits).collect();
+            changed.sort_unstable();
             for tracker in clients.iter().filter_map(|client| self.trackers.get(client)) {
-                if !tracker.spares(changer) {
+                let told = changed.iter().filter(|(_, changer)| !tracker.spares(*changer));
+                let keys: Vec<&[u8]> = told.map(|(key, _)| key.as_slice()).collect();
+                if !keys.is_empty() {
                     tracker.tell(Invalid::Keys(&keys));
                 }
             }
@@ -384,12 +382,12 @@ mod tests {
         tracking.remember(1, [b"a".as_slice(), b"a", b"b"].into_iter(), 0);
         tracking.remember(2, [b"a".as_slice()].into_iter(), 0);
         assert_eq!(tracking.sizes(), (2, 3, 0));
-        tracking.changed(b"a");
-        tracking.changed(b"a");
+        tracking.changed(b"a", 0);
+        tracking.changed(b"a", 0);
         assert_eq!((told(&one).as_str(), told(&two).as_str()), (A, A));
         assert_eq!(tracking.sizes(), (1, 1, 0));
         tracking.end(1);
-        tracking.changed(b"b");
+        tracking.changed(b"b", 0);
         assert_eq!(told(&one), "");
         tracking.end(2);
         assert!(!tracking.is_on() && tracking.sizes() == (0, 0, 0));
@@ -410,6 +408,19 @@ mod tests {
     }
 
     #[test]
+    fn who_is_not_told_of_its_own_changes_is_told_of_the_stores() {
+        let tracking = Tracking::default();
+        let (one, two) = (client(1), client(2));
+        tracking.begin(&one, None, None, true);
+        tracking.begin(&two, None, Some(&[b"a".to_vec()]), true);
+        for (changer, to_one, to_two) in [(1, "", A), (2, A, ""), (0, A, A)] {
+            tracking.remember(1, [b"a".as_slice()].into_iter(), 0);
+            tracking.changed(b"a", changer);
+            assert_eq!((told(&one).as_str(), told(&two).as_str()), (to_one, to_two));
+        }
+    }
+
+    #[test]
     fn prefixes_are_told_of_what_begins_so() {
         let tracking = Tracking::default();
         let (one, two) = (client(1), client(2));
@@ -417,8 +428,8 @@ mod tests {
             |names: &[&str]| names.iter().map(|n| n.as_bytes().to_vec()).collect::<Vec<_>>();
         tracking.begin(&one, None, Some(&prefixes(&["a", "b"])), false);
         tracking.begin(&two, None, Some(&prefixes(&[""])), false);
-        tracking.changed(b"a");
-        tracking.changed(b"c");
+        tracking.changed(b"a", 0);
+        tracking.changed(b"c", 0);
         assert_eq!(told(&one), A);
         assert_eq!(told(&two).matches("invalidate").count(), 2);
         tracking.end(2);
@@ -434,11 +445,11 @@ mod tests {
         let redirect = Redirect { id: 2, client: Arc::downgrade(&two) };
         tracking.begin(&one, Some(redirect), None, false);
         tracking.remember(1, [b"a".as_slice()].into_iter(), 0);
-        tracking.changed(b"a");
+        tracking.changed(b"a", 0);
         assert_eq!((told(&one).as_str(), told(&two).as_str()), ("", A));
         drop(two);
         tracking.remember(1, [b"a".as_slice()].into_iter(), 0);
-        tracking.changed(b"a");
+        tracking.changed(b"a", 0);
         assert_eq!(told(&one), ">2 $21 tracking-redir-broken :2 ");
         assert!(one.figures.tracking_broken.load(Relaxed));
     }

@@ -105,6 +105,15 @@ impl Event {
     /// A key was removed to make room.
     pub const EVICTED: Self = Self::new(Class::EVICTED, "evicted");
 
+    /// Fields of a hash had their time come and were removed.
+    pub const FIELDS_EXPIRED: Self = Self::new(Class::HASH, "hexpired");
+
+    /// Whether nobody asked for the change: the store made it by itself, because of time
+    /// or memory, even if a command met it.
+    pub fn is_stores(self) -> bool {
+        [Self::EXPIRED, Self::EVICTED, Self::FIELDS_EXPIRED].contains(&self)
+    }
+
     /// An event of this class and name.
     pub const fn new(class: Class, name: &'static str) -> Self {
         Self { class, name }

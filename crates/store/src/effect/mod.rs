@@ -130,7 +130,7 @@ impl SlotGuard<'_> {
             store.observer().changed(self, key, told, came != Came::Not);
         }
         if told == Told::Everybody && store.heeded().any(Class::CHANGE) {
-            store.observer().modified(key);
+            store.observer().modified(key, event);
         }
         if came == Came::Added {
             store.tell_event(self.db(), key, Event::NEW);

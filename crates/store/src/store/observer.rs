@@ -19,7 +19,7 @@ pub trait Observer: Send + Sync {
 
     /// A key changed, and changes are heeded ([`Class::CHANGE`]). For what `WATCH` does
     /// not take for a change it is not called.
-    fn modified(&self, key: &[u8]) {}
+    fn modified(&self, key: &[u8], event: Event) {}
 
     /// An event happened to a key, of a class that is heeded ([`Store::heed`]).
     fn event(&self, db: usize, key: &[u8], event: Event) {}

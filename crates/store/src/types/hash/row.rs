@@ -4,7 +4,7 @@
 use super::ops::RemoveDue;
 use super::times::Times;
 use super::{EXPIRING, Fields, LargeHash, TABLE};
-use crate::effect::{Class, Event};
+use crate::effect::Event;
 use crate::hash::Key;
 use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
@@ -20,9 +20,6 @@ use crate::types::pages::paged::{Paged, item, run_for};
 use crate::types::pages::run::Run;
 use crate::types::{DataType, Reader, Sink, Unreadable, Unsaved};
 use std::io;
-
-/// The event of fields whose time has come.
-const HEXPIRED: Event = Event::new(Class::HASH, "hexpired");
 
 const SMALL: Form = Form::inline(7);
 const SMALL_PACKED: Form = Form::inline(8);
@@ -56,7 +53,7 @@ impl DataType for Hashes {
     fn remove_due(slot: &mut SlotGuard<'_>, key: &Key<'_>, found: Found, limit: usize) -> usize {
         let op = RemoveDue::new(std::iter::empty(), limit);
         // Of what is damaged, who reads it is told.
-        let Ok(edited) = slot.apply(key, Some(found), op, HEXPIRED) else { return 0 };
+        let Ok(edited) = slot.apply(key, Some(found), op, Event::FIELDS_EXPIRED) else { return 0 };
         if edited.is_gone {
             slot.session().store().tell_event(slot.db(), key.bytes, Event::DEL);
         }
