@@ -104,6 +104,23 @@ def test_reads_make_room_too_and_a_lower_limit_is_reached_without_commands(serve
         assert state["maxmemory_policy"] == "allkeys-random"
 
 
+def test_a_script_within_a_transaction_evicts_nothing(server):
+    """Its keys' slots are held then, and no others may be looked at."""
+    script = ("EVAL", "return redis.call('GET', KEYS[1])", "1", "key")
+    with server.connect() as c:
+        fill(c, "key", 20_000)
+        c.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        # From its second time on it is known to use the keys that it declares.
+        assert [c.call(*script) for _ in range(2)] == [("$", None)] * 2
+        for _ in range(5):
+            c.call("CONFIG", "SET", "maxmemory", used(c))
+            grow = ("SETRANGE", "grown", "200000", "x")
+            replies = c.pipeline([("MULTI",), grow, script, ("EXEC",)])
+            assert replies[-1] == ("*", [(":", 200_001), ("$", None)])
+            c.call("DEL", "grown")
+        assert c.call("PING") == ("+", b"PONG")
+
+
 def test_time_over_the_limit_is_counted(server):
     with server.connect() as c:
         c.call("SET", "k", "v")

@@ -180,6 +180,13 @@ impl Server {
         self.evict(store, limit)
     }
 
+    /// Whether memory is above the limit and the last attempt to make room found none.
+    /// Evicts nothing, so it may be called with slots held.
+    pub(crate) fn lacks_room(&self) -> bool {
+        let limit = self.config.number(Param::MaxMemory) as usize;
+        limit != 0 && memory::used() > limit && self.learning.is_refusing()
+    }
+
     #[cold]
     fn evict(&self, store: &Batch<'_>, limit: usize) -> Room {
         // A replica's primary evicts.

@@ -22,7 +22,7 @@ use crate::config::Param;
 use crate::engine::aside::Running;
 use crate::engine::call;
 use crate::engine::command::Answer;
-use crate::engine::context::Context;
+use crate::engine::context::{Context, Origin};
 use crate::engine::eviction::Room;
 use crate::engine::libraries::Library;
 use crate::engine::out::Out;
@@ -79,8 +79,11 @@ pub(crate) fn run(
     }
     cx.server.monitor.script_begins(cx, program.args);
     may_run(cx, program)?;
-    let short_of_memory = cx.server.config.number(Param::MaxMemory) != 0
-        && cx.server.make_room(cx.store) == Room::None;
+    let short_of_memory = match cx.origin {
+        // Slots are held, so nothing can be evicted: EXEC has made what room there was.
+        Origin::Exec => cx.server.lacks_room(),
+        _ => cx.server.make_room(cx.store) == Room::None,
+    };
     let flags = program.flags;
     if short_of_memory && !flags.compat && !flags.allow_oom && !flags.no_writes {
         return Err(NO_ROOM.into());
