@@ -3,7 +3,7 @@
 // A handler may fail, and so all have one signature.
 #![allow(clippy::unnecessary_wraps)]
 
-use crate::auth::{Catalog, Entry};
+use crate::auth::{Catalog, Categories, Entry};
 use crate::config::Rename;
 use crate::engine::command::{Answer, Command};
 use crate::engine::context::Context;
@@ -320,7 +320,8 @@ pub(crate) fn all() -> &'static [&'static Command] {
     &table().commands
 }
 
-/// The commands as accounts know them.
+/// The commands as accounts know them: those that are served, at their indices, and behind
+/// them those that are only named.
 pub(crate) fn catalog() -> Catalog {
     let entry = |command: &&'static Command| {
         let is_container =
@@ -331,7 +332,24 @@ pub(crate) fn catalog() -> Catalog {
             categories: command.categories(),
         }
     };
-    Catalog::new(all().iter().map(entry).collect())
+    let mut entries: Vec<Entry> = all().iter().map(entry).collect();
+    for (name, subcommands) in NAMED_IN_RULES {
+        let known = entries.iter().position(|entry| entry.full_name == *name);
+        let container = known.unwrap_or_else(|| {
+            let categories = Categories::SLOW;
+            entries.push(Entry { full_name: (*name).to_string(), container: None, categories });
+            entries.len() - 1
+        });
+        entries.extend(subcommands.iter().map(|sub| {
+            Entry {
+                full_name: format!("{name}|{sub}"),
+                container: Some(container as u16),
+                categories: Categories::SLOW
+                    .and_if(*sub != "help", Categories::ADMIN.and(Categories::DANGEROUS)),
+            }
+        }));
+    }
+    Catalog::new(entries)
 }
 
 /// The command that clients call by that name (not a subcommand), in any case.
@@ -409,30 +427,26 @@ fn unknown(args: Args<'_>) -> Error {
     Error::from(text)
 }
 
-/// Commands of Redis that are no mistake of who calls them, though they are not here. Some
-/// may have come since; these are found before anybody looks here.
-const OF_REDIS_ALONE: &[&str] = &[
-    "acl",
-    "bgrewriteaof",
-    "bgsave",
-    "dump",
-    "eval",
-    "eval_ro",
-    "evalsha",
-    "evalsha_ro",
-    "failover",
-    "fcall",
-    "fcall_ro",
-    "function",
-    "module",
-    "psync",
-    "replconf",
-    "restore",
-    "restore-asking",
-    "save",
-    "script",
-    "sync",
-    "waitaof",
+/// Commands of Redis that are no mistake of who calls them, though they are not here.
+const OF_REDIS_ALONE: &[&str] = &["module"];
+
+/// Commands of Redis that are not here, and that rules name all the same: accounts that
+/// come from there are loaded as they are.
+const NAMED_IN_RULES: &[(&str, &[&str])] = &[
+    (
+        "cluster",
+        &[
+            "bumpepoch",
+            "failover",
+            "forget",
+            "meet",
+            "replicate",
+            "set-config-epoch",
+            "setslot",
+            "slaves",
+        ],
+    ),
+    ("module", &["help", "list", "load", "loadex", "unload"]),
 ];
 
 /// A command that is none, for a context before its command is known.
