@@ -248,6 +248,10 @@ def test_what_can_be_packed_is_packed_before_anything_is_evicted(server):
             assert [reply[1] for reply in replies] == [documents[name] for name in names[at : at + 500]]
 
 
+# Of samples of 256 KiB: ten times as much, and a workspace.
+TRAINING_BYTES = 1280 * 1024 + 10 * 256 * 1024
+
+
 @pytest.mark.snug_only
 def test_the_limit_holds_while_families_learn(target):
     limit = 40 * MB
@@ -284,7 +288,9 @@ def test_the_limit_holds_while_families_learn(target):
                 highest = max(highest, used(c))
                 number = random.randrange(10**6)
                 c.pipeline([("SET", f"a0x:{number + n}", " ".join(f"w{(number * n) % 977}" for _ in range(200))) for n in range(50)])
-        assert 0.9 * limit < highest <= 1.01 * limit, f"{highest / limit:.4f} of the limit"
+        # A training begins while there is room for what it takes. Writes that come before
+        # it has taken that may have the room too.
+        assert 0.9 * limit < highest <= 1.01 * limit + TRAINING_BYTES, f"{highest / limit:.4f} of the limit"
     finally:
         server.stop()
 

@@ -14,6 +14,10 @@
 //!                          memory: not for this alone
 //! ```
 //!
+//! Once it runs, nothing is evicted for what it may still take, and no write is the first to
+//! be refused. Where writes have its room before it comes to need it, memory is above the
+//! limit by as much, until commands evict or it ends.
+//!
 //! Neither lasts longer than [`RESERVED_FOR`]. A training that has waited as long is
 //! given up, to be asked for again when another value is packed; nothing is reserved
 //! for a minute after that. A training that only betters what there is keeps nobody
