@@ -162,7 +162,7 @@ check: # format, lints, and the direction of the crates' rooms; known weaknesses
 .PHONY: unit
 unit: # unit, model, property and documentation tests
 	$(CARGO) test --workspace --locked --profile $(TEST_PROFILE)
-	$(CARGO) test --package snug-store --features shuttle --locked --profile $(TEST_PROFILE) --lib interleavings
+	SHUTTLE_RANDOM_SEED=$${SHUTTLE_RANDOM_SEED:-1} $(CARGO) test --package snug-store --features shuttle --locked --profile $(TEST_PROFILE) --lib interleavings
 
 .PHONY: proofs
 proofs: setup # a running server against redis-server, clients and hostile peers
