@@ -124,31 +124,46 @@ fn difference(
     keys.into_iter().find_map(|key| {
         let (ours, theirs) = (facts(cx, db, &key), facts(&mirrored, db, &key));
         let name = String::from_utf8_lossy(&key).into_owned();
-        (ours != theirs)
-            .then(|| format!("key {name} of database {db}: {ours} there, {theirs} here"))
+        (!ours.agrees_with(&theirs))
+            .then(|| format!("key {name} of database {db}: {ours:?} there, {theirs:?} here"))
     })
 }
 
 /// All that commits have to tell of a key.
-fn facts(cx: &Context<'_>, db: usize, name: &[u8]) -> String {
+#[derive(Debug, Default, PartialEq)]
+struct Facts {
+    value: String,
+    /// Of a stream, unless it is on disk and memory is too short to bring it back: its
+    /// digest is read from there.
+    stream: Option<String>,
+}
+
+impl Facts {
+    fn agrees_with(&self, other: &Self) -> bool {
+        let same = self.stream.as_ref().zip(other.stream.as_ref()).is_none_or(|(a, b)| a == b);
+        self.value == other.value && same
+    }
+}
+
+fn facts(cx: &Context<'_>, db: usize, name: &[u8]) -> Facts {
+    let nothing = || Facts { value: "nothing".into(), stream: None };
     let digest = match digest::of_key(cx, db, name) {
         Ok(Some(digest)) => digest.to_string(),
-        Ok(None) => return "nothing".into(),
+        Ok(None) => return nothing(),
         Err(error) => String::from_utf8_lossy(error.text()).into_owned(),
     };
     let key = cx.store.key(name);
     let mut slot = cx.store.lock(db, &key);
-    let Some(found) = slot.find_entry(&key) else { return "nothing".into() };
-    let expiry = slot.expiry(found);
-    let stream = slot.stream(found).map(of_stream).unwrap_or_default();
-    format!("{} {digest} expires {expiry:?}{stream}", slot.type_of(found).name())
+    let Some(found) = slot.find_entry(&key) else { return nothing() };
+    let value = format!("{} {digest} expires {:?}", slot.type_of(found).name(), slot.expiry(found));
+    Facts { value, stream: slot.stream(found).map(of_stream) }
 }
 
 /// What is not in the digest of a stream.
 fn of_stream(stream: &Stream) -> String {
     let groups: Vec<String> = stream.groups().into_iter().flatten().map(of_group).collect();
     format!(
-        " last {} deleted {} added {} groups [{}]",
+        "last {} deleted {} added {} groups [{}]",
         stream.last_id(),
         stream.max_deleted_id(),
         stream.entries_added(),
