@@ -589,10 +589,10 @@ impl TrainingJob {
         self.samples.iter().map(|sample| sample.len()).sum()
     }
 
-    /// Trains a dictionary of each kind, of at most `bytes_max` bytes for `level`
-    /// and of the phrases that weigh as much, of elements too where the samples are such, and gives the one that the samples
-    /// held back pack to less with, if it is worth having. Random data is never
-    /// trained on. `steps` is how many parameters are tried (see
+    /// Trains a dictionary of each kind, of at most `bytes_max` bytes for `level` and of
+    /// the phrases that weigh as much, of elements too where the samples are such. Gives
+    /// the one that the samples held back pack to least with, if it is worth having.
+    /// Random data is never trained on. `steps` is how many parameters are tried (see
     /// [`Dictionary::train_with`]).
     ///
     /// Takes half a second for a megabyte of samples: not for a worker's hot

@@ -43,11 +43,12 @@ impl Framer {
     }
 
     fn gains(&mut self, bytes: &[u8]) -> Option<()> {
+        let most = bytes.len() - bytes.len() / GAIN;
         self.frame.clear();
-        // More than this is not worth it, and an error.
-        self.frame.reserve_exact(bytes.len() - bytes.len() / GAIN);
+        // What finds no room is not worth it, and an error.
+        self.frame.reserve_exact(most);
         let made = self.context.compress(&mut self.frame, bytes, LEVEL);
-        (made.is_ok() && self.frame.len() <= bytes.len() - bytes.len() / GAIN).then_some(())
+        (made.is_ok() && self.frame.len() <= most).then_some(())
     }
 }
 

@@ -229,7 +229,7 @@ fn load(server: &Arc<Server>) -> Result<(), String> {
     }
     server.persist.load(&mut |store, args| {
         server.wait_for_tier();
-        replayer.execute(Replayed { server, store, worker: 0 }, args)
+        replayer.execute(Replayed { server, store, worker: 0 }, args, None)
     })?;
     if let Some(past) = server.persist.take_past() {
         let mut session = server.store.session();

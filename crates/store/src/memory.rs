@@ -182,15 +182,14 @@ pub struct HighWater(usize);
 
 impl HighWater {
     /// Gives memory back to the operating system when a good part of what was in use has
-    /// been freed; says whether it did.
-    pub fn give_back(&mut self) -> bool {
+    /// been freed.
+    pub fn give_back(&mut self) {
         let used = used();
-        let fell = used + used / 16 + (1 << 20) < self.0;
-        if fell {
+        if used + used / 16 + (1 << 20) < self.0 {
             purge();
+            self.0 = used;
         }
-        self.0 = if fell { used } else { self.0.max(used) };
-        fell
+        self.0 = self.0.max(used);
     }
 }
 

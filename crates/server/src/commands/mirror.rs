@@ -69,7 +69,7 @@ pub(crate) fn check(cx: &Context<'_>) -> Result<(), Error> {
             };
             let batch = session.enter(cx.store.now());
             let on = Replayed { server: cx.server, store: &batch, worker: cx.worker };
-            if let Err(why) = replayer.execute(on, args) {
+            if let Err(why) = replayer.execute(on, args, None) {
                 return failed(why);
             }
         }
@@ -130,7 +130,7 @@ fn difference(
 }
 
 /// All that commits have to tell of a key.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug)]
 struct Facts {
     value: String,
     /// Of a stream, unless it is on disk and memory is too short to bring it back: its

@@ -420,18 +420,18 @@ fn unknown(args: Args<'_>) -> Error {
         text.extend_from_slice(quoted(arg, room));
         text.extend_from_slice(b"' ");
     }
-    let known = |name: &&str| name.as_bytes().eq_ignore_ascii_case(args.bytes(0));
-    if OF_REDIS_ALONE.iter().any(known) {
+    let meant = |(name, _): &&(&str, _)| name.as_bytes().eq_ignore_ascii_case(args.bytes(0));
+    // What `rename-command` took away is served.
+    let served = |name: &str| all().iter().any(|command| command.name == name);
+    if NAMED_IN_RULES.iter().find(meant).is_some_and(|(name, _)| !served(name)) {
         text.extend_from_slice(b"(Redis has this command, and Snug does not have it yet)");
     }
     Error::from(text)
 }
 
-/// Commands of Redis that are no mistake of who calls them, though they are not here.
-const OF_REDIS_ALONE: &[&str] = &["module"];
-
-/// Commands of Redis that are not here, and that rules name all the same: accounts that
-/// come from there are loaded as they are.
+/// Commands of Redis that are not here, each behind its container. Rules name them all the
+/// same: accounts that come from there are loaded as they are. Who calls one makes no
+/// mistake, and is told so.
 const NAMED_IN_RULES: &[(&str, &[&str])] = &[
     (
         "cluster",

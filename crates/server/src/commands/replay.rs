@@ -43,13 +43,9 @@ impl Replayer {
         self.queue.is_some()
     }
 
-    /// Executes a command, or keeps it until its transaction ends. What is wrong with
-    /// it, if something is.
-    pub(crate) fn execute(&mut self, on: Replayed<'_>, args: Args<'_>) -> Result<(), String> {
-        self.execute_hashed(on, args, None)
-    }
-
-    fn execute_hashed(
+    /// Executes a command, whose key may have been hashed before, or keeps it until its
+    /// transaction ends. What is wrong with it, if something is.
+    pub(crate) fn execute(
         &mut self,
         on: Replayed<'_>,
         args: Args<'_>,
@@ -156,7 +152,7 @@ impl Execute for Replayer {
         args: Args<'_>,
         hashed: Option<&Key<'_>>,
     ) -> Result<(), String> {
-        self.execute_hashed(Replayed { server, store, worker: 0 }, args, hashed)
+        Self::execute(self, Replayed { server, store, worker: 0 }, args, hashed)
     }
 
     fn is_in_transaction(&self) -> bool {

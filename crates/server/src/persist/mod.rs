@@ -556,7 +556,7 @@ mod tests {
         );
         let mut replayer = Replayer::default();
         let replay = &mut |store: &Batch<'_>, args: crate::request::args::Args<'_>| {
-            replayer.execute(Replayed { server: &server, store, worker: 0 }, args)
+            replayer.execute(Replayed { server: &server, store, worker: 0 }, args, None)
         };
         let loaded = persist.load_files(true, replay);
         let mut session = server.store.session();
