@@ -21,6 +21,8 @@ pytestmark = pytest.mark.snug_only
 VALUE = b"0123456789abcdef" * 20
 LIMIT = 12 * MB
 LEN = 1000
+#: For what must come about.
+WAIT_SECONDS = 60
 
 
 @contextlib.contextmanager
@@ -248,11 +250,13 @@ def test_a_value_that_is_changed_on_its_way_stays(target):
     with running(target) as server:
         with server.connect() as c:
             make_large(c)
-        wrong = []
+        wrong, went = [], threading.Event()
 
         def change(command, *rest):
             with server.connect() as c:
                 for n in range(rounds):
+                    if n == rounds // 2:
+                        went.wait(WAIT_SECONDS)
                     reply = c.call(*command, str(n), *rest)
                     if reply[0] == "-":
                         wrong.append(reply)
@@ -270,6 +274,8 @@ def test_a_value_that_is_changed_on_its_way_stays(target):
             gone = 0
             while any(thread.is_alive() for thread in threads):
                 gone += sum(c.call("SNUG", "TIER", key)[1] for key in ("hash", "list", "numbers", "text"))
+                if gone > 0:
+                    went.set()
             for thread in threads:
                 thread.join()
             assert (wrong, gone > 0) == ([], True)
