@@ -748,12 +748,12 @@ impl Connection {
 
     /// Executes every complete command in `buffer`; the bytes used.
     fn execute(&mut self, scratch: &mut Scratch, buffer: &mut [u8]) -> usize {
-        let Scratch { session, out, ahead, worker, pool, .. } = scratch;
-        let server = Arc::clone(&self.server);
+        // The worker's own handle on the server, and the client itself: a count of references
+        // that all workers share would move between their caches with every batch.
+        let Scratch { server, session, out, ahead, worker, pool, .. } = scratch;
         let now = crate::outside::clock::unix_ms();
         let batch = server.enter(session, now);
-        let shared = Arc::clone(&self.client.shared);
-        shared.figures.last_active.store(now, Relaxed);
+        self.client.shared.figures.last_active.store(now, Relaxed);
         let began = Instant::now();
         self.client.clock = Some(began);
         let until = began + TURN_TIME_MAX;
@@ -761,7 +761,7 @@ impl Connection {
         'batch: while used < buffer.len()
             && !self.client.close
             && self.client.psync.is_none()
-            && !shared.is_killed()
+            && !self.client.shared.is_killed()
             && self.halt.is_none()
         {
             let stop = self.parse_ahead(&mut buffer[used..], ahead);
@@ -775,7 +775,7 @@ impl Connection {
                     caller: &mut self.caller,
                     client: &mut self.client,
                     store: &batch,
-                    server: &server,
+                    server,
                     worker: *worker,
                     pool: Some(pool),
                     hashed: key.as_ref(),
@@ -796,7 +796,7 @@ impl Connection {
                 }
                 self.resume |= self.client.clock.is_some_and(|ended| ended > until);
                 let ends = self.client.close || self.client.psync.is_some();
-                if self.resume || ends || shared.is_killed() {
+                if self.resume || ends || self.client.shared.is_killed() {
                     // What was parsed ahead will be parsed again, if ever.
                     self.parser = Parser::default();
                     break 'batch;
@@ -830,7 +830,7 @@ impl Connection {
             }
         }
         self.client.publish_figures(&self.caller);
-        shared.figures.query_bytes.store(buffer.len() - used, Relaxed);
+        self.client.shared.figures.query_bytes.store(buffer.len() - used, Relaxed);
         used
     }
 

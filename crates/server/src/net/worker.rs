@@ -25,6 +25,8 @@ use std::time::Duration;
 /// warm in the cache, and the session on the store.
 #[derive(Debug)]
 pub(crate) struct Scratch {
+    /// The same as its connections have.
+    pub server: Arc<Server>,
     pub session: Session,
     pub input: Vec<u8>,
     pub out: Out,
@@ -60,8 +62,9 @@ pub(crate) fn with<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
 }
 
 /// Makes this thread a worker's.
-pub(super) fn equip(server: &Server, worker: usize) {
+pub(super) fn equip(server: &Arc<Server>, worker: usize) {
     SCRATCH.set(Some(Scratch {
+        server: Arc::clone(server),
         session: server.store.session(),
         input: vec![0; INPUT_BYTES],
         out: Out::default(),
