@@ -449,6 +449,12 @@ impl KeyFamily {
         state.stalled >= STALLED_LOOKS && sampled >= STALLED_BYTES
     }
 
+    /// Whether a dictionary, if a small one, can be trained from its samples.
+    pub(super) fn can_be_trained(&self) -> bool {
+        let state = self.state.lock();
+        state.family.is_training_due() && state.family.sampled_bytes() >= STALLED_BYTES
+    }
+
     /// Whether the training which is due only betters its dictionary.
     pub fn is_growing(&self) -> bool {
         self.state.lock().family.is_growing()

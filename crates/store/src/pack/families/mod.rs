@@ -748,11 +748,25 @@ mod tests {
         offer(b"c:1", 100);
         assert!(more.is_growing(), "it may try again");
         families.limit_samples(Some(64 << 20));
-        families.keep_samples(1 << 20);
+        families.keep_samples(1 << 20, |_| false);
         assert!(families.growing.begin(9), "given back");
         families.growing.end(9);
         offer(b"c:1", 6000);
         assert!(families.growing.begin(9) && !due()[2], "there is no room to grow");
+    }
+
+    #[test]
+    fn the_only_family_keeps_samples_that_take_all_the_room() {
+        let families = Families::default();
+        let zstd = Choice { codec: Codec::Zstd, level: 3, told: false };
+        let text = b"the quick brown fox jumps over the lazy dog ".repeat(20);
+        families.limit_samples(Some(2 << 20));
+        let family = families.of(Type::String, b"doc:1");
+        (0..1000).for_each(|_| drop(family.plan(&families, &text, false, 0, zstd)));
+        assert!(!family.is_training_due(16_384), "more may come");
+        families.thin_samples();
+        assert!((0..10).any(|_| !families.stalled().is_empty()), "no more comes");
+        assert!(family.is_training_due(16_384));
     }
 
     #[test]

@@ -32,22 +32,26 @@ impl Families {
         self.sampled_below.store(limit.unwrap_or(usize::MAX), Ordering::Relaxed);
         self.sample_bytes_max.store(max, Ordering::Relaxed);
         if self.sample_bytes.load(Ordering::Relaxed) > max {
-            self.keep_samples(max);
+            self.keep_samples(max, |_| false);
         }
     }
 
     /// Makes room where samples take all that they may: many families with a few each
     /// would all wait for more. Those that have most are the first to be complete.
+    ///
+    /// The family that has most keeps its samples however many they are, if a dictionary
+    /// can be trained from them: it is trained when they stop growing. Where one family is
+    /// all there is, its samples take all the room, and its values come but once.
     pub fn thin_samples(&self) {
         let max = self.most();
         if self.sample_bytes.load(Ordering::Relaxed) >= max {
-            self.keep_samples(max / 2);
+            self.keep_samples(max / 2, KeyFamily::can_be_trained);
         }
     }
 
     /// Lets go of all samples but those of the families that have most, up to `max`
-    /// bytes.
-    pub(super) fn keep_samples(&self, max: usize) {
+    /// bytes; and but those of the first, if it `is_spared`.
+    pub(super) fn keep_samples(&self, max: usize, is_spared: impl Fn(&KeyFamily) -> bool) {
         let rests = self.of_types.iter().map(|of| Arc::clone(&of.rest));
         let of = |family: Arc<KeyFamily>| {
             let bytes = family.state.lock().family.promising_bytes();
@@ -56,10 +60,11 @@ impl Families {
         let mut families: Vec<_> = self.named().into_iter().chain(rests).map(of).collect();
         families.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         let mut kept = 0;
-        for (bytes, family) in families {
+        for (at, (bytes, family)) in families.into_iter().enumerate() {
             // What is to be trained from is not taken away any more.
             let is_asked = family.asked.load(Ordering::Relaxed);
-            if is_asked || bytes > 0 && kept + bytes <= max {
+            let is_spared = at == 0 && bytes > 0 && is_spared(&family);
+            if is_asked || is_spared || bytes > 0 && kept + bytes <= max {
                 kept += bytes;
             } else {
                 self.forget_samples(&mut family.state.lock());
