@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     mail: Mutex<Mail>,
     has_mail: AtomicBool,
     killed: AtomicBool,
+    /// Its replies wait for commits of the round, or to be written or on disk.
+    pub is_held: AtomicBool,
     /// Of the connection's task, once that has run.
     waker: OnceLock<Waker>,
 }
@@ -147,6 +149,7 @@ impl Shared {
             mail: Mutex::default(),
             has_mail: AtomicBool::new(false),
             killed: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             waker: OnceLock::new(),
         }
     }

@@ -353,9 +353,7 @@ impl Connection {
         if !durable.lacks(self.held_until) {
             return false;
         }
-        let for_a_round = durable.until() == Until::Written;
-        for_a_round && rounds::hold(self.held_until, client)
-            || durable.hold(self.held_until, client)
+        rounds::hold(self.held_until, client) || durable.hold(self.held_until, client)
     }
 
     /// While replies wait for the disk nothing is executed: a client that goes is noticed.

@@ -9,20 +9,55 @@
 //! The reply of a command that reads or writes keys goes out when the commits that were
 //! made until then have come as far as `appendfsync` says, whoever made them: what is read
 //! may be another's write. No worker waits: the replies stay in the connection's queue, and
-//! it is woken when the write or the sync is done that covers them.
+//! it is woken when the write or the sync is done that covers them, with all of its worker's
+//! (see [`Herd`]).
 
 use crate::follow::clients::Shared;
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
+};
+use std::task::Waker;
 use tokio::sync::oneshot;
 
-/// What is done when a commit has come so far.
+/// All whose replies wait on one worker: its task is woken for them, once for each write or
+/// sync, and wakes them on its own thread. To wake each from another thread would take a
+/// system call each.
+#[derive(Debug)]
+pub(crate) struct Herd {
+    task: Waker,
+    /// Whether the task will be woken for the least commit that one of them waits for.
+    is_registered: AtomicBool,
+    size: AtomicUsize,
+}
+
+impl Herd {
+    pub(crate) fn new(task: Waker) -> Arc<Self> {
+        Arc::new(Self { task, is_registered: AtomicBool::new(false), size: AtomicUsize::new(0) })
+    }
+
+    /// How many clients wait now.
+    pub(crate) fn set_size(&self, clients: usize) {
+        self.size.store(clients, Relaxed);
+    }
+
+    /// Wakes the task; how many clients it is for, at most.
+    fn wake(&self) -> usize {
+        self.is_registered.store(false, SeqCst);
+        self.task.wake_by_ref();
+        self.size.load(Relaxed)
+    }
+}
+
+/// Who is told when a commit has come so far.
 #[derive(Debug)]
 enum Waiting {
+    /// One client, on a thread that has no herd.
     Client(Arc<Shared>),
+    Herd(Arc<Herd>),
     Command(oneshot::Sender<()>),
 }
 
@@ -96,12 +131,18 @@ impl Line {
         while let Some(Reverse(Entry(least, _))) = waiting.peek()
             && *least <= commit
         {
-            match waiting.pop() {
-                Some(Reverse(Entry(_, Waiting::Client(client)))) => client.wake(),
-                Some(Reverse(Entry(_, Waiting::Command(sender)))) => _ = sender.send(()),
-                None => {}
-            }
-            told += 1;
+            told += match waiting.pop() {
+                Some(Reverse(Entry(_, Waiting::Herd(herd)))) => herd.wake(),
+                Some(Reverse(Entry(_, Waiting::Client(client)))) => {
+                    client.wake();
+                    1
+                }
+                Some(Reverse(Entry(_, Waiting::Command(sender)))) => {
+                    let _ = sender.send(());
+                    1
+                }
+                None => 0,
+            };
         }
         told
     }
@@ -112,6 +153,7 @@ impl Line {
         for Reverse(Entry(commit, one)) in std::mem::take(&mut *waiting) {
             match one {
                 Waiting::Client(client) => client.wake(),
+                Waiting::Herd(herd) => _ = herd.wake(),
                 Waiting::Command(_) if all => {}
                 command @ Waiting::Command(_) => waiting.push(Reverse(Entry(commit, command))),
             }
@@ -174,17 +216,32 @@ impl Durable {
     /// Has a client woken when a commit has come as far as replies wait for; false if it
     /// has.
     pub(crate) fn hold(&self, commit: u64, client: &Arc<Shared>) -> bool {
+        self.wait(commit, || Some(Waiting::Client(Arc::clone(client))))
+    }
+
+    /// The same for the first client of a herd.
+    pub(crate) fn hold_herd(&self, commit: u64, herd: &Arc<Herd>) -> bool {
+        self.wait(commit, || {
+            let is_registered = herd.is_registered.swap(true, SeqCst);
+            (!is_registered).then(|| Waiting::Herd(Arc::clone(herd)))
+        })
+    }
+
+    fn wait(&self, commit: u64, who: impl FnOnce() -> Option<Waiting>) -> bool {
         loop {
             let until = self.until();
             let Some(line) = self.line(until) else { return false };
+            if line.has(commit) {
+                return false;
+            }
             let mut waiting = line.waiting.lock();
-            // Who changes this looks at who waits, afterwards.
+            // Who changes these looks at who waits, afterwards.
             if self.until() != until {
                 continue;
             }
             let lacks = !line.has(commit);
             if lacks {
-                waiting.push(Reverse(Entry(commit, Waiting::Client(Arc::clone(client)))));
+                waiting.extend(who().map(|who| Reverse(Entry(commit, who))));
             }
             return lacks;
         }
@@ -219,5 +276,66 @@ impl Durable {
         // Whoever is woken looks again.
         self.written.release(true);
         self.synced.release(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    impl Woken {
+        fn take(&self) -> usize {
+            self.0.swap(0, SeqCst)
+        }
+    }
+
+    fn herd() -> (Arc<Herd>, Arc<Woken>) {
+        let woken = Arc::<Woken>::default();
+        (Herd::new(Arc::clone(&woken).into()), woken)
+    }
+
+    #[test]
+    fn a_herd_is_woken_once_for_each_sync_that_reaches_its_first() {
+        let durable = Durable::default();
+        durable.set_until(Until::Synced);
+        let (herd, woken) = herd();
+        herd.set_size(3);
+        assert!(durable.hold_herd(5, &herd) && durable.hold_herd(5, &herd));
+        assert_eq!((durable.reached((9, 4)), woken.take()), (0, 0));
+        assert_eq!((durable.reached((9, 7)), woken.take()), (3, 1));
+        // What was reached holds nobody; the next one is waited for anew.
+        assert!(!durable.hold_herd(7, &herd) && durable.hold_herd(8, &herd));
+        assert_eq!((durable.reached((9, 7)), woken.take()), (0, 0));
+        assert_eq!((durable.reached((9, 9)), woken.take()), (3, 1));
+    }
+
+    #[test]
+    fn a_herd_is_woken_when_replies_wait_for_something_else() {
+        let durable = Durable::default();
+        durable.set_until(Until::Written);
+        let (herd, woken) = herd();
+        assert!(durable.hold_herd(5, &herd));
+        durable.set_until(Until::Synced);
+        assert_eq!(woken.take(), 1);
+        assert!(durable.hold_herd(5, &herd));
+        durable.set_until(Until::Written);
+        assert_eq!(woken.take(), 1);
+        assert!(durable.hold_herd(5, &herd));
+        durable.reached((5, 0));
+        assert_eq!(woken.take(), 1);
+        durable.set_until(Until::Synced);
+        assert_eq!((woken.take(), durable.hold_herd(6, &herd)), (0, true));
+        durable.set_until(Until::Nothing);
+        assert_eq!((woken.take(), durable.hold_herd(6, &herd)), (1, false));
     }
 }

@@ -10,16 +10,21 @@
 //! A round is what a worker does of what it found ready at once: the end of it is a task
 //! that the first commit wakes, and that so comes behind the connections that were ready
 //! before. It writes what other workers have committed too. There is no thread to be woken
-//! for any of it while the disk is well.
+//! for any of it while the disk is well. Where replies wait for the disk (`always`) the
+//! thread that syncs is woken by the first commit; when a sync is done it wakes this task,
+//! and that all clients of its worker.
 //!
 //! The thread that serves replicas is woken there as well: once for all that a round has
 //! committed, which it then sends with one write.
 
 use super::Persist;
+use super::durable::{Durable, Herd};
 use crate::follow::clients::Shared;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use tokio::sync::Notify;
 
@@ -59,11 +64,17 @@ pub(super) fn be_due() -> bool {
 pub(crate) fn hold(commit: u64, client: &Arc<Shared>) -> bool {
     ROUND.with(|round| {
         let has = round.be_due();
-        if has {
+        // One that was woken for something else waits already.
+        if has && !client.is_held.swap(true, Relaxed) {
             round.waiting.borrow_mut().push((commit, Arc::clone(client)));
         }
         has
     })
+}
+
+fn let_go(client: &Shared) {
+    client.is_held.store(false, Relaxed);
+    client.wake();
 }
 
 /// Wakes somebody at the end of this thread's round, or at once if it has none.
@@ -88,7 +99,7 @@ impl Drop for Ends {
             round.end.take();
             round.is_due.set(false);
             for (_, client) in round.waiting.take() {
-                client.wake();
+                let_go(&client);
             }
             if let Some(whom) = round.wakes.take() {
                 whom.notify_one();
@@ -97,28 +108,49 @@ impl Drop for Ends {
     }
 }
 
+/// Those who wait for what a round has committed, when it has ended.
+#[derive(Default)]
+struct Held(VecDeque<(u64, Arc<Shared>)>);
+
+impl Held {
+    /// Lets those go whose commits have come as far as replies wait for; for the first of
+    /// the others the herd waits.
+    fn let_go(&mut self, durable: &Durable, herd: &Arc<Herd>) {
+        while let Some((commit, _)) = self.0.front()
+            && !durable.hold_herd(*commit, herd)
+            && let Some((_, client)) = self.0.pop_front()
+        {
+            let_go(&client);
+        }
+        herd.set_size(self.0.len());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(_, client)| let_go(&client));
+    }
+}
+
 /// The task of a worker's thread that is the end of each of its rounds.
 pub(crate) async fn end_rounds(persist: Arc<Persist>) {
     let _ends = Ends;
-    let mut waiting = Vec::new();
+    let mut held = Held::default();
+    let mut herd = None;
     poll_fn::<(), _>(|task| {
+        let herd = herd.get_or_insert_with(|| Herd::new(task.waker().clone()));
         ROUND.with(|round| {
             round.end.borrow_mut().get_or_insert_with(|| task.waker().clone());
-            if !round.is_due.replace(false) {
-                return Poll::Pending;
-            }
-            if let Some(whom) = round.wakes.take() {
-                whom.notify_one();
-            }
-            persist.push();
-            std::mem::swap(&mut waiting, &mut *round.waiting.borrow_mut());
-            for (commit, client) in waiting.drain(..) {
-                if !persist.durable.hold(commit, &client) {
-                    client.wake();
+            if round.is_due.replace(false) {
+                if let Some(whom) = round.wakes.take() {
+                    whom.notify_one();
                 }
+                persist.push();
+                held.0.extend(round.waiting.borrow_mut().drain(..));
             }
-            Poll::Pending
-        })
+        });
+        held.let_go(&persist.durable, herd);
+        Poll::Pending
     })
     .await;
 }
