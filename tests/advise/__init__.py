@@ -16,7 +16,7 @@ WORKLOADS = {
     "set-get": (1, ["-t", "set", "-n", "1", "-r", "200000", "-d", "64", "--fill"]),
     "populate": (0.2, []),
     "stream-events": (0.2, []),
-    "stream-identical": (0.02, []),
+    "stream-identical": (0.125, []),
     "stream-celery": (0.2, []),
     "list-celery": (0.2, []),
     "hash-profiles": (0.2, []),
@@ -57,12 +57,45 @@ def keep(server):
         connection.pipeline([("EXPIRE", key, 24 * 3600, "XX") for key in keys])
 
 
-def advice(path, server, *flags):
-    """What `snug advise` says, as JSON."""
-    words = [path, "advise", f"redis://127.0.0.1:{server.port}", "--json", "--cpu-percent", "100", *flags]
+def advice(path, server, *flags, percent=100):
+    """What `snug advise` says, as JSON; it may take that share of the server's time."""
+    share = [] if percent is None else ["--cpu-percent", str(percent)]
+    words = [path, "advise", f"redis://127.0.0.1:{server.port}", "--json", *share, *flags]
     done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def cpu_seconds(info):
+    return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+def cost(target, keys, flags=()):
+    """What `snug advise` costs a redis-server of so many keys, as a user runs it: its CPU
+    seconds, the same over the seconds that were spent on reading, and the whole advice."""
+    redis = servers.redis("--enable-debug-command", "local")
+    try:
+        with redis.connect() as connection:
+            connection.call("DEBUG", "POPULATE", int(keys * 0.7), "page", 200)
+            step = 1000
+            for first in range(0, int(keys * 0.3), step):
+                connection.pipeline(
+                    [
+                        ("HSET", f"user:{n}", "name", f"user {n * 7919 % 999_983}", "mail", f"{n}@example.org", "visits", n % 997, "plan", "free")
+                        for n in range(first, first + step)
+                    ]
+                )
+        time.sleep(2)
+        before, began = redis.info(), time.monotonic()
+        time.sleep(10)
+        idle = (cpu_seconds(redis.info()) - cpu_seconds(before)) / (time.monotonic() - began)
+        before, began = redis.info(), time.monotonic()
+        told = advice(target.path, redis, *flags, percent=None)
+        took = time.monotonic() - began
+        spent = cpu_seconds(redis.info()) - cpu_seconds(before) - idle * took
+        return took, spent, told
+    finally:
+        redis.stop()
 
 
 def used(info):
@@ -88,12 +121,29 @@ def cooled(server, empty):
     return least - empty
 
 
+def warmed(path, server, workload):
+    """What a Snug uses that has no data but has had some: what it counts of commands is made
+    when one is called for the first time, and stays. Nothing is learnt meanwhile."""
+    with server.connect() as connection:
+        connection.call("CONFIG", "SET", "pack", "no")
+        load(path, server, workload, 0.01)
+        server.info()
+        connection.call("FLUSHALL")
+        connection.call("CONFIG", "SET", "pack", "yes")
+    began = time.monotonic()
+    last, now = -1, used(server.info())
+    while now != last and time.monotonic() - began < REST_MAX_SECONDS:
+        time.sleep(1)
+        last, now = now, used(server.info())
+    return now
+
+
 def compare(target, workloads, scale=1.0, flags=(), program=None):
     """Predicted and actual bytes, and the whole advice; `program` predicts, if it is another."""
     redis = servers.redis("--enable-debug-command", "local")
     snug = target.start(*SOON, workers=1)
     try:
-        empty = used(snug.info())
+        empty = max(warmed(target.path, snug, workload) for workload in workloads)
         for workload in workloads:
             for server in (redis, snug):
                 load(target.path, server, workload, scale)

@@ -6,10 +6,10 @@
 //! Added once: dictionaries and what families know, as the trial had them, and the tables
 //! in which keys are found, which are known from the number of keys alone.
 //!
-//! Intervals are of 95 percent, by the bootstrap: 500 times the sample is drawn anew from
-//! itself, within each cell, and so is the frame where that is itself a sample. What all
-//! keys of a cell were read of has no spread. An interval tells how much chance is in the
-//! sample; not what Snug does otherwise in service than in the trial.
+//! Intervals are of 95 percent. Two things are in them. The chance of the sample comes from
+//! the bootstrap: 500 times the sample is drawn anew from itself, within each cell, and so
+//! is the frame where that is itself a sample. Cells of which every key was read have no
+//! such spread. What Snug does otherwise in service than in the trial is [`MODEL_OFF`].
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -19,6 +19,10 @@ use crate::sample::{Cells, Detail, Frame};
 use crate::trial::{SHORT_LIVED_MS, Weight, Weights};
 
 const DRAWS: usize = 500;
+/// How far off a prediction is from what Snug uses in service, even where all keys were
+/// read: nineteen in twenty of the workloads that `make advise` measures are nearer.
+/// Families learn from other samples, and values meet in other pages.
+const MODEL_OFF: f64 = 0.08;
 /// What was used within so many seconds would not have been packed.
 const WARM_S: u64 = 10;
 
@@ -36,6 +40,14 @@ impl Range {
         let at = |share: f64| draws.get((share * draws.len() as f64) as usize).copied();
         let (low, high) = (at(0.025).unwrap_or(value), at(0.975).unwrap_or(value));
         Self { value, low: low.min(value), high: high.max(value) }
+    }
+
+    /// With what the trial itself may be off by.
+    fn with_model(self) -> Self {
+        let off = MODEL_OFF * self.value;
+        let (below, above) =
+            ((self.value - self.low).hypot(off), (self.high - self.value).hypot(off));
+        Self { low: (self.value - below).max(0.0), high: self.value + above, ..self }
     }
 
     pub(crate) fn plus(self, fixed: f64) -> Self {
@@ -239,7 +251,7 @@ pub(crate) fn of(
     let is_empty = frame.keys == 0;
     let besides = if is_empty { 0.0 } else { tables + fixed };
     Estimate {
-        cooled: all.plus(besides),
+        cooled: all.plus(besides).with_model(),
         hot: hot + if is_empty { 0.0 } else { tables },
         now: now.map(|now| now + besides),
         source: shapes.iter().map(|shape| shape.source).sum(),
@@ -286,7 +298,7 @@ fn intervals(
         of_shape.iter_mut().zip(&sums).for_each(|(draws, sum)| draws.push(*sum));
     }
     for (shape, mut draws) in shapes.iter_mut().zip(of_shape) {
-        shape.cooled = Range::of(shape.cooled.value, &mut draws);
+        shape.cooled = Range::of(shape.cooled.value, &mut draws).with_model();
     }
     let value = shapes.iter().map(|shape| shape.cooled.value).sum();
     Range::of(value, &mut of_all)
@@ -345,12 +357,12 @@ mod tests {
         let expected = entries + tables(1_000_000) + 5000.0;
         assert!((estimate.cooled.value - expected).abs() < 1.0, "{estimate:?}");
         assert!(estimate.cooled.low < expected && expected < estimate.cooled.high);
-        assert!(estimate.cooled.high < expected * 1.15, "{estimate:?}");
+        assert!(estimate.cooled.high < expected * 1.2, "{estimate:?}");
         assert_eq!(estimate.shapes[0].keys.round() as u64, 1_000_000);
     }
 
     #[test]
-    fn what_was_all_read_has_no_spread() {
+    fn of_what_was_all_read_only_the_model_is_in_doubt() {
         let frame = frame(1000, true);
         let cells = Cells::of(&frame);
         let detail = |at| Detail { at, length: 10, read: 10, ..Detail::default() };
@@ -358,7 +370,9 @@ mod tests {
         let values = (0..1000).map(|n| weight(40 + n)).collect();
         let weights = Weights { values, fixed: 0, startup: 0 };
         let range = of(&frame, &cells, &details, &weights, 1).shapes[0].cooled;
-        assert!((range.high - range.low).abs() < 1e-3, "{range:?}");
+        let off = MODEL_OFF * range.value;
+        assert!((range.high - range.value - off).abs() < 1e-3, "{range:?}");
+        assert!((range.value - range.low - off).abs() < 1e-3, "{range:?}");
     }
 
     #[test]

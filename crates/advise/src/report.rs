@@ -84,8 +84,8 @@ impl Report {
                 format!(", {:.0} % of that", 100.0 * cooled.value / bytes as f64)
             });
         lines.push(format!(
-            "Snug would take {} MB when all has cooled{ratio} (95 % of samples say {} to {} MB), \
-             and {} MB before anything is packed.",
+            "Snug would take {} MB when all has cooled{ratio} ({} to {} MB in 19 of 20 \
+             cases), and {} MB before anything is packed.",
             mb(cooled.value),
             mb(cooled.low),
             mb(cooled.high),

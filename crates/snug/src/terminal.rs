@@ -46,10 +46,17 @@ pub(crate) fn man(args: &ManArgs) -> ExitCode {
     }
 }
 
-/// To standard output. Who has read enough closes the pipe.
+/// To standard output. Who has read enough closes the pipe; what else goes wrong, as on a
+/// full disk, is said.
 fn print(text: &[u8]) -> ExitCode {
-    let _ = io::stdout().write_all(text);
-    ExitCode::SUCCESS
+    let mut output = io::stdout();
+    match output.write_all(text).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("snug: can't write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn write_pages(folder: &Path) -> io::Result<()> {
