@@ -151,8 +151,13 @@ def test_a_snapshot_in_snugs_format_comes_back_as_it_was(start, target):
     until(lambda: dictionaries(first) > 0)
     expected, known = digest(first), dictionaries(first)
     call(first, "CONFIG", "SET", "pack", "no")
-    assert call(first, "SAVE") == ("+", b"OK")
-    assert dumps(first) == ["dump.snug"]
+    sizes = []
+    for compressed in ("no", "yes"):
+        call(first, "CONFIG", "SET", "rdbcompression", compressed)
+        assert call(first, "SAVE") == ("+", b"OK")
+        assert dumps(first) == ["dump.snug"]
+        sizes.append((first.directory / "dump.snug").stat().st_size)
+    assert sizes[1] < sizes[0] * 0.9
     used = int(first.info()["used_memory_dataset"])
     kill(first)
     again(first)

@@ -70,7 +70,8 @@ fn run(args: &ConvertArgs) -> Result<u64, Failed> {
             pass(kind, input, &store, &bar, out)
         }
         Format::Snug => {
-            let out = ImageWriter::new(output, &store)?;
+            let mut out = ImageWriter::new(output, &store)?;
+            out.frame();
             pass(kind, input, &store, &bar, ImageOut { out, store: &store })
         }
     };
