@@ -69,6 +69,32 @@ def test_certificates_that_are_asked_for(start, nodes, certificates, kind):
     assert call(plain, "CONFIG", "GET", "tls-replication")[1][1] == b"no"
 
 
+@pytest.mark.parametrize("kinds", [("redis", "snug"), ("snug", "redis"), ("snug", "snug")], ids="-".join)
+def test_keys_move_inside_tls(start, certificates, kinds):
+    here, there = (start(kind, "--tls-cluster", "yes") for kind in kinds)
+    values = {"small": b"x", "large": b"y" * 3_000_000, **{f"k:{n}": b"%d" % n for n in range(300)}}
+    for key, value in values.items():
+        call(here, "SET", key, value)
+    assert call(here, "MIGRATE", "127.0.0.1", there.inside, "", 0, 10000, "KEYS", *values) == b"OK"
+    assert call(here, "DBSIZE") == 0
+    assert {key: call(there, "GET", key) for key in values} == values
+    # A port that does not speak TLS takes none, and neither does an authority unknown.
+    call(here, "SET", "stays", "here")
+    moves = ("MIGRATE", "127.0.0.1", there.port, "stays", 0, 1000)
+    assert refusal(here, *moves).startswith("IOERR error or timeout")
+    if kinds[0] == "redis":
+        # It keeps its connection for ten seconds.
+        return
+    call(here, "CONFIG", "SET", "tls-ca-cert-file", str(certificates / "other.crt"))
+    moves = ("MIGRATE", "127.0.0.1", there.inside, "stays", 0, 1000)
+    assert refusal(here, *moves).startswith("IOERR error or timeout")
+    assert (call(here, "GET", "stays"), call(there, "EXISTS", "stays")) == (b"here", 0)
+    # Without TLS the other port is the one.
+    call(here, "CONFIG", "SET", "tls-ca-cert-file", str(certificates / "ca.crt"), "tls-cluster", "no")
+    assert call(here, "MIGRATE", "127.0.0.1", there.port, "stays", 0, 1000) == b"OK"
+    assert call(there, "GET", "stays") == b"here"
+
+
 def test_migration_inside_tls(start, target, certificates):
     old, new = start("redis"), start("snug", clients="no")
     write(old, "migrate", 600)

@@ -198,6 +198,7 @@ fn apply(cx: &Context<'_>, param: Param) -> Result<(), String> {
         | Param::TlsSessionCacheSize
         | Param::TlsSessionCacheTimeout
         | Param::TlsReplication
+        | Param::TlsCluster
         | Param::TlsClientCertFile
         | Param::TlsClientKeyFile
         | Param::TlsClientKeyFilePass => set_up_tls(server)?,

@@ -39,7 +39,6 @@ const REASONS: &[(&str, &str)] = &[
     ("set-proc-title", "the process keeps its name"),
     ("socket-mark-id", "sockets are not marked"),
     ("syslog-", "the log goes to standard output or to logfile"),
-    ("tls-cluster", "nodes of a cluster do not talk to each other yet"),
     ("tls-dh-params-file", "only elliptic curves are used"),
     ("server_cpulist", "threads run where the system puts them: see taskset"),
     ("bio_cpulist", "threads run where the system puts them: see taskset"),

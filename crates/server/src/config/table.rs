@@ -200,6 +200,7 @@ parameters! {
         TlsSessionCacheSize "tls-session-cache-size" NATURAL, "20480", MUTABLE, "Most sessions remembered to be resumed; 0 for 1048576.";
         TlsSessionCacheTimeout "tls-session-cache-timeout" NATURAL, "300", MUTABLE, "Seconds for which a session can be resumed; 0 for as long as it is remembered.";
         TlsReplication "tls-replication" Kind::Bool, "no", MUTABLE, "Speak TLS with the primary. Its certificate must be of one of the authorities; its name is not compared.";
+        TlsCluster "tls-cluster" Kind::Bool, "no", MUTABLE, "Speak TLS with the targets of MIGRATE, as tls-replication has it with the primary.";
         TlsClientCertFile "tls-client-cert-file" Kind::Text, "", MUTABLE, "Certificate to show to the primary, in PEM; empty for the server's.";
         TlsClientKeyFile "tls-client-key-file" Kind::Text, "", MUTABLE, "Private key of that certificate, in PEM.";
         TlsClientKeyFilePass "tls-client-key-file-pass" Kind::Text, "", MUTABLE, "Pass phrase of that key, if it is encrypted (PKCS#8).";
@@ -252,7 +253,6 @@ parameters! {
         RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE;
         OomScoreAdjValues "oom-score-adj-values" Kind::OomScores, "0 200 800", MUTABLE;
         EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED;
-        TlsCluster "tls-cluster" Kind::Bool, "no", MUTABLE;
         TlsDhParamsFile "tls-dh-params-file" Kind::Text, "", MUTABLE;
         SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED;
         SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED;

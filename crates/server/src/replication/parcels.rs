@@ -15,14 +15,17 @@
 
 use crate::engine::server::Server;
 use crate::outside::clock::unix_ms;
+use rustls::ClientConfig;
 use snug_rdb::Options;
 use snug_store::types::stream::StreamScratch;
 use snug_store::{Detached, Unsaved};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use tokio_rustls::TlsConnector;
 
 /// Payloads made together, in bytes of what they are made of.
 const TOGETHER: usize = 1 << 20;
@@ -108,6 +111,11 @@ async fn converse(
     })?;
     // What is sent is sent at once; if that cannot be had, later.
     let _ = stream.set_nodelay(true);
+    let mut stream = match server.tls.of_moving() {
+        Some(tls) => within(target.timeout, shake_hands(stream, tls)).await,
+        None => Ok(Box::new(stream) as Box<dyn Socket>),
+    }
+    .map_err(|_| Failed::Writing)?;
     let mut request = Vec::new();
     let mut introduced = 0;
     if !target.login.is_empty() {
@@ -145,7 +153,7 @@ async fn converse(
         };
         request.extend_from_slice(&more);
         sent.extend(keys);
-        write(&stream, &request, target.timeout).await.map_err(|_| Failed::Writing)?;
+        write(&mut *stream, &request, target.timeout).await.map_err(|_| Failed::Writing)?;
         request = Vec::new();
         drop(room);
     }
@@ -223,22 +231,30 @@ async fn within<T>(timeout: Duration, step: impl Future<Output = io::Result<T>>)
     tokio::time::timeout(timeout, step).await.map_err(|_| ErrorKind::TimedOut)?
 }
 
+/// A socket as it is, or TLS in one.
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+
+/// TLS in a socket. As on the link to a primary no name is asked for: whoever has a
+/// certificate of the authorities is the server that is meant.
+async fn shake_hands(stream: TcpStream, tls: Arc<ClientConfig>) -> io::Result<Box<dyn Socket>> {
+    let name = stream.peer_addr()?.ip().to_canonical().into();
+    let stream = TlsConnector::from(tls).connect(name, stream).await?;
+    Ok(Box::new(stream))
+}
+
 /// Writes all of it; each part within the time that a step may take.
-async fn write(stream: &TcpStream, mut bytes: &[u8], timeout: Duration) -> io::Result<()> {
-    while !bytes.is_empty() {
-        within(timeout, stream.writable()).await?;
-        match stream.try_write(&bytes[..bytes.len().min(64 * 1024)]) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
+async fn write(stream: &mut dyn Socket, bytes: &[u8], timeout: Duration) -> io::Result<()> {
+    for part in bytes.chunks(64 * 1024) {
+        within(timeout, stream.write_all(part)).await?;
     }
-    Ok(())
+    within(timeout, stream.flush()).await
 }
 
 /// Replies of a line each.
 struct Lines {
-    stream: TcpStream,
+    stream: Box<dyn Socket>,
     buffer: Vec<u8>,
     timeout: Duration,
 }
@@ -254,13 +270,8 @@ impl Lines {
             if self.buffer.len() >= LINE_MAX {
                 return Err(ErrorKind::InvalidData.into());
             }
-            within(self.timeout, self.stream.readable()).await?;
-            let mut read = [0; 4096];
-            match self.stream.try_read(&mut read) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(count) => self.buffer.extend_from_slice(&read[..count]),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+            if within(self.timeout, self.stream.read_buf(&mut self.buffer)).await? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
             }
         }
     }

@@ -39,8 +39,9 @@ pub(crate) struct Tls(RwLock<Settings>);
 struct Settings {
     /// Of those that come in.
     server: Option<Arc<ServerConfig>>,
-    /// Of the one to the primary.
-    client: Option<Arc<ClientConfig>>,
+    /// Of the link to the primary, and of those to the targets of `MIGRATE`.
+    link: Option<Arc<ClientConfig>>,
+    moving: Option<Arc<ClientConfig>>,
 }
 
 /// Values of `tls-auth-clients`.
@@ -52,8 +53,15 @@ impl Tls {
     /// error is one line.
     pub(crate) fn apply(&self, config: &Config) -> Result<(), String> {
         let server = is_served(config).then(|| server_config(config)).transpose()?;
-        let client = is_on_link(config).then(|| client_config(config)).transpose()?;
-        *self.0.write() = Settings { server: server.map(Arc::new), client: client.map(Arc::new) };
+        let (on_link, on_moving) =
+            (config.is_on(Param::TlsReplication), config.is_on(Param::TlsCluster));
+        let client = (on_link || on_moving).then(|| client_config(config)).transpose()?;
+        let client = client.map(Arc::new);
+        *self.0.write() = Settings {
+            server: server.map(Arc::new),
+            link: client.clone().filter(|_| on_link),
+            moving: client.filter(|_| on_moving),
+        };
         Ok(())
     }
 
@@ -76,7 +84,12 @@ impl Tls {
 
     /// What the link to the primary is to shake hands with, if that is to be inside TLS.
     pub(crate) fn of_link(&self) -> Option<Arc<ClientConfig>> {
-        self.0.read().client.clone()
+        self.0.read().link.clone()
+    }
+
+    /// The same for connections of `MIGRATE`.
+    pub(crate) fn of_moving(&self) -> Option<Arc<ClientConfig>> {
+        self.0.read().moving.clone()
     }
 }
 
@@ -85,11 +98,6 @@ fn is_served(config: &Config) -> bool {
     config.number(Param::TlsPort) != 0
         || (config.is_on(Param::AdminTls) && config.number(Param::AdminPort) != 0)
         || (config.is_on(Param::ContentTls) && config.number(Param::ContentPort) != 0)
-}
-
-/// Whether the link to the primary is inside TLS.
-fn is_on_link(config: &Config) -> bool {
-    config.is_on(Param::TlsReplication)
 }
 
 const NO_AUTHORITIES: &str = "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or tls-auth-clients are enabled!";
@@ -139,7 +147,7 @@ fn pair(
     Ok(pair)
 }
 
-/// This node as a client of its primary. It shows a certificate if there is one for it:
+/// This node as a client of others. It shows a certificate if there is one for it:
 /// `tls-client-cert-file`, else the server's.
 fn client_config(config: &Config) -> Result<ClientConfig, String> {
     if !has_authorities(config) {
