@@ -333,6 +333,23 @@ def test_a_snapshot_is_of_one_moment(start):
         thread.join()
 
 
+def test_a_snapshot_can_be_slowed_down(start):
+    server = start(*DEBUG)
+    call(server, "DEBUG", "POPULATE", "20000")
+    call(server, "CONFIG", "SET", "rdb-key-save-delay", "20000")
+    call(server, "BGSAVE")
+    until(lambda: server.info()["rdb_bgsave_in_progress"] == "1")
+    until(lambda: int(server.info()["current_save_keys_processed"]) > 0)
+    # What is changed from now on is not in it.
+    call(server, "SET", "key:7", "later")
+    assert server.info()["rdb_bgsave_in_progress"] == "1"
+    call(server, "CONFIG", "SET", "rdb-key-save-delay", "-1000")
+    until(lambda: server.info()["rdb_bgsave_in_progress"] == "0")
+    kill(server)
+    again(server)
+    assert (call(server, "DBSIZE"), call(server, "GET", "key:7")) == ((":", 20000), ("$", b"value:7"))
+
+
 def test_flushall_does_not_defeat_a_snapshot(start):
     server = start(*DEBUG)
     call(server, "DEBUG", "POPULATE", "200000")

@@ -119,6 +119,7 @@ parameters! {
         SaveFormat "save-format" Kind::Enum(&["rdb", "snug"]), "rdb", MUTABLE, "What snapshots are written as: rdb, which Redis loads, or snug, packed as in memory, in a file whose name ends in .snug.";
         StopWritesOnBgsaveError "stop-writes-on-bgsave-error" Kind::Bool, "yes", MUTABLE, "Refuse writes while the last snapshot could not be saved, if there are moments to save at.";
         Rdbcompression "rdbcompression" Kind::Bool, "yes", MUTABLE, "Compress strings in snapshots, and blocks of files in Snug's format and of data sets for replicas.";
+        RdbKeySaveDelay "rdb-key-save-delay" Kind::Int { min: i32::MIN as i64, max: i32::MAX as i64 }, "0", MUTABLE, "Microseconds to wait after each key that is saved or sent to a replica, for tests that want to see it happen; -N for one microsecond after one key in N.";
         SanitizeDumpPayload "sanitize-dump-payload" Kind::Enum(&["no", "yes", "clients"]), "no", MUTABLE, "yes to look through every value of files in Snug's format as they are loaded; values of RDB and RESTORE always are.";
         Rdbchecksum "rdbchecksum" Kind::Bool, "yes", FIXED, "Write a checksum at the end of snapshots, and check it.";
         RdbSaveIncrementalFsync "rdb-save-incremental-fsync" Kind::Bool, "yes", MUTABLE, "Sync a snapshot as it grows, every 32 MiB.";

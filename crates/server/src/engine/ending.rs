@@ -18,9 +18,8 @@ use crate::follow::pause::By;
 use crate::outside::clock::Instant;
 use crate::persist::ending::Ending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-use tokio::sync::Notify;
 
 /// How often it is looked whether replicas have everything.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
@@ -29,7 +28,8 @@ const LOOKS_EVERY: Duration = Duration::from_millis(5);
 #[derive(Debug, Default)]
 pub(crate) struct Endings {
     waiting: AtomicUsize,
-    aborted: Notify,
+    /// How often those who waited were told not to end.
+    aborts: AtomicU64,
 }
 
 /// Says that nobody waits any more, also where the waiting is dropped with its client.
@@ -37,7 +37,7 @@ struct Waiting<'e>(&'e Endings);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Relaxed);
+        self.0.waiting.fetch_sub(1, SeqCst);
     }
 }
 
@@ -64,12 +64,17 @@ impl Server {
     /// Waits until all replicas have executed what was written, for so long at most; an error
     /// if somebody says that this server is not to end.
     async fn replicas_caught_up(&self, patience: Duration) -> Result<(), String> {
-        self.endings.waiting.fetch_add(1, Relaxed);
+        // Read first: whoever sees that somebody waits is heard.
+        let aborts = self.endings.aborts.load(SeqCst);
+        self.endings.waiting.fetch_add(1, SeqCst);
         let _waiting = Waiting(&self.endings);
         let (began, mut commits, mut asked) = (Instant::now(), self.store.commits(), false);
         let mut behind = Behind::commit(commits);
         loop {
-            let aborted = self.endings.aborted.notified();
+            if self.endings.aborts.load(SeqCst) != aborts {
+                tracing::info!("SHUTDOWN aborted");
+                return Err("aborted".into());
+            }
             // A command that was under way when writes were paused may still have written.
             if self.store.commits() != commits {
                 commits = self.store.commits();
@@ -90,20 +95,14 @@ impl Server {
                 self.peers.ask_how_far();
                 asked = true;
             }
-            tokio::select! {
-                () = aborted => {
-                    tracing::info!("SHUTDOWN aborted");
-                    return Err("aborted".into());
-                }
-                () = tokio::time::sleep(LOOKS_EVERY) => {}
-            }
+            tokio::time::sleep(LOOKS_EVERY).await;
         }
     }
 
     /// Has everybody who waits for replicas before the end not end; whether anybody did.
     pub(crate) fn abort_end(&self) -> bool {
-        let any = self.endings.waiting.load(Relaxed) > 0;
-        self.endings.aborted.notify_waiters();
+        let any = self.endings.waiting.load(SeqCst) > 0;
+        self.endings.aborts.fetch_add(1, SeqCst);
         any
     }
 }

@@ -10,9 +10,11 @@
 
 use super::Persist;
 use super::as_commands::CommandsWriter;
-use crate::config::Param;
+use crate::config::{Config, Param};
 use crate::outside::REDIS_VERSION;
+use crate::outside::chance;
 use crate::outside::clock::unix_ms;
+use rand::RngExt as _;
 use snug_rdb::{FieldTimes, Meta, Options, Writer};
 use snug_store::image::ImageWriter;
 use snug_store::types::stream::StreamScratch;
@@ -20,6 +22,7 @@ use snug_store::{Detached, Session, Snapshot, Step};
 use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// What a file is written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,9 +159,6 @@ impl Persist {
         let mut with = With { session: self.store.session(), scratch: StreamScratch::default() };
         let mut taken = Vec::new();
         loop {
-            if self.stop.load(Relaxed) {
-                return Err("stopped: the server ends".into());
-            }
             let batch = reader.enter(unix_ms());
             let was_behind = self.store.is_snapshot_behind();
             let step = snapshot.step(&batch, &mut taken);
@@ -167,16 +167,31 @@ impl Persist {
                 self.journal.held.release();
             }
             for (db, value) in taken.drain(..) {
+                if self.stop.load(Relaxed) {
+                    return Err("stopped: the server ends".into());
+                }
                 let put = keys.put(db, &value, &mut with);
                 put.map_err(|e| match self.config.is_on(Param::HideUserDataFromLog) {
                     true => format!("a key: {e}"),
                     false => format!("key '{}': {e}", value.key().escape_ascii()),
                 })?;
                 self.figures.keys_saved.fetch_add(1, Relaxed);
+                linger(&self.config);
             }
             if step == Step::Done {
                 return Ok(());
             }
         }
+    }
+}
+
+/// Waits after a key as `rdb-key-save-delay` has it.
+pub(crate) fn linger(config: &Config) {
+    let delay = config.number(Param::RdbKeySaveDelay);
+    let one_in = delay.min(0).unsigned_abs();
+    if delay > 0 {
+        std::thread::sleep(Duration::from_micros(delay as u64));
+    } else if one_in > 0 && chance::rng().random_range(0..one_in) == 0 {
+        std::thread::sleep(Duration::from_micros(1));
     }
 }

@@ -16,6 +16,7 @@ use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
 use crate::peers::replica::{LeftOut, Replica};
 use crate::persist::past::Past;
+use crate::persist::writing::linger;
 use bytes::Bytes;
 use snug_rdb::{Meta, Options, Writer};
 use snug_store::image::ImageWriter;
@@ -303,12 +304,15 @@ impl Dataset<'_> {
             if was_behind {
                 server.journal.held.release();
             }
-            taken.drain(..).try_for_each(|(db, value)| each(db, &value))?;
+            for (db, value) in taken.drain(..) {
+                each(db, &value)?;
+                linger(&server.config);
+                if server.ending.load(Relaxed) {
+                    return Err(io::Error::other("the server ends"));
+                }
+            }
             if step == Step::Done {
                 return Ok(());
-            }
-            if server.ending.load(Relaxed) {
-                return Err(io::Error::other("the server ends"));
             }
         }
     }
