@@ -37,6 +37,28 @@ def test_snug_takes_in_what_a_primary_sends(nodes, primary, diskless, load):
     wait_until_same(primary, replica)
 
 
+@pytest.mark.parametrize("kind", ["redis", "snug"])
+def test_what_is_here_is_served_until_all_has_come(nodes, kind):
+    """With `swapdb`: the old data set while the new one comes, and after it has not."""
+    primary = nodes.start(kind, "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--rdbcompression", "no")
+    replica = nodes.start("snug", "--repl-diskless-load", "swapdb")
+    call(primary, "DEBUG", "POPULATE", 2000, "key", 10_000)
+    call(replica, "SET", "own", "stays")
+    call(primary, "CONFIG", "SET", "rdb-key-save-delay", 20_000)
+    follow(replica, primary)
+    eventually("the data set to come", lambda: replica.info()["async_loading"] == "1")
+    assert (call(replica, "GET", "own"), replica.info()["loading"]) == (b"stays", "0")
+    # The link breaks half-way.
+    call(primary, "CONFIG", "SET", "rdb-key-save-delay", 0)
+    call(replica, "REPLICAOF", "NO", "ONE")
+    eventually("it to be given up", lambda: replica.info()["async_loading"] == "0")
+    assert (call(replica, "GET", "own"), call(replica, "DBSIZE")) == (b"stays", 1)
+    follow(replica, primary)
+    wait_until_up(replica)
+    assert (call(replica, "EXISTS", "own"), call(replica, "DBSIZE")) == (0, 2000)
+    assert replica.info()["async_loading"] == "0"
+
+
 @pytest.mark.parametrize("diskless", ["yes", "no"])
 def test_redis_takes_in_what_snug_sends(nodes, diskless):
     primary = nodes.start("snug", "--repl-diskless-sync", diskless)

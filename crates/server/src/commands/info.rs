@@ -272,7 +272,7 @@ fn persistence(cx: &View<'_>, text: &mut String) {
     let changes = cx.server.store.changes().saturating_sub(jobs.saved_changes);
     fields!(text,
         "loading": u8::from(persist.is_loading() || cx.server.peers.is_loading()),
-        "async_loading": 0,
+        "async_loading": u8::from(cx.server.peers.loads_beside.load(Relaxed)),
         "current_cow_peak": 0,
         "current_cow_size": 0,
         "current_cow_size_age": 0,

@@ -38,7 +38,7 @@ use replica::{Introduction, Psync, Replica};
 use snug_resp::append_command;
 use snug_store::Batch;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
@@ -254,6 +254,8 @@ pub(crate) struct Peers {
     pub(crate) grown: Notify,
     limits: AtomicU8,
     loading: AtomicUsize,
+    /// A data set is being made beside the one that is served.
+    pub(crate) loads_beside: AtomicBool,
     primary: Mutex<Option<Primary>>,
     epoch: AtomicU64,
     replicas: Mutex<Vec<Arc<Replica>>>,

@@ -132,7 +132,10 @@ pub(super) fn take_in(
     let append_only = server.config.is_on(Param::AppendOnly);
     let incoming = |wire| Incoming { signs: Signs::on(wire), left: total, read: 0, broken: None };
     let selected = if mode == SWAP {
-        let gathered = gather(incoming(wire), &end, (server, session))?;
+        let gathered = {
+            let _beside = Beside::of(server);
+            gather(incoming(wire), &end, (server, session))?
+        };
         let _loading = replace(wire, session, false)?;
         put(&mut Signs::on(wire), session, gathered.values);
         take_libraries(server, &gathered.functions);
@@ -195,6 +198,22 @@ impl<R: Read> Read for Begun<R> {
             0 => self.rest.read(into),
             read => Ok(read),
         }
+    }
+}
+
+/// A data set is being made beside the old one, until this is dropped.
+struct Beside<'s>(&'s Server);
+
+impl<'s> Beside<'s> {
+    fn of(server: &'s Server) -> Self {
+        server.peers.loads_beside.store(true, Relaxed);
+        Self(server)
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        self.0.peers.loads_beside.store(false, Relaxed);
     }
 }
 
