@@ -14,11 +14,12 @@ pub const STYLE: &str = "\
 --better:#00664a;--worse:#a83200;--unsure:#6a5a00}\
 @media(prefers-color-scheme:dark){:root{--text:#ddd;--page:#181a1b;--line:#444;--code:#2a2d2e;\
 --better:#4fd1a5;--worse:#ff9466;--unsure:#e0c860}}\
-body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;\
+body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:76em;padding:0 1em;\
 color:var(--text);background:var(--page)}\
 .table,figure{overflow-x:auto;margin:1em 0}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
-td,th{padding:.25em .7em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
+td,th{padding:.25em .6em;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
+th{white-space:normal;vertical-align:bottom}\
 .name{text-align:left}\
 .better{color:var(--better)}.worse,.trouble{color:var(--worse)}.unsure{color:var(--unsure)}\
 .summary{font-size:1.1em}code{background:var(--code);padding:.1em .3em;overflow-wrap:anywhere}";

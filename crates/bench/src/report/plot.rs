@@ -45,6 +45,9 @@ const HEAD_HEIGHT: u32 = 80;
 const AXIS_WIDTH: u32 = 90;
 /// Of small letters, the widest.
 const LETTER_WIDTH: u32 = 8;
+/// Most lines across a plot: more would have labels one over the other where the axis is
+/// logarithmic.
+const LINES: usize = 6;
 /// Of a line of the legend.
 const LEGEND_HEIGHT: u32 = 20;
 
@@ -130,7 +133,8 @@ fn bar_plots(comparison: &Comparison, metric: &Metric) -> Vec<Plot> {
     };
     let Some(first) = comparison.targets.first() else { return Vec::new() };
     let mut plots = Vec::new();
-    if comparison.targets.len() == 1 {
+    // One bar beside nothing shows nothing.
+    if comparison.targets.len() == 1 && rows.len() > 1 {
         let bars = bars_of(&|row| Some(row.cells[0].as_ref()?.median()));
         plots.extend(bar_plot(metric.title.to_owned(), &bars, None, metric.better));
     }
@@ -170,6 +174,7 @@ fn bar_plot(
         chart
             .configure_mesh()
             .disable_y_mesh()
+            .max_light_lines(1)
             .x_label_formatter(&|value| number(*value))
             .y_labels(count)
             .y_label_formatter(&|at| match at {
@@ -224,6 +229,7 @@ pub fn pairs(title: &str, names: [&str; 2], rows: &[(String, [f64; 2])]) -> Opti
             .configure_mesh()
             .disable_y_mesh()
             .disable_y_axis()
+            .max_light_lines(1)
             .x_label_formatter(&|value| number(*value))
             .y_labels(0)
             .draw()?;
@@ -353,6 +359,8 @@ fn line_plot(
                 let mut chart = $chart;
                 chart
                     .configure_mesh()
+                    .max_light_lines(1)
+                    .y_labels(LINES)
                     .x_label_formatter(label)
                     .y_label_formatter(&|value| number(*value))
                     .draw()?;
