@@ -21,6 +21,7 @@ pub mod pool;
 mod rans;
 mod recognise;
 mod registry;
+pub mod rice;
 mod runs;
 pub mod segments;
 pub mod stream;

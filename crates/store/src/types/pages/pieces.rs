@@ -11,7 +11,7 @@
 //! which the address of its bytes tells.
 
 use super::Order;
-use super::compact::{self, Strings};
+use super::compact::{self, Close, Strings};
 use super::page::{Page, SHARED_HEADER};
 use super::tree::{ByBound, ByRank, Tree};
 use crate::memory::usable;
@@ -64,6 +64,7 @@ struct PagePiece<O: Order> {
     /// What it is packed from; its strings, if it is such.
     raw: Vec<u8>,
     strings: Option<Strings>,
+    close: Option<Close>,
     made: Option<Outcome>,
 }
 
@@ -155,6 +156,7 @@ impl<O: Order> Tree<O> {
             awaits: false,
             raw: Vec::new(),
             strings: None,
+            close: None,
             made: None,
         }))
     }
@@ -223,6 +225,10 @@ impl<O: Order> PieceJob for PagePiece<O> {
 
     fn prepare(&mut self, plan: &Plans<'_>) {
         if self.packs() {
+            self.close = Close::of::<O>(&self.page);
+            if self.close.as_ref().is_some_and(|close| close.is_varied) {
+                return;
+            }
             let may_wait = plan.params.awaits_dictionaries && !plan.forced;
             let by_zstd = O::IS_CODED && plan.choice.codec == Codec::Zstd;
             if may_wait && by_zstd && (plan.family)().awaits_dictionary() {
@@ -255,7 +261,8 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 };
                 return Ran { raw_bytes, came, ..Ran::default() };
             }
-            let raw = std::mem::take(&mut self.raw);
+            let mut raw = std::mem::take(&mut self.raw);
+            let close = self.close.take().map(|close| close.bytes);
             let strings = self.strings.take();
             let made = self.recipe.take().map(|recipe| {
                 let strings = strings.as_ref().map(|s| (s.all(), &s.counted[..]));
@@ -263,12 +270,17 @@ impl<O: Order> PieceJob for PagePiece<O> {
             });
             let (mut codec, mut damage) = (None, None);
             let (made, came) = match made {
-                Some(Made::Packed { form, held }) => {
+                Some(Made::Packed { form, held })
+                    if close.as_ref().is_none_or(|close| form.len() <= close.len()) =>
+                {
                     let came = Fate::Packed(form.len());
                     (Outcome::Packed(form, held), came)
                 }
                 made => {
                     damage = matches!(made, Some(Made::NotBack)).then_some(Damage::NotBack);
+                    if let Some(close) = close.filter(|c| raw.is_empty() || c.len() < raw.len()) {
+                        raw = close;
+                    }
                     match stored(&self.page, &raw, with.workspace) {
                         Some(form) => {
                             codec = Some(Codec::None);
@@ -287,7 +299,8 @@ impl<O: Order> PieceJob for PagePiece<O> {
 }
 
 /// A page that no codec makes smaller, as it is without its offsets, tags and free room,
-/// if that saves enough: members that are random are packed in this way.
+/// if that saves enough: members that are random are packed in this way, integers close to
+/// each other.
 fn stored(page: &Page, raw: &[u8], workspace: &mut Workspace) -> Option<Vec<u8>> {
     let mut form = Vec::with_capacity(raw.len() + 4);
     workspace.pack(Codec::None, 0, None, raw, &mut form).ok()?;
