@@ -285,9 +285,9 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
             "POLICY SET <json>",
             "Replace the policy; new values go by it at once, old ones as they are swept.",
         ),
-        ("PACK <key>", "Pack the string at <key> now, whatever its age."),
+        ("PACK <key>", "Pack the value of <key> now, whatever its age."),
         ("TIER <key>", "Have the value at <key> go to the disk tier now, whatever its age."),
-        ("UNPACK <key>", "Unpack the string at <key>; it is packed again when it cools."),
+        ("UNPACK <key>", "Unpack the value of <key>; it is packed again when it cools."),
     ];
     super::help(out, "SNUG", &lines);
     Ok(())

@@ -118,9 +118,15 @@ impl Place {
     }
 }
 
-/// The bits of a score, as a cast of C makes them of any double.
+/// The bits of a score, as x86-64 makes them of any double for C: what is too large has
+/// none.
 pub(super) fn score_bits(score: f64) -> u64 {
-    if score < 0.0 { score as i64 as u64 } else { score as u64 }
+    const TOO_LARGE: f64 = 18_446_744_073_709_551_616.0;
+    match score {
+        _ if score < 0.0 => score as i64 as u64,
+        _ if score >= TOO_LARGE => 0,
+        _ => score as u64,
+    }
 }
 
 trait Radians {
