@@ -160,7 +160,7 @@ def files(bench, workloads, scale):
             # It is given time to pack, as a server has between two busy hours.
             own = ["--pack-cpu-percent", "100", "--pack-cold-after", "2"] if flags else []
             server = bench.server(kind.split(",")[0], *flags, *own)
-            bench.load(server, workload, "--scale", str(scale), "--duration", "1")
+            bench.load(server, workload, "--scale", str(scale), "--duration", "60")
             at_rest(server)
             digest = call(server, "DEBUG", "DIGEST")
             if "snug" in kind:
