@@ -174,6 +174,40 @@ def test_others_know_of_a_script_that_was_short_has_written_and_is_long(target, 
 
 
 @pytest.mark.snug_only
+def test_watches_and_waits_for_keys_of_a_long_script_keep_no_worker(target):
+    server = target.start("--busy-reply-threshold", "50", workers=4)
+    with server.connect() as one:
+        for _ in range(3):
+            assert one.call("EVAL", TAIL, "2", "k", "list", "10")[0] == ":"
+        early = [server.connect() for _ in range(24)]
+        ends = (["UNWATCH"], ["DISCARD"], ["RESET"], None)
+        for n, connection in enumerate(early):
+            assert connection.call("WATCH", "k", "other") == ("+", b"OK")
+            if n % 4 == 1:
+                assert connection.call("MULTI") == ("+", b"OK")
+        waiting = [server.connect() for _ in range(16)]
+        for connection in waiting:
+            connection.send("BLPOP", "far", "list", "0")
+        until(lambda: int(server.info()["blocked_clients"]) == 16)
+        one.send("EVAL", TAIL, "2", "k", "list", FOR_EVER)
+        others = on_other_workers(server, 16)
+        assert others, "none was on another worker"
+        until(lambda: others[0].call("GET", "k")[1].startswith(b"BUSY"))
+        # One that watches now is told; nothing of what it names is watched then.
+        assert others[0].call("WATCH", "far", "k")[1].startswith(b"BUSY")
+        for n, connection in enumerate(early):
+            if ends[n % 4]:
+                connection.send(*ends[n % 4])
+            else:
+                connection.close()
+        [connection.close() for connection in waiting]
+        for other in others:
+            assert other.call("GET", "k")[1].startswith(b"BUSY")
+        others[0].send("SHUTDOWN", "NOSAVE")
+        until(lambda: not server.alive())
+
+
+@pytest.mark.snug_only
 def test_a_script_that_was_long_once_is_run_aside_from_then_on(target):
     server = target.start("--busy-reply-threshold", "20", workers=1)
     with server.connect() as one, server.connect() as two:

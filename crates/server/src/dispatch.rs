@@ -243,7 +243,7 @@ fn call_or_give_up(
 ) -> Result<(), Halt> {
     let (server, store, mark) = (asked.server, asked.store, out.mark());
     store.may_give_up(match command {
-        _ if command.group == Group::Scripting || command.name == "exec" => GivesUp::AtFirst,
+        _ if matches!(command.group, Group::Scripting | Group::Transactions) => GivesUp::AtFirst,
         _ if command.has(flags::WRITE) => GivesUp::AtFirst,
         _ if command.has(flags::READONLY) => GivesUp::Ever,
         _ => GivesUp::Never,

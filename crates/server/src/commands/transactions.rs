@@ -98,6 +98,8 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if client.multi.is_some() {
         return Err(Error::new("ERR WATCH inside MULTI is not allowed").into());
     }
+    // All at once: whoever gives one up, which a script has for long, has watched none.
+    let held = store.hold(args.iter_from(1).map(|key| (db, store.key(key))));
     let watching = &mut client.watch;
     for key in args.iter_from(1) {
         // Broken for good: one more key cannot change what EXEC will do.
@@ -109,6 +111,7 @@ fn watch(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             watching.bytes += WATCH_BYTES + key.len();
         }
     }
+    drop(held);
     out.w().ok();
     Ok(())
 }

@@ -180,7 +180,8 @@ impl Aside {
         command: &Command,
         args: Args<'_>,
     ) -> Option<Meeting> {
-        if command.has(flags::ALLOW_BUSY) {
+        // `WATCH` takes its keys' slots.
+        if command.has(flags::ALLOW_BUSY) && !command.names_keys() {
             return None;
         }
         let all = self.running.lock().clone();

@@ -73,7 +73,9 @@ impl Watches {
             .push(watch);
     }
 
-    /// Watches a key no longer.
+    /// Watches a key no longer. Waits for nobody: a script may have the slot for long. Then
+    /// the slot stays marked, and is looked up here once more by the next write or the end
+    /// of the next watch there.
     pub(crate) fn remove(
         &self,
         store: &Batch<'_>,
@@ -82,7 +84,7 @@ impl Watches {
         broken: &Arc<AtomicBool>,
     ) {
         let hashed = store.key(key);
-        let slot = store.lock(db, &hashed);
+        let slot = store.try_lock(db, &hashed);
         let mut watched = self.0.lock();
         let place = (db, hashed.slot());
         let Some(keys) = watched.get_mut(&place) else { return };
@@ -96,7 +98,9 @@ impl Watches {
         }
         if keys.is_empty() {
             watched.remove(&place);
-            if !slot.covered(&hashed).any(|slot| watched.contains_key(&(db, slot))) {
+            if let Some(slot) = slot
+                && !slot.covered(&hashed).any(|slot| watched.contains_key(&(db, slot)))
+            {
                 slot.observe(Interest::Watch, false);
             }
         }

@@ -62,6 +62,20 @@ impl<'a> SlotGuard<'a> {
         Self { slot, session, db, keyspace, locked: true, added: std::cell::Cell::new(false) }
     }
 
+    /// Locks the slot, unless somebody has it.
+    pub(crate) fn try_lock(
+        session: &'a Session,
+        slot: &'a Slot,
+        db: usize,
+        keyspace: usize,
+    ) -> Option<Self> {
+        if !slot.try_lock() {
+            return None;
+        }
+        session.guard_made();
+        Some(Self { slot, session, db, keyspace, locked: true, added: std::cell::Cell::new(false) })
+    }
+
     /// A guard under a scope that keeps everybody else out of the slot. Panics
     /// if the scope has another guard of it in use.
     pub(crate) fn borrow(session: &'a Session, slot: &'a Slot, db: usize, keyspace: usize) -> Self {

@@ -83,6 +83,17 @@ impl<'s> Batch<'s> {
         self.lock_slot(db, key.slot())
     }
 
+    /// The locked slot of a key, unless somebody else has it: for what can be left undone
+    /// then. Panics as [`lock`](Self::lock) does.
+    pub fn try_lock(&self, db: usize, key: &Key<'_>) -> Option<SlotGuard<'_>> {
+        if self.session.mode.get() != Mode::Single {
+            return Some(self.lock(db, key));
+        }
+        let keyspace = self.store().keyspace_of(db);
+        let slot = self.store().keyspaces.slot(keyspace, key.slot());
+        SlotGuard::try_lock(self.session, slot, db, keyspace)
+    }
+
     /// The locked slot of that number. Panics as [`lock`](Self::lock) does.
     #[inline]
     pub fn lock_slot(&self, db: usize, slot: usize) -> SlotGuard<'_> {

@@ -133,15 +133,18 @@ impl Blocked {
         waiter.client.figures.blocked.store(true, Relaxed);
     }
 
-    /// Takes a waiter out, which has ended.
+    /// Takes a waiter out, which has ended. Waits for nobody: a script may have a slot for
+    /// long. Such a slot stays marked until its next change.
     pub(crate) fn remove(&self, store: &Batch<'_>, waiter: &Arc<Waiter>) {
         for name in &waiter.keys {
             let key = store.key(name);
-            let slot = store.lock(waiter.caller.db, &key);
+            let slot = store.try_lock(waiter.caller.db, &key);
             let mut registry = self.registry.lock();
             registry.take_out((waiter.caller.db, key.slot()), name, waiter);
             let awaited = |slot| registry.slots.contains_key(&(waiter.caller.db, slot));
-            if !slot.covered(&key).any(awaited) {
+            if let Some(slot) = slot
+                && !slot.covered(&key).any(awaited)
+            {
                 slot.observe(Interest::Wait, false);
             }
         }
