@@ -153,9 +153,10 @@ setup: # what a fresh machine lacks
 	@.ci/setup
 
 .PHONY: check
-check: # format, lints, and the direction of the crates' rooms; known weaknesses of dependencies, where the database can be had
+check: # format, lints, the direction of the crates' rooms, dependencies that nobody uses; known weaknesses of dependencies, where the database can be had
 	.ci/advisories
 	.ci/rooms
+	.ci/dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --profile $(TEST_PROFILE) -- --deny warnings
 
