@@ -127,15 +127,20 @@ class Side:
     def close(self):
         """Closes every connection and waits until the server knows."""
         for connection in self.connections.values():
-            try:
-                connection.socket.shutdown(1)
-                connection.socket.settimeout(2)
-                while connection.socket.recv(1 << 16):
-                    pass
-            except OSError:
-                pass
-            connection.close()
+            leave(connection)
         self.connections.clear()
+
+
+def leave(connection):
+    """Closes a connection and waits until the server knows: it is in no list of clients then."""
+    try:
+        connection.socket.shutdown(1)
+        connection.socket.settimeout(2)
+        while connection.socket.recv(1 << 16):
+            pass
+    except OSError:
+        pass
+    connection.close()
 
 
 def is_marker(frame, marker):
@@ -160,6 +165,7 @@ class Pair:
             with server.connect() as connection:
                 reply = connection.call("FLUSHALL")
                 assert reply == ("+", b"OK"), f"FLUSHALL: {show(reply)}\n{server.log()}"
+                leave(connection)
 
     def run(self, case_or_steps, protocol=2, batch=False, drains=True):
         """Runs one case from an empty database; raises Mismatch."""
@@ -197,6 +203,7 @@ class Pair:
                     reply = connection.call("CONFIG", "GET", name)
                     if reply[0] == "*" and reply[1]:
                         values[name] = reply[1][1][1]
+                leave(connection)
         return values
 
 
@@ -208,6 +215,7 @@ def forget_users(server):
             connection.call("ACL", "DELUSER", *names)
         connection.call("ACL", "SETUSER", "default", "on", "nopass", "+@all", "allkeys", "allchannels", "clearselectors")
         connection.call("ACL", "LOG", "RESET")
+        leave(connection)
 
 
 def changed_parameters(steps):
@@ -230,6 +238,7 @@ def restore(server, values):
                 connection.call("AUTH", guess)
         for name, value in values.items():
             connection.call("CONFIG", "SET", name, value)
+        leave(connection)
 
 
 class _Run:
