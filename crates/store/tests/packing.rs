@@ -286,6 +286,68 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
 }
 
 #[test]
+fn what_was_learnt_goes_with_the_last_value_that_a_flush_left() {
+    let mut worker = Worker::new();
+    let mut session = worker.store.session();
+    let batch = session.enter(NOW);
+    let store = Arc::clone(&worker.store);
+    let families = store.families();
+    let mut workspace = Workspace::new(WorkspaceConfig::default());
+    let mut train = |job: snug_codec::family::TrainingJob| {
+        job.run(&mut workspace, 4096, 3, 1).expect("worth having").dictionary
+    };
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+    worker.passes(2, &batch);
+    let family = families.of(Type::String, &name(0));
+    assert!(family.is_training_due(4096), "enough samples");
+    families.adopt(&family, Some(train(families.training_job(&family).expect("due"))));
+    worker.pass(&batch, &PARAMS);
+    let id = family.dictionary_id();
+    assert_eq!(worker.references(id), Some(DOCUMENTS as u64));
+
+    // One is on its way to its place while all go.
+    set(&batch, &name(DOCUMENTS), &document(DOCUMENTS));
+    worker.pass(&batch, &PARAMS);
+    let mut jobs = Vec::new();
+    worker.cooling.begin(&worker.beside, &PARAMS);
+    while !worker.cooling.is_done() {
+        worker.cooling.step(&batch, &PARAMS, false, &mut jobs, &mut Names::default());
+    }
+    let mut job = jobs.pop().expect("it has cooled");
+    job.prepare(&worker.beside, &PARAMS, Some(&mut worker.workspace));
+    let flushed = batch.flush(0);
+    families.emptied();
+    assert!(families.is_empty(), "no family is left");
+    assert_eq!(worker.references(id), Some(DOCUMENTS as u64 + 1), "freed with its values only");
+    drop(flushed);
+    assert_eq!(worker.references(id), Some(1));
+    job.run_at_once(&mut worker.workspace, &mut worker.room);
+    batch.install(&mut job);
+    drop(job);
+    assert_eq!(families.dictionaries().len(), 0);
+
+    // A training that ends when all that it was of is gone brings nothing.
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+    worker.passes(2, &batch);
+    let family = families.of(Type::String, &name(0));
+    assert!(family.is_training_due(4096));
+    let job = families.training_job(&family).expect("due");
+    drop(batch.flush(0));
+    families.emptied();
+    families.adopt(&family, Some(train(job)));
+    assert_eq!((family.dictionary_id(), families.dictionaries().len()), (0, 0));
+
+    // The next is of what came since.
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+    worker.passes(2, &batch);
+    let family = families.of(Type::String, &name(0));
+    assert!(family.is_training_due(4096), "as if nothing had been");
+    families.adopt(&family, Some(train(families.training_job(&family).expect("due"))));
+    worker.pass(&batch, &PARAMS);
+    assert_eq!(worker.references(family.dictionary_id()), Some(DOCUMENTS as u64));
+}
+
+#[test]
 fn what_is_read_often_is_unpacked_and_what_changed_meanwhile_is_not_replaced() {
     let mut worker = Worker::new();
     let mut session = worker.store.session();

@@ -151,6 +151,8 @@ pub(super) struct State {
     pub(super) sampled: u64,
     pub(super) stalled: u32,
     pub(super) trained_from: u64,
+    /// Whether what is being trained is of values that have all gone since.
+    pub(super) is_void: bool,
     /// For how many turns of tidying it has been growing.
     pub(super) growing: u32,
     /// A level that is not the dictionary's, and how many values in a row have
@@ -183,6 +185,7 @@ impl KeyFamily {
             sampled: 0,
             stalled: 0,
             trained_from: 0,
+            is_void: false,
             growing: 0,
             other_level: (0, 0),
             met: 0,
@@ -483,6 +486,12 @@ impl KeyFamily {
     /// Says that what was due, training or another level, could not be begun: it is
     /// due again.
     pub fn training_refused(&self) {
+        self.no_longer_asked(&mut self.state.lock());
+    }
+
+    /// What it was asked for has come, or never will.
+    pub(super) fn no_longer_asked(&self, state: &mut State) {
+        state.is_void = false;
         self.asked.store(false, Ordering::Release);
     }
 

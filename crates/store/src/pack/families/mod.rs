@@ -403,9 +403,9 @@ impl Families {
         }
     }
 
-    /// There are no values any more: what was learnt of them goes too, but for what is
-    /// still being trained, or is referred to by values on their way out. Such a family
-    /// has no value until one is met.
+    /// There are no values any more: what was learnt of them goes too. A dictionary that
+    /// values on their way out are packed with goes with the last of them, and one that is
+    /// still being trained when that ends.
     pub fn emptied(&self) {
         for of in &self.of_types {
             for families in [&of.by_shape, &of.by_sign] {
@@ -415,21 +415,19 @@ impl Families {
         }
     }
 
-    /// Empties a family that has no values any more; whether something still needs it.
+    /// Empties a family that has no values any more; whether a training still needs it.
     fn is_kept(&self, family: &KeyFamily) -> bool {
         let mut state = family.state.lock();
+        let asked = family.asked.load(Ordering::Acquire);
+        let id = state.family.dictionary().map(|dictionary| dictionary.id());
+        self.empty(&mut state);
+        family.forget();
         family.is_met.store(false, Ordering::Relaxed);
         state.met = state.values_met();
-        state.idle = state.idle.max(1);
-        let id = state.family.dictionary().map(|dictionary| dictionary.id());
-        let used = id.is_some_and(|id| self.dictionaries.registry().references(id) > 0);
-        let kept = used || family.asked.load(Ordering::Acquire);
-        if !kept {
-            self.empty(&mut state);
-            family.forget();
-            id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
-        }
-        kept
+        state.idle = 1;
+        state.is_void = asked;
+        id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
+        asked
     }
 
     /// Lets go of families of which no value was met for `turns` calls, and to whose

@@ -107,6 +107,7 @@ impl Families {
         let mut state = family.state.lock();
         self.end_growing(&state);
         match dictionary {
+            _ if state.is_void => {}
             Some(dictionary) => {
                 state.trained_from = state.trained_from.max(state.family.sampled_bytes());
                 let adopt = |new| self.counted(&mut state.family, |family| family.adopt(new));
@@ -121,7 +122,7 @@ impl Families {
             }
         }
         state.awaited = false;
-        family.asked.store(false, Ordering::Release);
+        family.no_longer_asked(&mut state);
     }
 
     /// Gives a family its dictionary digested for another level, made of what
@@ -137,7 +138,7 @@ impl Families {
         if let Some(dictionary) = dictionary.filter(|_| same) {
             self.replace(family, dictionary, |new| state.family.relevel(new));
         }
-        family.asked.store(false, Ordering::Release);
+        family.no_longer_asked(&mut state);
     }
 
     /// Has a family take a dictionary, by `take`, for the one that it gives back:
