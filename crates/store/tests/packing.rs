@@ -2,12 +2,13 @@
 
 mod strings;
 
-use snug_codec::{Workspace, WorkspaceConfig};
+use snug_codec::family::TrainingJob;
+use snug_codec::{Dictionary, Workspace, WorkspaceConfig};
 use snug_store::types::stream::ops::{AddEntry, TrimEntries};
 use snug_store::types::stream::{Shape, Stream, StreamId, StreamScratch, Trim};
 use snug_store::{
-    Append, Batch, Cooling, Delete, Event, Expire, Fate, Key, MEET_ONE_IN, MinSaving, Names,
-    NewStr, PieceParams, Session, Store, StoreConfig, Type, Unobserved,
+    Append, Batch, Cooling, Delete, Event, Expire, Fate, Key, KeyFamily, MEET_ONE_IN, MinSaving,
+    Names, NewStr, PieceParams, Session, Store, StoreConfig, Type, Unobserved,
 };
 use std::sync::Arc;
 use strings::{assert_none_are_held, codec, is_packed, set};
@@ -83,6 +84,20 @@ impl Worker {
         }
     }
 
+    /// The dictionary that comes of a training.
+    fn train(&mut self, job: TrainingJob) -> Dictionary {
+        job.run(&mut self.workspace, 4096, 3, 1).expect("worth having").dictionary
+    }
+
+    /// Gives a family that has enough samples its dictionary; the id of that.
+    fn learn(&mut self, family: &KeyFamily) -> u32 {
+        assert!(family.is_training_due(4096), "enough samples");
+        let store = Arc::clone(&self.store);
+        let job = store.families().training_job(family).expect("due");
+        store.families().adopt(family, Some(self.train(job)));
+        family.dictionary_id()
+    }
+
     /// How many values refer to a dictionary; `None` if there is no such any more.
     fn references(&self, id: u32) -> Option<u64> {
         let all = self.store.families().dictionaries();
@@ -112,9 +127,8 @@ fn values_wait_for_a_dictionary_that_is_being_trained() {
         worker.passes(3, &batch);
         assert_eq!((tried(), packed()), (before, 0));
 
-        let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
-        let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
-        let dictionary = is_found.then_some(trained.dictionary);
+        let dictionary = worker.train(job);
+        let dictionary = is_found.then_some(dictionary);
         worker.store.families().adopt(&family, dictionary);
         worker.pass(&batch, &PARAMS);
         assert!(tried() >= before + DOCUMENTS as u64, "all are looked at anew");
@@ -232,15 +246,14 @@ fn values_cool_are_packed_get_a_dictionary_and_are_freed_with_it() {
     assert!(!is_packed(&batch, b"short"));
 
     // Enough has been seen to train on; what was judged before is judged anew.
-    let families = worker.store.families();
+    let store = Arc::clone(&worker.store);
+    let families = store.families();
     let family = families.of(Type::String, &name(0));
     assert_eq!(family.shape(), b"user:#:profile");
     assert!(family.is_training_due(4096), "enough samples");
     assert!(!family.is_training_due(4096), "asked for once");
     let job = families.training_job(&family).expect("due");
-    let mut workspace = snug_codec::Workspace::new(snug_codec::WorkspaceConfig::default());
-    let trained = job.run(&mut workspace, 4096, 3, 1).expect("worth having");
-    families.adopt(&family, Some(trained.dictionary));
+    families.adopt(&family, Some(worker.train(job)));
     let id = family.dictionary_id();
     assert_eq!(worker.pass(&batch, &PARAMS), DOCUMENTS);
     assert_eq!(worker.pass(&batch, &PARAMS), 0);
@@ -292,17 +305,10 @@ fn what_was_learnt_goes_with_the_last_value_that_a_flush_left() {
     let batch = session.enter(NOW);
     let store = Arc::clone(&worker.store);
     let families = store.families();
-    let mut workspace = Workspace::new(WorkspaceConfig::default());
-    let mut train = |job: snug_codec::family::TrainingJob| {
-        job.run(&mut workspace, 4096, 3, 1).expect("worth having").dictionary
-    };
     (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
     worker.passes(2, &batch);
-    let family = families.of(Type::String, &name(0));
-    assert!(family.is_training_due(4096), "enough samples");
-    families.adopt(&family, Some(train(families.training_job(&family).expect("due"))));
+    let id = worker.learn(&families.of(Type::String, &name(0)));
     worker.pass(&batch, &PARAMS);
-    let id = family.dictionary_id();
     assert_eq!(worker.references(id), Some(DOCUMENTS as u64));
 
     // One is on its way to its place while all go.
@@ -334,17 +340,18 @@ fn what_was_learnt_goes_with_the_last_value_that_a_flush_left() {
     let job = families.training_job(&family).expect("due");
     drop(batch.flush(0));
     families.emptied();
-    families.adopt(&family, Some(train(job)));
+    // And what comes meanwhile does not wait for it.
+    worker.awaits = true;
+    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
+    worker.passes(2, &batch);
+    assert_eq!(families.all()[0].stats.judged, DOCUMENTS as u64);
+    families.adopt(&family, Some(worker.train(job)));
     assert_eq!((family.dictionary_id(), families.dictionaries().len()), (0, 0));
 
     // The next is of what came since.
-    (0..DOCUMENTS).for_each(|n| set(&batch, &name(n), &document(n)));
-    worker.passes(2, &batch);
-    let family = families.of(Type::String, &name(0));
-    assert!(family.is_training_due(4096), "as if nothing had been");
-    families.adopt(&family, Some(train(families.training_job(&family).expect("due"))));
+    let id = worker.learn(&families.of(Type::String, &name(0)));
     worker.pass(&batch, &PARAMS);
-    assert_eq!(worker.references(family.dictionary_id()), Some(DOCUMENTS as u64));
+    assert_eq!(worker.references(id), Some(DOCUMENTS as u64));
 }
 
 #[test]

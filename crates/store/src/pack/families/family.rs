@@ -376,7 +376,7 @@ impl KeyFamily {
             return false;
         }
         let mut state = self.state.lock();
-        let awaits = state.family.awaits_dictionary();
+        let awaits = !state.is_void && state.family.awaits_dictionary();
         state.awaited |= awaits;
         awaits
     }
