@@ -375,11 +375,13 @@ impl Families {
     }
 
     /// Empties a family that is let go of: whoever still holds it would sample into
-    /// nothing.
+    /// nothing. Its dictionary, if it has one, goes with the last value that refers to it.
     fn empty(&self, state: &mut State) {
         self.end_growing(state);
+        let id = state.family.dictionary().map(|dictionary| dictionary.id());
         let none = Family::new(FamilyConfig::default(), 0);
         self.counted(&mut state.family, |family| *family = none);
+        id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
     }
 
     /// What the family is called that the values of a key belong to, or will when one
@@ -419,14 +421,12 @@ impl Families {
     fn is_kept(&self, family: &KeyFamily) -> bool {
         let mut state = family.state.lock();
         let asked = family.asked.load(Ordering::Acquire);
-        let id = state.family.dictionary().map(|dictionary| dictionary.id());
         self.empty(&mut state);
         family.forget();
         family.is_met.store(false, Ordering::Relaxed);
         state.met = state.values_met();
         state.idle = 1;
         state.is_void = asked;
-        id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
         asked
     }
 
@@ -462,7 +462,6 @@ impl Families {
             let kept = state.idle < turns || used || family.asked.load(Ordering::Acquire);
             if !kept {
                 self.empty(&mut state);
-                id.into_iter().for_each(|id| self.dictionaries.registry().supersede(id));
             }
             kept
         });
