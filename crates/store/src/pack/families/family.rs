@@ -1,6 +1,7 @@
 //! One family: what it learns, and how its values are to be packed.
 
 use super::patience::Patience;
+use super::vote::Vote;
 use super::{ALONE_BYTES, Families};
 use crate::pack::dictionaries::HeldDictionary;
 use crate::sync::{AtomicBool, AtomicU64, Mutex};
@@ -107,9 +108,6 @@ impl Claim {
     }
 }
 
-/// Values that a family of a shape has met until it is settled what they look like.
-const SETTLED: u32 = 64;
-
 /// A family: values of one type whose keys are of one shape.
 #[derive(Debug)]
 pub struct KeyFamily {
@@ -129,9 +127,8 @@ pub struct KeyFamily {
     /// lends, of those too that are of others.
     pub(super) came: AtomicU64,
     pub(super) came_bytes: AtomicU64,
-    /// Of a family of a shape: the number of the sign that most of its values have, above
-    /// 32 bits of how much more often they were met than others.
-    pub(super) sign: AtomicU64,
+    /// Of a family of a shape: the sign that most of its values have.
+    pub(super) vote: Vote,
 }
 
 #[derive(Debug)]
@@ -201,37 +198,16 @@ impl KeyFamily {
             is_met: AtomicBool::new(false),
             came: AtomicU64::new(0),
             came_bytes: AtomicU64::new(0),
-            sign: AtomicU64::new(0),
+            vote: Vote::default(),
         }
-    }
-
-    /// A value of this sign came by; whether it is one of those that the family is of,
-    /// and whether it has just been found to be of them and not of those before: most
-    /// have the same sign (Boyer and Moore's vote), and once that is settled it stays.
-    pub(super) fn takes(&self, sign: u32) -> (bool, bool) {
-        let now = self.sign.load(Ordering::Relaxed);
-        let (of, votes) = ((now >> 32) as u32, now as u32);
-        let (of, votes, takes) = match () {
-            () if of == sign => (of, votes.saturating_add(1), true),
-            () if votes >= SETTLED => return (false, false),
-            () if votes > 1 => (of, votes - 1, false),
-            () => (sign, 1, true),
-        };
-        self.sign.store(u64::from(of) << 32 | u64::from(votes), Ordering::Relaxed);
-        (takes, takes && votes == 1 && now != 0)
     }
 
     /// Forgets what came by, with all that was learnt of it.
     pub(super) fn forget(&self) {
-        for count in [&self.came, &self.came_bytes, &self.sign] {
+        self.vote.forget();
+        for count in [&self.came, &self.came_bytes] {
             count.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// Whether values of this sign are those that the family is of.
-    pub(super) fn is_of(&self, sign: u32) -> bool {
-        let of = (self.sign.load(Ordering::Relaxed) >> 32) as u32;
-        of == 0 || of == sign
     }
 
     /// Whether it learns by itself, and not what lends to it: when enough has come by, or

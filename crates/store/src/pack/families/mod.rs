@@ -67,6 +67,7 @@ mod samples;
 mod shape;
 mod sign;
 mod training;
+mod vote;
 
 pub(crate) use family::{Claim, Plan};
 pub use family::{FamilyInfo, KeyFamily};
@@ -89,6 +90,7 @@ use snug_codec::{Dictionary, RegistryStats};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use training::Growing;
+use vote::Voted;
 
 /// Families beside the one that takes the rest.
 pub const FAMILIES_MAX: usize = 1024;
@@ -276,13 +278,13 @@ impl Families {
             signed.came(raw.len());
         }
         let shaped = shaped.filter(|shaped| {
-            let (takes, is_new) = shaped.takes(sign.number());
-            if is_new {
+            let voted = shaped.vote.of(sign.number());
+            if voted == Voted::Outvoted {
                 // What was met until now are values of another kind.
                 self.forget_samples(&mut shaped.state.lock());
             }
             // Where what it looks like is nobody's, its key is all that tells.
-            takes || signed.is_none()
+            voted == Voted::Taken || signed.is_none()
         });
         if let Some(shaped) = &shaped {
             shaped.came(raw.len());
@@ -296,7 +298,7 @@ impl Families {
         let shaped = of.by_shape.read().get(shape(key, &mut [0; SHAPE_MAX])).cloned();
         let sign = Sign::of(raw);
         let signed = of.by_sign.read().get(sign.name()).cloned();
-        let shaped = shaped.filter(|shaped| signed.is_none() || shaped.is_of(sign.number()));
+        let shaped = shaped.filter(|shaped| signed.is_none() || shaped.vote.is_of(sign.number()));
         of.claimed(shaped, signed)
     }
 
