@@ -132,6 +132,10 @@ fn parse(
             "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
         ));
     }
+    // All of a range of ranks is asked for then, whatever the offset.
+    if by == By::Rank {
+        offset = 0;
+    }
     if with_scores && by == By::Lex {
         return Err(Error::new(
             "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
