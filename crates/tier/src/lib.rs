@@ -13,8 +13,17 @@
 //! found out.
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+#[cfg(feature = "fjall")]
+mod fjall;
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+mod keyed;
 mod log;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod simulated;
+mod sparse;
+#[cfg(test)]
+mod tests;
 
 pub use log::Log;
 #[doc(hidden)]
@@ -22,6 +31,65 @@ pub use simulated::Simulated;
 
 use std::fmt::Debug;
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The engines that this build has, by name: the log, which is always there, and those of
+/// the features `rocksdb` and `fjall`. What stands behind a dash is how the engine itself
+/// compresses what it is given: `hybrid` is lz4 for what is new and zstd for what has
+/// sunk to the lowest level.
+pub const ENGINES: &[&str] = &[
+    "log",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-lz4",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-zstd",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb-hybrid",
+    #[cfg(feature = "fjall")]
+    "fjall",
+    #[cfg(feature = "fjall")]
+    "fjall-lz4",
+];
+
+/// Opens an engine of [`ENGINES`] in a folder, which is made if it is not there; what any
+/// engine left there earlier is removed. `limit` is the most bytes of files, 0 for no
+/// limit. `Unsupported` says that this build has no engine of that name.
+pub fn open(name: &str, folder: &Path, limit: u64) -> io::Result<Arc<dyn Engine>> {
+    if !ENGINES.contains(&name) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    std::fs::create_dir_all(folder)?;
+    log::remove_left(folder)?;
+    for other in [ROCKSDB, FJALL].map(|other| folder.join(other)) {
+        if other.exists() {
+            std::fs::remove_dir_all(other)?;
+        }
+    }
+    match name.split_once('-').unwrap_or((name, "")) {
+        #[cfg(feature = "rocksdb")]
+        ("rocksdb", compression) => {
+            let store = rocksdb::Rocks::open(&folder.join(ROCKSDB), compression)?;
+            Ok(Arc::new(keyed::Keyed::new(store, limit)))
+        }
+        #[cfg(feature = "fjall")]
+        ("fjall", compression) => {
+            let store = fjall::Fjall::open(&folder.join(FJALL), compression)?;
+            Ok(Arc::new(keyed::Keyed::new(store, limit)))
+        }
+        _ => Ok(Arc::new(Log::open(folder, limit)?)),
+    }
+}
+
+/// Folders that engines have to themselves within that of the tier.
+const ROCKSDB: &str = "tier-rocksdb";
+const FJALL: &str = "tier-fjall";
+
+pub(crate) fn full() -> io::Error {
+    io::Error::new(io::ErrorKind::StorageFull, "the tier is full")
+}
 
 /// Where a record is: a number that only its engine understands.
 pub type Place = u64;

@@ -23,7 +23,7 @@
 //! bytes for each segment). Reading is one `pread`; writing, its bytes and a share of
 //! one `fdatasync`.
 
-use crate::{Engine, Figures, Place, Purpose};
+use crate::{Engine, Figures, Place, Purpose, full, sparse};
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
@@ -41,15 +41,6 @@ const SEGMENTS_MIN: u64 = 16;
 const SEGMENT_MIN: u64 = 256 << 10;
 
 const OFFSET_BITS: u32 = 40;
-
-/// A segment is sparse when less than this part of it is referred to, in percent.
-const SPARSE_BELOW: u64 = 75;
-/// Segments are made sparse when nobody refers to more than this part of what is written,
-/// in percent, ...
-const DEAD_ALWAYS: u64 = 50;
-/// ... or to this part, if more than that part of the limit is written.
-const DEAD_WHEN_FULL: u64 = 20;
-const FULL_FROM: u64 = 80;
 
 const PREFIX: &str = "tier-";
 const SUFFIX: &str = ".seg";
@@ -91,8 +82,20 @@ pub struct Log {
     syncs: AtomicU64,
 }
 
-fn full() -> io::Error {
-    io::Error::new(io::ErrorKind::StorageFull, "the tier is full")
+/// Removes the segments that a log has left in a folder; a number that no file has.
+pub(crate) fn remove_left(folder: &Path) -> io::Result<u64> {
+    let mut next_file = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let number = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
+        if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+            fs::remove_file(entry.path())?;
+            next_file = next_file.max(number + 1);
+        }
+    }
+    Ok(next_file)
 }
 
 impl Log {
@@ -100,17 +103,7 @@ impl Log {
     /// an earlier one are removed. `limit` is the most bytes of files, 0 for no limit.
     pub fn open(folder: &Path, limit: u64) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let mut next_file = 0;
-        for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else { continue };
-            let number = name.strip_prefix(PREFIX).and_then(|name| name.strip_suffix(SUFFIX));
-            if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
-                fs::remove_file(entry.path())?;
-                next_file = next_file.max(number + 1);
-            }
-        }
+        let next_file = remove_left(folder)?;
         let log = Self {
             folder: folder.to_path_buf(),
             segments: RwLock::default(),
@@ -308,21 +301,17 @@ impl Engine for Log {
     fn tidy(&self) -> bool {
         self.remove_dead();
         let (len, live) = (self.len.load(Relaxed), self.live.load(Relaxed));
-        let dead = len.saturating_sub(live) * 100;
-        let limit = self.limit.load(Relaxed);
-        let is_near = limit > 0 && len * 100 >= limit * FULL_FROM;
-        let is_due = dead > len * DEAD_ALWAYS && len > self.segment_bytes()
-            || is_near && dead > len * DEAD_WHEN_FULL;
-        let mut sparse = false;
+        let is_due = sparse::is_due(live, len, self.segment_bytes(), self.limit.load(Relaxed));
+        let mut any = false;
         for segment in self.segments.read().iter().flatten() {
             let (len, live) = (segment.len.load(Relaxed), segment.live.load(Relaxed));
             let is_sealed = segment.is_sealed.load(Relaxed);
-            if is_due && is_sealed && live * 100 < len * SPARSE_BELOW {
+            if is_due && is_sealed && sparse::is_sparse(live, len) {
                 segment.is_sparse.store(true, Relaxed);
             }
-            sparse |= segment.is_sparse.load(Relaxed);
+            any |= segment.is_sparse.load(Relaxed);
         }
-        sparse
+        any
     }
 
     fn limit(&self, bytes: u64) {
@@ -359,28 +348,9 @@ impl Drop for Log {
 mod tests {
     use super::*;
     use crate::sum;
+    use crate::tests::Folder;
     use rand::rngs::StdRng;
     use rand::{RngExt as _, SeedableRng};
-
-    /// A folder that is removed in the end.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let name = format!("snug-tier-{name}-{}", std::process::id());
-            Self(std::env::temp_dir().join(name))
-        }
-
-        fn files(&self) -> usize {
-            fs::read_dir(&self.0).unwrap().count()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn record(random: &mut StdRng) -> Vec<u8> {
         let len = random.random_range(1..5000);
