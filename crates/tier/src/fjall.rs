@@ -1,6 +1,6 @@
 //! Fjall as a store for [`Keyed`](crate::keyed::Keyed), with values apart from keys.
 //!
-//! It is here to be compared with: `snug bench disk-blobs`. Its journal cannot be left
+//! It is here to be compared with. Its journal cannot be left
 //! out, so that everything is written twice; it has no deletion of ranges.
 
 use crate::Place;

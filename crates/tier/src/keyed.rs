@@ -101,8 +101,7 @@ impl<S: KeyValues> Keyed<S> {
     fn drop_dead(&self, current: u64) {
         let dead: Vec<_> = {
             let mut parts = self.parts.lock();
-            let is_dead = |(&number, part): (&u64, &mut Part)| number < current && part.live == 0;
-            parts.extract_if(.., |number, part| is_dead((number, part))).collect()
+            parts.extract_if(..current, |_, part| part.live == 0).collect()
         };
         for (number, part) in dead {
             if self.store.drop_range(Self::range(number), &part.gone).is_err() {

@@ -62,12 +62,15 @@ pub fn open(name: &str, folder: &Path, limit: u64) -> io::Result<Arc<dyn Engine>
         return Err(io::ErrorKind::Unsupported.into());
     }
     std::fs::create_dir_all(folder)?;
-    log::remove_left(folder)?;
     for other in [ROCKSDB, FJALL].map(|other| folder.join(other)) {
         if other.exists() {
             std::fs::remove_dir_all(other)?;
         }
     }
+    if name == "log" {
+        return Ok(Arc::new(Log::open(folder, limit)?));
+    }
+    log::remove_left(folder)?;
     match name.split_once('-').unwrap_or((name, "")) {
         #[cfg(feature = "rocksdb")]
         ("rocksdb", compression) => {
@@ -79,7 +82,7 @@ pub fn open(name: &str, folder: &Path, limit: u64) -> io::Result<Arc<dyn Engine>
             let store = fjall::Fjall::open(&folder.join(FJALL), compression)?;
             Ok(Arc::new(keyed::Keyed::new(store, limit)))
         }
-        _ => Ok(Arc::new(Log::open(folder, limit)?)),
+        _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
