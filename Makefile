@@ -20,6 +20,11 @@ PROGRAMS ?= 100000
 # Tests of the running server at once: one more than there are cores, as many wait.
 JOBS ?= $(shell expr $$(nproc) + 1)
 
+# What the disk tier's other engines are built from: Debian's own library of RocksDB, which
+# is there in seconds where building it takes half an hour.
+ENGINES := /usr/share/doc/librocksdb-dev:librocksdb-dev /usr/share/doc/libclang-dev:libclang-dev
+ROCKSDB = ROCKSDB_LIB_DIR=$(dir $(shell cc -print-file-name=librocksdb.so)) ROCKSDB_INCLUDE_DIR=/usr/include
+
 .PHONY: help
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +119,20 @@ kill: setup ## kill a real server under load KILLS (100) times for each appendfs
 	SNUG_KILLS=$(KILLS) SNUG_KILL_SEED=$$(date +%s) SNUG_TEST_SECONDS=86400 \
 	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug serve/test_persistence.py -k kill_under_load
 
+.PHONY: engines
+engines: setup ## the disk tier over RocksDB and Fjall: tests of each engine, and of a server over RocksDB
+	.ci/setup $(ENGINES)
+	$(ROCKSDB) $(CARGO) test --locked --profile $(TEST_PROFILE) --package snug-tier --all-features
+	$(ROCKSDB) $(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb --features rocksdb
+	cp $(TARGET)/$(TEST_PROFILE)/snug $(TARGET)/$(TEST_PROFILE)/snug-rocksdb
+	SNUG_TIER_ENGINE=rocksdb-hybrid SNUG_TEST_SECONDS=86400 \
+	  tests/run --snug $(TARGET)/$(TEST_PROFILE)/snug-rocksdb serve/test_tier.py
+
+.PHONY: blobs
+blobs: ## the disk tier's engines on JSON blobs: rates, bytes on disk and by the device; BLOBS_FLAGS="--blobs 10000 --folder /mnt"
+	.ci/setup $(ENGINES)
+	$(ROCKSDB) $(CARGO) bench --locked --package snug-tier --all-features --bench disk_blobs -- --folder $(TARGET) $(BLOBS_FLAGS)
+
 .PHONY: programs
 programs: setup ## PROGRAMS (100,000) random Lua programs, answered as redis-server does; PROGRAM_SEED=7 begins there
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb
@@ -158,11 +177,14 @@ check: # format, lints, the direction of the crates' rooms, dependencies that no
 	.ci/rooms
 	.ci/dependencies
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked --profile $(TEST_PROFILE) -- --deny warnings
+	.ci/setup $(ENGINES)
+	$(ROCKSDB) $(CARGO) clippy --workspace --all-targets --features snugdb/rocksdb,snugdb/fjall --locked --profile $(TEST_PROFILE) -- --deny warnings
 
 .PHONY: unit
-unit: # unit, model, property and documentation tests
+unit: # unit, model, property and documentation tests; those of the disk tier with all its engines
+	.ci/setup $(ENGINES)
 	$(CARGO) test --workspace --locked --profile $(TEST_PROFILE)
+	$(ROCKSDB) $(CARGO) test --package snug-tier --all-features --locked --profile $(TEST_PROFILE)
 	SHUTTLE_RANDOM_SEED=$${SHUTTLE_RANDOM_SEED:-1} $(CARGO) test --package snug-store --features shuttle --locked --profile $(TEST_PROFILE) --lib interleavings
 
 .PHONY: proofs

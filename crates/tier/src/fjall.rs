@@ -1,7 +1,7 @@
 //! Fjall as a store for [`Keyed`](crate::keyed::Keyed), with values apart from keys.
 //!
-//! It is here to be compared with. Its journal cannot be left
-//! out, so that everything is written twice; it has no deletion of ranges.
+//! It is here to be compared with. Its journal cannot be left out, so that everything is
+//! written twice; it has no deletion of ranges.
 
 use crate::Place;
 use crate::keyed::KeyValues;
@@ -86,6 +86,11 @@ impl KeyValues for Fjall {
 
     fn files(&self) -> (u64, u64) {
         let files = self.records.table_count() + self.records.blob_file_count();
-        (self.database.disk_space().unwrap_or(0), files as u64)
+        let bytes = self.database.disk_space().unwrap_or(0) + self.database.write_buffer_size();
+        (bytes, files as u64)
+    }
+
+    fn memory(&self) -> u64 {
+        self.database.write_buffer_size() + self.database.cache_size()
     }
 }

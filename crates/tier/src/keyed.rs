@@ -5,8 +5,8 @@
 //!  place    bytes written before, of all records: a record's key, 8 bytes, big-endian,
 //!           so that what is written next goes behind everything
 //!
-//!  ranges   place / RANGE_BYTES ──> bytes referred to, records that are gone,
-//!                                   references beyond the first
+//!  ranges   place / range ──> bytes referred to, records that are gone,
+//!                             references beyond the first
 //! ```
 //!
 //! A range is to this engine what a segment is to [the log](crate::Log). One in which
@@ -26,9 +26,18 @@ use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Bytes written to a range, about: what the store rewrites at once, while the thread that
-/// tidies waits.
-const RANGE_BYTES: u64 = 16 << 20;
+/// Bytes written to a range, about, within a limit that there is at the start: a
+/// sixteenth, and no more than this. It is what the store rewrites at once, while the thread
+/// that tidies waits, and what it had better keep in a buffer.
+pub(crate) fn range_bytes(limit: u64) -> u64 {
+    match limit {
+        0 => RANGE_MAX,
+        limit => (limit / 16).clamp(RANGE_MIN, RANGE_MAX),
+    }
+}
+
+const RANGE_MIN: u64 = 256 << 10;
+const RANGE_MAX: u64 = 16 << 20;
 
 /// A store of keys and values. An error names what is wrong; `StorageFull` says that the
 /// disk is.
@@ -48,6 +57,9 @@ pub(crate) trait KeyValues: Send + Sync + Debug {
 
     /// Bytes and number of its files, what it has not written out yet included.
     fn files(&self) -> (u64, u64);
+
+    /// Bytes of memory that it takes.
+    fn memory(&self) -> u64;
 }
 
 /// What is known of a range.
@@ -67,6 +79,7 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct Keyed<S> {
     store: S,
+    range_bytes: u64,
     /// Where the next record goes. Held while records are written, so that keys come in
     /// order.
     next: Mutex<Place>,
@@ -79,10 +92,12 @@ pub(crate) struct Keyed<S> {
 }
 
 impl<S: KeyValues> Keyed<S> {
-    /// An engine over an empty store; `limit` as in [`Engine::limit`].
-    pub(crate) fn new(store: S, limit: u64) -> Self {
+    /// An engine over an empty store, with ranges of so many bytes; `limit` as in
+    /// [`Engine::limit`].
+    pub(crate) fn new(store: S, range_bytes: u64, limit: u64) -> Self {
         Self {
             store,
+            range_bytes,
             next: Mutex::new(0),
             parts: Mutex::default(),
             limit: AtomicU64::new(limit),
@@ -93,8 +108,8 @@ impl<S: KeyValues> Keyed<S> {
         }
     }
 
-    fn range(number: u64) -> Range<Place> {
-        number * RANGE_BYTES..(number + 1) * RANGE_BYTES
+    fn range(&self, number: u64) -> Range<Place> {
+        number * self.range_bytes..(number + 1) * self.range_bytes
     }
 
     /// Drops ranges of which all is gone.
@@ -104,7 +119,7 @@ impl<S: KeyValues> Keyed<S> {
             parts.extract_if(..current, |_, part| part.live == 0).collect()
         };
         for (number, part) in dead {
-            if self.store.drop_range(Self::range(number), &part.gone).is_err() {
+            if self.store.drop_range(self.range(number), &part.gone).is_err() {
                 // Tried again the next time.
                 self.parts.lock().insert(number, part);
             }
@@ -119,7 +134,7 @@ impl<S: KeyValues> Keyed<S> {
             if !sparse::is_due(
                 self.live.load(Relaxed),
                 there,
-                RANGE_BYTES,
+                self.range_bytes,
                 self.limit.load(Relaxed),
             ) {
                 return;
@@ -130,7 +145,7 @@ impl<S: KeyValues> Keyed<S> {
             sparsest.map(|(&number, part)| (number, part.live, mem::take(&mut part.gone)))
         };
         let Some((number, live, gone)) = taken else { return };
-        let done = self.store.rewrite(Self::range(number), &gone);
+        let done = self.store.rewrite(self.range(number), &gone);
         let mut parts = self.parts.lock();
         let Some(part) = parts.get_mut(&number) else { return };
         match done {
@@ -166,7 +181,7 @@ impl<S: KeyValues> Engine for Keyed<S> {
         self.store.put(&placed)?;
         let mut parts = self.parts.lock();
         for (place, record) in &placed {
-            let part = parts.entry(place / RANGE_BYTES).or_default();
+            let part = parts.entry(place / self.range_bytes).or_default();
             part.live += record.len() as u64;
             part.there += record.len() as u64;
         }
@@ -187,12 +202,12 @@ impl<S: KeyValues> Engine for Keyed<S> {
 
     fn retain(&self, place: Place, _: usize) {
         let mut parts = self.parts.lock();
-        *parts.entry(place / RANGE_BYTES).or_default().more.entry(place).or_default() += 1;
+        *parts.entry(place / self.range_bytes).or_default().more.entry(place).or_default() += 1;
     }
 
     fn release(&self, place: Place, len: usize) {
         let mut parts = self.parts.lock();
-        let part = parts.entry(place / RANGE_BYTES).or_default();
+        let part = parts.entry(place / self.range_bytes).or_default();
         if let Some(more) = part.more.get_mut(&place) {
             *more -= 1;
             if *more == 0 {
@@ -211,7 +226,7 @@ impl<S: KeyValues> Engine for Keyed<S> {
     }
 
     fn tidy(&self) -> bool {
-        let current = *self.next.lock() / RANGE_BYTES;
+        let current = *self.next.lock() / self.range_bytes;
         self.drop_dead(current);
         self.rewrite_one(current);
         false
@@ -224,7 +239,7 @@ impl<S: KeyValues> Engine for Keyed<S> {
     /// Room for one range more is kept: it is written before its old files go.
     fn has_room(&self, bytes: u64) -> bool {
         let limit = self.limit.load(Relaxed);
-        limit == 0 || self.store.files().0 + bytes + RANGE_BYTES.min(limit / 4) <= limit
+        limit == 0 || self.store.files().0 + bytes + self.range_bytes.min(limit / 4) <= limit
     }
 
     fn figures(&self) -> Figures {
@@ -237,6 +252,7 @@ impl<S: KeyValues> Engine for Keyed<S> {
             moved: self.moved.load(Relaxed),
             read: self.read.load(Relaxed),
             syncs: 0,
+            memory: self.store.memory(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! knows nothing else of them.
 //!
 //! ```text
-//!  write(records) ──> places, each with one reference; all of it on disk, or an error
+//!  write(records) ──> places, each with one reference; none of it lost from then on
 //!  read(place, length) ──> the record
 //!  retain, release        a record without references is gone
 //! ```
@@ -71,16 +71,18 @@ pub fn open(name: &str, folder: &Path, limit: u64) -> io::Result<Arc<dyn Engine>
         return Ok(Arc::new(Log::open(folder, limit)?));
     }
     log::remove_left(folder)?;
+    #[cfg(any(feature = "fjall", feature = "rocksdb"))]
+    let range = keyed::range_bytes(limit);
     match name.split_once('-').unwrap_or((name, "")) {
         #[cfg(feature = "rocksdb")]
         ("rocksdb", compression) => {
-            let store = rocksdb::Rocks::open(&folder.join(ROCKSDB), compression)?;
-            Ok(Arc::new(keyed::Keyed::new(store, limit)))
+            let store = rocksdb::Rocks::open(&folder.join(ROCKSDB), compression, range as usize)?;
+            Ok(Arc::new(keyed::Keyed::new(store, range, limit)))
         }
         #[cfg(feature = "fjall")]
         ("fjall", compression) => {
             let store = fjall::Fjall::open(&folder.join(FJALL), compression)?;
-            Ok(Arc::new(keyed::Keyed::new(store, limit)))
+            Ok(Arc::new(keyed::Keyed::new(store, range, limit)))
         }
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
@@ -124,13 +126,16 @@ pub struct Figures {
     pub read: u64,
     /// Syncs since the start.
     pub syncs: u64,
+    /// Bytes of memory for buffers, indexes and caches of the engine's own.
+    pub memory: u64,
 }
 
 /// Keeps records on disk. All of it may be called by several threads at once.
 pub trait Engine: Send + Sync + Debug {
-    /// Writes records and syncs them; where each is. Each has one reference, which is the
-    /// caller's to release. With an error none of them is kept. `StorageFull` says that
-    /// the engine's own limit is reached.
+    /// Writes records, which can be read from then on, whatever becomes of the disk: they
+    /// are synced, or in a buffer that is kept until they are. Where each is. Each has one
+    /// reference, which is the caller's to release. With an error none of them is kept.
+    /// `StorageFull` says that the engine's own limit is reached.
     fn write(&self, records: &[&[u8]], purpose: Purpose) -> io::Result<Vec<Place>>;
 
     /// Reads a record of this length. May block for as long as the disk takes.

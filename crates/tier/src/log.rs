@@ -331,6 +331,7 @@ impl Engine for Log {
             moved: self.moved.load(Relaxed),
             read: self.read.load(Relaxed),
             syncs: self.syncs.load(Relaxed),
+            memory: 0,
         }
     }
 }

@@ -17,9 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Bytes of a buffer, of which there are two, of a file, and of the cache, which holds
-/// indexes for the most part.
-const BUFFER_BYTES: usize = 16 << 20;
+/// Bytes of a file, and of the cache, which holds indexes for the most part.
 const FILE_BYTES: u64 = 64 << 20;
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -48,8 +46,8 @@ fn told(error: Error) -> io::Error {
 
 impl Rocks {
     /// An empty store in a folder that is not there. `compression` is that of
-    /// [`ENGINES`](crate::ENGINES).
-    pub(crate) fn open(folder: &Path, compression: &str) -> io::Result<Self> {
+    /// [`ENGINES`](crate::ENGINES), `buffer` the bytes of a buffer, of which there are two.
+    pub(crate) fn open(folder: &Path, compression: &str, buffer: usize) -> io::Result<Self> {
         let (new, lowest) = match compression {
             "lz4" => (DBCompressionType::Lz4, DBCompressionType::Lz4),
             "zstd" => (DBCompressionType::Zstd, DBCompressionType::Zstd),
@@ -65,7 +63,7 @@ impl Rocks {
         options.set_compression_type(new);
         options.set_bottommost_compression_type(lowest);
         options.set_block_based_table_factory(&blocks);
-        options.set_write_buffer_size(BUFFER_BYTES);
+        options.set_write_buffer_size(buffer);
         options.set_max_write_buffer_number(2);
         options.set_target_file_size_base(FILE_BYTES);
         options.set_max_background_jobs(2);
@@ -131,5 +129,11 @@ impl KeyValues for Rocks {
         let at = |level| self.db.property_value(&format!("rocksdb.num-files-at-level{level}"));
         let count = |level| at(level).ok().flatten().and_then(|text| text.parse::<u64>().ok());
         (bytes, (0..LEVELS).filter_map(count).sum())
+    }
+
+    fn memory(&self) -> u64 {
+        self.number("rocksdb.size-all-mem-tables")
+            + self.number("rocksdb.block-cache-usage")
+            + self.number("rocksdb.estimate-table-readers-mem")
     }
 }

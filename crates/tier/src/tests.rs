@@ -118,14 +118,17 @@ fn a_limit_is_kept() {
     each("limit", 64 << 20, |name, engine| {
         let mut random = StdRng::seed_from_u64(9);
         let record: Vec<u8> = (0..1 << 20).map(|_| random.random()).collect();
-        // Fjall's journal alone has these 64 MiB, from the start.
-        if name.starts_with("fjall") {
+        // Fjall's journal alone has these 64 MiB, from the start, and goes over any limit by
+        // another.
+        let is_fjall = name.starts_with("fjall");
+        if is_fjall {
             engine.limit(256 << 20);
         }
         let count =
-            (0..240).take_while(|_| engine.write(&[&record], Purpose::Leave).is_ok()).count();
-        assert!((20..250).contains(&count), "{name}: {count}");
-        assert!(engine.figures().files_bytes <= 256 << 20, "{name}");
+            (0..300).take_while(|_| engine.write(&[&record], Purpose::Leave).is_ok()).count();
+        assert!((20..256).contains(&count), "{name}: {count}");
+        let most: u64 = if is_fjall { 320 << 20 } else { 64 << 20 };
+        assert!(engine.figures().files_bytes <= most, "{name}");
         let error = engine.write(&[&record], Purpose::Leave).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{name}");
         assert!(!engine.has_room(1 << 20), "{name}");

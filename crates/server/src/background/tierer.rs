@@ -22,7 +22,7 @@ use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::tier::{Health, Request};
 use snug_store::memory::{self, HighWater};
-use snug_store::tier::{Engine, Log, Purpose};
+use snug_store::tier::{Engine, Purpose};
 use snug_store::{Leaving, Moving, Session};
 use std::io;
 use std::path::Path;
@@ -63,7 +63,8 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), String> {
     }
     let told = |error: io::Error| format!("tier-path {}: {error}", path.display());
     let limit = server.config.number(Param::TierMaxBytes) as u64;
-    let engine: Arc<dyn Engine> = Arc::new(Log::open(Path::new(&path), limit).map_err(told)?);
+    let name = server.config.text(Param::TierEngine);
+    let engine = snug_store::tier::open(&name, Path::new(&path), limit).map_err(told)?;
     server.store.tier().set_engine(Arc::clone(&engine));
     let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name).spawn(work).map(drop).map_err(told)
@@ -75,7 +76,7 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), String> {
     let weak = Arc::downgrade(server);
     spawn("tierer".into(), Box::new(move || Tierer::new(engine).run(&weak)))?;
     server.tiering.begin();
-    tracing::info!(path = %path.display(), limit, "the disk tier is open");
+    tracing::info!(path = %path.display(), engine = %name, limit, "the disk tier is open");
     Ok(())
 }
 

@@ -591,6 +591,7 @@ fn tier(cx: &View<'_>, text: &mut String) {
     let waits = tiering.waits.load(Relaxed);
     fields!(text,
         "tier_enabled": 1,
+        "tier_engine": cx.server.config.text(Param::TierEngine),
         "tier_status": health.name(),
         "tier_error": why,
         "tier_values": values,
@@ -599,6 +600,7 @@ fn tier(cx: &View<'_>, text: &mut String) {
         "tier_live_bytes": figures.live,
         "tier_file_bytes": figures.files_bytes,
         "tier_files": figures.files,
+        "tier_engine_bytes": figures.memory,
         "tier_max_bytes": cx.server.config.number(Param::TierMaxBytes),
         "tier_values_left": left,
         "tier_values_brought": brought,

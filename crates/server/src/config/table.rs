@@ -90,6 +90,7 @@ parameters! {
         MaxMemory "maxmemory" BYTES, "0", MUTABLE, "Most bytes of memory to use; 0 for no limit.";
         MaxMemoryPolicy "maxmemory-policy" Kind::Enum(&["volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction"]), "noeviction", MUTABLE, "What is evicted at the limit.";
         TierPath "tier-path" Kind::Text, "", FIXED, "Folder of the disk tier, where the coldest values go when memory is short; empty for none. What is in it is of use to one process only, and removed at its start.";
+        TierEngine "tier-engine" Kind::Enum(snug_store::tier::ENGINES), "log", FIXED, "What keeps the disk tier's records: log, and in builds that have them rocksdb, rocksdb-lz4, rocksdb-zstd, rocksdb-hybrid, fjall, fjall-lz4.";
         TierMaxBytes "tier-max-bytes" BYTES, "0", MUTABLE, "Most bytes of files in the disk tier; 0 for as many as the disk has room for.";
         MaxmemoryClients "maxmemory-clients" Kind::MemoryOrPercent, "0", MUTABLE, "Most bytes that clients may take together, or a percentage of maxmemory, before the largest are ended; 0 for no limit.";
         NotifyKeyspaceEvents "notify-keyspace-events" Kind::Events, "", MUTABLE, "Classes of keyspace events to publish.";
