@@ -9,8 +9,8 @@
 use crate::Place;
 use crate::keyed::KeyValues;
 use rocksdb::{
-    BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB, DBCompressionType,
-    Error, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedIndexType, BlockBasedOptions, BottommostLevelCompaction, Cache, CompactOptions, DB,
+    DBCompressionType, Error, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 use std::fmt;
 use std::io;
@@ -57,6 +57,9 @@ impl Rocks {
         let mut blocks = BlockBasedOptions::default();
         blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES).map_err(told)?);
         blocks.set_cache_index_and_filter_blocks(true);
+        // In parts: the index of a whole file is larger than what the cache keeps in one of
+        // its shards, and would be read and unpacked again for every record.
+        blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_error_if_exists(true);
