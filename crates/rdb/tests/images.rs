@@ -348,6 +348,24 @@ fn libraries_of_any_length_are_kept() {
     assert!(told.contains("there is something behind the end"), "{told}");
 }
 
+/// An auxiliary field is one whole block, though a server that loads a file has no use
+/// for it.
+#[test]
+fn auxiliary_fields_are_looked_through() {
+    // Behind the head of the file and the block of the seed.
+    let field = 16 + 16 + 8;
+    let whole = write(&store(), &[], false);
+    assert_eq!(whole[field + 16..][..7], *b"\x05ctime5");
+    for (at, byte) in [(16, 7), (1, 1)] {
+        let mut file = whole.clone();
+        file[field + at] = byte;
+        snug_store::image::sum_anew(&mut file);
+        let told = read(&store(), &file, Trust::Nobody).unwrap_err();
+        assert!(told.starts_with("byte 40: "), "{told}");
+    }
+    assert_eq!(read(&store(), &whole, Trust::Nobody), Ok(0));
+}
+
 /// What has expired is left out, what has been stopped says so, and a database that the
 /// server does not have is refused.
 #[test]

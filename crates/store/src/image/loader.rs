@@ -219,7 +219,7 @@ impl Shared<'_> {
             }
             wire::block::DICTIONARY => blocks.take_dictionary()?,
             wire::block::FAMILY => blocks.take_family(self.store)?,
-            wire::block::AUX => {}
+            wire::block::AUX => drop(blocks.take_aux()?),
             wire::block::FUNCTION => functions.push(blocks.take_function()?),
             wire::block::END => {
                 let keys = blocks.body.as_slice().try_into().map(u64::from_le_bytes);

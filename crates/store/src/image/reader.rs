@@ -123,6 +123,15 @@ impl<R: Read> Blocks<R> {
         }
     }
 
+    /// The auxiliary field, name and value, that the block is of.
+    pub(super) fn take_aux(&mut self) -> io::Result<(Vec<u8>, Vec<u8>)> {
+        if self.flags & wire::GOES_ON != 0 {
+            return Err(wrong("an auxiliary field goes on"));
+        }
+        let name = self.counted()?;
+        Ok((name, self.body[self.at..].to_vec()))
+    }
+
     /// The library of functions that begins with the block that was read.
     pub(super) fn take_function(&mut self) -> io::Result<Vec<u8>> {
         let mut code = std::mem::take(&mut self.body);
@@ -341,8 +350,8 @@ impl<'s, R: Read> ImageReader<'s, R> {
                     self.blocks.take_family(self.entries.session.store())?;
                 }
                 wire::block::AUX => {
-                    let name = self.blocks.counted()?;
-                    return Ok(Part::Aux(name, self.blocks.body[self.blocks.at..].to_vec()));
+                    let (name, value) = self.blocks.take_aux()?;
+                    return Ok(Part::Aux(name, value));
                 }
                 wire::block::FUNCTION => return Ok(Part::Function(self.blocks.take_function()?)),
                 wire::block::END => {
