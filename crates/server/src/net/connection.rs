@@ -275,12 +275,7 @@ impl Connection {
     #[cold]
     fn hand_over(&mut self) -> End {
         let Some(psync) = self.client.psync.take() else { return End::Closed };
-        // What stays here is a second handle, to be closed with the connection.
-        let socket = match self.stream.duplicate() {
-            Ok(stays) => std::mem::replace(&mut self.stream, Stream::Plain(stays)),
-            Err(error) => return error.into(),
-        };
-        let socket = match Moved::new(socket) {
+        let socket = match self.stream.give_away().and_then(Moved::new) {
             Ok(socket) => socket,
             Err(error) => return error.into(),
         };

@@ -5,5 +5,5 @@ pub(crate) mod accept;
 pub(crate) mod connection;
 pub(crate) mod evictor;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 pub(crate) mod worker;

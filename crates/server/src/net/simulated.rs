@@ -11,17 +11,17 @@ use crate::follow::clients::Address;
 use crate::net::{accept, worker};
 use crate::outside::chance;
 use crate::outside::clock::{self, Instant};
+use crate::sockets::simulated::{Client, NOWHERE, request};
 use crate::sockets::stream::Stream;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::io::{AsyncWriteExt as _, DuplexStream};
 
 const NOW: u64 = 1_700_000_000_000;
 
@@ -39,7 +39,6 @@ fn simulate<F: Future<Output = ()>>(
     }
     let cluster = Cluster::load(&config).expect("none");
     let server = Server::new(config, cluster, 1, commands::catalog());
-    worker::equip(&server, 0);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -47,7 +46,7 @@ fn simulate<F: Future<Output = ()>>(
         .expect("a runtime");
     runtime.block_on(async {
         clock::simulated::begin(NOW);
-        tokio::spawn(worker::clock(Arc::clone(&server), 0));
+        work(&server);
         tokio::task::LocalSet::new().run_until(test(Arc::clone(&server))).await;
     });
     drop(runtime);
@@ -55,112 +54,43 @@ fn simulate<F: Future<Output = ()>>(
     chance::simulated::end();
 }
 
-/// A client: its end of the pipe.
-struct Peer {
-    pipe: DuplexStream,
-    read: Vec<u8>,
+/// Makes this thread the server's only worker, in the runtime that this is called in.
+pub(crate) fn work(server: &Arc<Server>) {
+    worker::equip(server, 0);
+    tokio::spawn(worker::clock(Arc::clone(server), 0));
 }
 
-impl Peer {
-    /// A client that has connected. What it does not read soon, beyond so many bytes, waits
-    /// at the server.
-    fn connect(server: &Arc<Server>, room: usize) -> Self {
-        let (pipe, other) = tokio::io::duplex(room);
-        let nowhere = Address::Net(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        accept::welcome(server, Stream::Pipe(other), (nowhere.clone(), nowhere));
-        Self { pipe, read: Vec::new() }
-    }
-
-    async fn send(&mut self, command: &str) {
-        self.pipe.write_all(&request(command)).await.expect("the server reads");
-    }
-
-    /// Sends a request in pieces, with a while between them.
-    async fn send_slowly(&mut self, command: &str, random: &RefCell<StdRng>) {
-        let request = request(command);
-        let mut rest = &request[..];
-        while !rest.is_empty() {
-            let len = random.borrow_mut().random_range(1..=rest.len());
-            self.pipe.write_all(&rest[..len]).await.expect("the server reads");
-            rest = &rest[len..];
-            let pause = random.borrow_mut().random_range(0..3);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-    }
-
-    /// The next reply: a line, a string, or the elements of an array; `None` for null and at
-    /// the end.
-    async fn reply(&mut self) -> Option<Vec<String>> {
-        let line = self.line().await?;
-        let count = || line[1..].parse::<i64>().expect("a length");
-        match line.as_bytes()[0] {
-            b'$' => Some(vec![self.bulk(count()).await?]),
-            b'*' => {
-                let count = usize::try_from(count()).ok()?;
-                let mut elements = Vec::new();
-                for _ in 0..count {
-                    let head = self.line().await?;
-                    elements.push(match head.strip_prefix('$') {
-                        Some(len) => {
-                            let len = len.parse().expect("a length");
-                            self.bulk(len).await.unwrap_or_default()
-                        }
-                        None => head,
-                    });
-                }
-                Some(elements)
-            }
-            _ => Some(vec![line]),
-        }
-    }
-
-    async fn bulk(&mut self, len: i64) -> Option<String> {
-        let len = usize::try_from(len).ok()?;
-        self.fill(|read| read.len() >= len + 2).await?;
-        let bytes: Vec<u8> = self.read.drain(..len + 2).take(len).collect();
-        Some(String::from_utf8(bytes).expect("text"))
-    }
-
-    async fn line(&mut self) -> Option<String> {
-        self.fill(|read| read.windows(2).any(|two| two == b"\r\n")).await?;
-        let end = self.read.windows(2).position(|two| two == b"\r\n")?;
-        let bytes: Vec<u8> = self.read.drain(..end + 2).take(end).collect();
-        Some(String::from_utf8(bytes).expect("text"))
-    }
-
-    async fn fill(&mut self, is_enough: impl Fn(&[u8]) -> bool) -> Option<()> {
-        while !is_enough(&self.read) {
-            if self.pipe.read_buf(&mut self.read).await.expect("a pipe is read") == 0 {
-                return None;
-            }
-        }
-        Some(())
-    }
-
-    async fn call(&mut self, command: &str) -> Option<Vec<String>> {
-        self.send(command).await;
-        self.reply().await
-    }
-
-    /// What is answered with one line or one string.
-    async fn ask(&mut self, command: &str) -> String {
-        self.call(command).await.expect("an answer").remove(0)
-    }
+/// Serves whoever is at the other end of a pipe.
+pub(crate) fn welcome(server: &Arc<Server>, pipe: DuplexStream) {
+    let nowhere = Address::Net(NOWHERE);
+    accept::welcome(server, Stream::Pipe(pipe), (nowhere.clone(), nowhere));
 }
 
-fn request(command: &str) -> Vec<u8> {
-    let words: Vec<&str> = command.split(' ').collect();
-    let mut request = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        request.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
+/// A client that has connected. What it does not read soon, beyond so many bytes, waits at
+/// the server.
+fn connect(server: &Arc<Server>, room: usize) -> Client {
+    let (pipe, other) = tokio::io::duplex(room);
+    welcome(server, other);
+    Client::new(pipe)
+}
+
+/// Sends a request in pieces, with a while between them.
+async fn send_slowly(client: &mut Client, command: &str, random: &RefCell<StdRng>) {
+    let request = request(command);
+    let mut rest = &request[..];
+    while !rest.is_empty() {
+        let len = random.borrow_mut().random_range(1..=rest.len());
+        client.pipe.write_all(&rest[..len]).await.expect("the server reads");
+        rest = &rest[len..];
+        let pause = random.borrow_mut().random_range(0..3);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
     }
-    request
 }
 
 #[test]
 fn time_passes_as_the_test_has_it() {
     simulate(1, &[], async |server| {
-        let mut client = Peer::connect(&server, 4096);
+        let mut client = connect(&server, 4096);
         assert_eq!(client.ask("SET key value EX 3600").await, "+OK");
         tokio::time::sleep(Duration::from_secs(3599)).await;
         assert_eq!(client.ask("GET key").await, "value");
@@ -177,7 +107,7 @@ fn time_passes_as_the_test_has_it() {
 #[test]
 fn a_client_waits_exactly_as_long_as_it_said() {
     simulate(1, &[], async |server| {
-        let mut client = Peer::connect(&server, 4096);
+        let mut client = connect(&server, 4096);
         for seconds in [1, 60, 900] {
             let began = Instant::now();
             assert_eq!(client.call(&format!("BLPOP list {seconds}")).await, None);
@@ -191,7 +121,7 @@ fn a_client_waits_exactly_as_long_as_it_said() {
 #[test]
 fn writes_that_are_paused_are_executed_when_the_pause_is_over() {
     simulate(1, &[], async |server| {
-        let (mut client, mut other) = (Peer::connect(&server, 4096), Peer::connect(&server, 4096));
+        let (mut client, mut other) = (connect(&server, 4096), connect(&server, 4096));
         assert_eq!(client.ask("SET key 1 PX 500").await, "+OK");
         assert_eq!(client.ask("CLIENT PAUSE 10000 WRITE").await, "+OK");
         let began = Instant::now();
@@ -221,13 +151,13 @@ fn whatever_is_in_the_way_of_a_command_is_heeded() {
     simulate(1, &[], async |server| {
         for (begins, within, ends) in states {
             // Who has logged in stays so; a later client has to.
-            let mut first = Peer::connect(&server, 4096);
+            let mut first = connect(&server, 4096);
             assert_eq!(first.ask("SET key value").await, "+OK");
             assert_eq!(first.ask("GET key").await, "value");
             let mut client = match begins.starts_with("CONFIG SET requirepass") {
                 true => {
                     assert_eq!(first.ask(begins).await, "+OK");
-                    Peer::connect(&server, 4096)
+                    connect(&server, 4096)
                 }
                 false => {
                     first.call(begins).await.expect("an answer");
@@ -243,7 +173,7 @@ fn whatever_is_in_the_way_of_a_command_is_heeded() {
             assert_eq!(client.ask("CONFIG SET requirepass nothing").await, "+OK");
             assert_eq!(client.ask("ACL SETUSER default nopass").await, "+OK");
         }
-        let mut client = Peer::connect(&server, 4096);
+        let mut client = connect(&server, 4096);
         assert_eq!(client.ask("CONFIG SET min-replicas-to-write 1").await, "+OK");
         tokio::time::sleep(Duration::from_secs(2)).await;
         let reply = client.ask("SET key value").await;
@@ -257,13 +187,13 @@ fn whatever_is_in_the_way_of_a_command_is_heeded() {
         client.send("GET key").await;
         assert_eq!(client.ask("CLIENT REPLY ON").await, "+OK");
         // Who tracks is told what changes of that which it has read.
-        let mut told = Peer::connect(&server, 4096);
+        let mut told = connect(&server, 4096);
         let id = told.ask("CLIENT ID").await;
         told.call("SUBSCRIBE __redis__:invalidate").await.expect("an answer");
         let track = format!("CLIENT TRACKING ON REDIRECT {}", &id[1..]);
         assert_eq!(client.ask(&track).await, "+OK");
         assert_eq!(client.ask("GET key").await, "value");
-        let mut other = Peer::connect(&server, 4096);
+        let mut other = connect(&server, 4096);
         assert_eq!(other.ask("SET key other").await, "+OK");
         let message = told.line().await.expect("a message");
         assert_eq!(message, "*3");
@@ -273,8 +203,8 @@ fn whatever_is_in_the_way_of_a_command_is_heeded() {
 #[test]
 fn idle_clients_are_let_go() {
     simulate(1, &[(Param::Timeout, "300")], async |server| {
-        let (mut idle, mut busy) = (Peer::connect(&server, 4096), Peer::connect(&server, 4096));
-        let mut waiting = Peer::connect(&server, 4096);
+        let (mut idle, mut busy) = (connect(&server, 4096), connect(&server, 4096));
+        let mut waiting = connect(&server, 4096);
         waiting.send("BLPOP list 0").await;
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_mins(1)).await;
@@ -304,7 +234,7 @@ fn nothing_is_lost_or_given_twice() {
                     let (pushed, taken) = (Rc::clone(&pushed), Rc::clone(&taken));
                     let (next, unsure) = (Rc::clone(&next), Rc::clone(&unsure));
                     tokio::task::spawn_local(async move {
-                        let mut client = Peer::connect(&server, 64);
+                        let mut client = connect(&server, 64);
                         for _ in 0..20 {
                             let list =
                                 (*["a", "b"].choose(&mut *random.borrow_mut()).unwrap()).to_owned();
@@ -312,7 +242,8 @@ fn nothing_is_lost_or_given_twice() {
                             match what {
                                 0..5 => {
                                     let n = next.replace(next.get() + 1);
-                                    client.send_slowly(&format!("RPUSH {list} {n}"), &random).await;
+                                    send_slowly(&mut client, &format!("RPUSH {list} {n}"), &random)
+                                        .await;
                                     let reply = client.reply().await.expect("a length");
                                     assert!(reply[0].starts_with(':'), "{reply:?}");
                                     pushed.borrow_mut().entry(list).or_default().push(n);
@@ -325,15 +256,16 @@ fn nothing_is_lost_or_given_twice() {
                                             random.borrow_mut().random_range(1..4)
                                         ),
                                     };
-                                    client.send_slowly(&command, &random).await;
+                                    send_slowly(&mut client, &command, &random).await;
                                     if let Some(reply) = client.reply().await {
                                         let n = reply.last().unwrap().parse().expect("a number");
                                         taken.borrow_mut().entry(list).or_default().push(n);
                                     }
                                 }
                                 _ => {
-                                    let mut other = Peer::connect(&server, 64);
-                                    other.send_slowly(&format!("BLPOP {list} 1"), &random).await;
+                                    let mut other = connect(&server, 64);
+                                    send_slowly(&mut other, &format!("BLPOP {list} 1"), &random)
+                                        .await;
                                     if random.borrow_mut().random() {
                                         tokio::time::sleep(Duration::from_millis(1)).await;
                                     }
@@ -348,7 +280,7 @@ fn nothing_is_lost_or_given_twice() {
             for task in tasks {
                 task.await.expect("no client fails");
             }
-            let mut client = Peer::connect(&server, 4096);
+            let mut client = connect(&server, 4096);
             let (mut all, mut known) = (Vec::new(), Vec::new());
             for list in ["a", "b"] {
                 let left = client.call(&format!("LRANGE {list} 0 -1")).await.unwrap_or_default();
@@ -375,7 +307,7 @@ fn a_run_can_be_repeated() {
         let said = Rc::new(RefCell::new(Vec::new()));
         let saying = Rc::clone(&said);
         simulate(seed, &[], async move |server| {
-            let mut client = Peer::connect(&server, 4096);
+            let mut client = connect(&server, 4096);
             for n in 0..300 {
                 client.call(&format!("SET key:{n} value")).await;
                 client.call(&format!("SADD set {n} member:{n}")).await;

@@ -34,6 +34,16 @@ pub(crate) mod simulated {
         SINCE.set(Some((Instant::now(), unix_ms)));
     }
 
+    /// How it is on this thread, for another one.
+    pub(crate) fn here() -> Option<(Instant, u64)> {
+        SINCE.get()
+    }
+
+    /// Has this thread's time be another's.
+    pub(crate) fn join(since: Option<(Instant, u64)>) {
+        SINCE.set(since);
+    }
+
     /// From now on it is the machine's again.
     pub(crate) fn end() {
         SINCE.set(None);

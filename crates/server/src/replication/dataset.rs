@@ -14,6 +14,7 @@ use crate::config::Param;
 use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
+use crate::outside::threads;
 use crate::peers::replica::{LeftOut, Replica};
 use crate::persist::past::Past;
 use crate::persist::writing::linger;
@@ -63,7 +64,7 @@ pub(super) fn write(
     };
     if let Err(error) = written {
         // Whoever receives them may be gone.
-        let _ = pieces.blocking_send(Err(error));
+        let _ = threads::send(pieces, Err(error));
     }
 }
 
@@ -84,7 +85,7 @@ fn begin(
         }
         drop(alone);
         drop(batch);
-        std::thread::sleep(LOOK_EVERY);
+        threads::sleep(LOOK_EVERY);
     }
     None
 }
@@ -163,7 +164,7 @@ impl Outlet<'_> {
                 }
                 return Ok(());
             }
-            std::thread::sleep(ROOM_EVERY);
+            threads::sleep(ROOM_EVERY);
         }
     }
 
@@ -172,7 +173,7 @@ impl Outlet<'_> {
         self.flush()?;
         while let Some(spilt) = &mut self.spilt {
             let piece = spilt.take()?;
-            self.pieces.blocking_send(Ok(piece)).map_err(|_| gone())?;
+            threads::send(self.pieces, Ok(piece)).map_err(|_| gone())?;
             self.spilt.take_if(|spilt| spilt.read == spilt.end);
         }
         Ok(())

@@ -24,19 +24,18 @@ use crate::follow::clients::{Address, Shared};
 use crate::measure::stats::Stat;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
+use crate::outside::threads;
 use crate::peers::replica::CAPA_IMAGE;
 use crate::peers::{Link, Transfer};
 use crate::replication::transfer;
 use crate::replication::{Execute, Executor};
 use crate::request::ahead::Keys;
 use crate::request::stream::CommandStream;
-use crate::sockets::outgoing::Outgoing;
+use crate::sockets::outgoing::{Outgoing, Socket};
 use bytes::BytesMut;
 use snug_resp::append_command;
 use snug_store::{Expired, Session};
 use std::io::{self, ErrorKind};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,6 +43,8 @@ use std::time::Duration;
 
 /// How long one reading may wait.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long making a connection may take at most.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often the primary is told how far this node is.
 const ACKNOWLEDGE_EVERY: Duration = Duration::from_secs(1);
 /// Between two attempts to make the link.
@@ -89,8 +90,7 @@ pub(super) fn start(server: &Arc<Server>, epoch: u64, executor: Executor) {
         execute: executor(),
         takes_images: true,
     };
-    let thread = std::thread::Builder::new().name("link".into());
-    if let Err(error) = thread.spawn(move || link.run()) {
+    if let Err(error) = threads::spawn("link", move || link.run()) {
         let host = &primary.host;
         tracing::error!(%error, host, "no thread for the link to the primary");
     }
@@ -256,7 +256,7 @@ impl LinkThread {
             if self.server.peers.epoch() != self.epoch || self.server.ending.load(Relaxed) {
                 return;
             }
-            std::thread::sleep(LOOK_EVERY / 10);
+            threads::sleep(LOOK_EVERY / 10);
         }
         loop {
             let once = AssertUnwindSafe(|| self.session());
@@ -279,7 +279,7 @@ impl LinkThread {
                 if self.server.peers.epoch() != self.epoch || self.server.ending.load(Relaxed) {
                     return;
                 }
-                std::thread::sleep(LOOK_EVERY / 2);
+                threads::sleep(LOOK_EVERY / 2);
             }
         }
     }
@@ -493,9 +493,10 @@ struct Inflow {
 }
 
 /// Has the link be known as a client.
-fn known(server: &Server, socket: &TcpStream) -> Result<Arc<Shared>, Broken> {
-    let (id, fd) = (server.client_id(), socket.as_raw_fd());
-    let ends = (Address::Net(socket.peer_addr()?), Address::Net(socket.local_addr()?));
+fn known(server: &Server, socket: &Socket) -> Result<Arc<Shared>, Broken> {
+    let (id, fd) = (server.client_id(), socket.fd());
+    let (peer, local) = socket.addresses()?;
+    let ends = (Address::Net(peer), Address::Net(local));
     let client = Shared::new(id, ends, fd, unix_ms());
     client.figures.primary.store(true, Relaxed);
     let client = Arc::new(client);
@@ -503,22 +504,9 @@ fn known(server: &Server, socket: &TcpStream) -> Result<Arc<Shared>, Broken> {
     Ok(client)
 }
 
-/// Connects to the first of a host's addresses that answers.
-fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Broken> {
-    let timeout = timeout.min(Duration::from_secs(10));
-    let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(socket) => {
-                socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(LOOK_EVERY))?;
-                socket.set_write_timeout(Some(timeout))?;
-                return Ok(socket);
-            }
-            Err(error) => failed = error,
-        }
-    }
-    Err(failed.into())
+/// Connects to the primary.
+fn connect(host: &str, port: u16, timeout: Duration) -> Result<Socket, Broken> {
+    Ok(Socket::connect(host, port, timeout.min(CONNECT_TIME_MAX), (LOOK_EVERY, timeout))?)
 }
 
 /// Tells the primary who this node is.

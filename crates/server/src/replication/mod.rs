@@ -29,6 +29,8 @@ pub(crate) mod failover;
 mod link;
 pub(crate) mod parcels;
 mod serving;
+#[cfg(test)]
+mod simulated;
 mod snapshots;
 mod transfer;
 
@@ -68,14 +70,20 @@ pub(crate) type Executor = fn() -> Box<dyn Execute>;
 
 /// Starts the thread that serves replicas, and from which links to primaries start.
 pub(crate) fn start(server: &Arc<Server>, executor: Executor) -> std::io::Result<()> {
-    let (orders, taken) = unbounded_channel();
-    server.peers.take_orders(orders);
-    server.peers.refresh(&server.config);
+    let taken = take_orders(server);
     let server = Arc::clone(server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("replication".into());
     thread.spawn(move || runtime.block_on(run(server, taken, executor)))?;
     Ok(())
+}
+
+/// From now on orders are taken.
+fn take_orders(server: &Server) -> UnboundedReceiver<Order> {
+    let (orders, taken) = unbounded_channel();
+    server.peers.take_orders(orders);
+    server.peers.refresh(&server.config);
+    taken
 }
 
 async fn run(server: Arc<Server>, mut orders: UnboundedReceiver<Order>, executor: Executor) {
@@ -92,6 +100,7 @@ async fn run(server: Arc<Server>, mut orders: UnboundedReceiver<Order>, executor
             break;
         }
         tokio::select! {
+            biased;
             order = orders.recv() => match order {
                 Some(Order::Adopt(adopted)) => {
                     drop(tokio::spawn(serving::adopt(Arc::clone(&server), adopted, needy.clone())));

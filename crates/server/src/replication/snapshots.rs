@@ -21,6 +21,7 @@
 use crate::config::Param;
 use crate::engine::server::Server;
 use crate::outside::clock::Instant;
+use crate::outside::threads;
 use crate::peers::Link;
 use crate::peers::replica::{Replica, Stage};
 use crate::persist::past::Past;
@@ -46,6 +47,7 @@ pub(super) async fn gather(server: Arc<Server>, mut arriving: UnboundedReceiver<
     let mut running: Option<JoinHandle<()>> = None;
     loop {
         tokio::select! {
+            biased;
             arrived = arriving.recv() => match arrived {
                 Some(peer) => {
                     if waiting.is_empty() {
@@ -101,9 +103,9 @@ async fn synchronise(server: Arc<Server>, mut group: Vec<Peer>) {
     let (pieces, mut written) = channel(PIECES_AHEAD);
     let replicas: Vec<Arc<Replica>> = group.iter().map(|peer| Arc::clone(&peer.replica)).collect();
     let source = Arc::clone(&server);
-    let thread = std::thread::Builder::new()
-        .name("snapshot".into())
-        .spawn(move || dataset::write(&source, &replicas, diskless, begun, &pieces));
+    let thread = threads::spawn("snapshot", move || {
+        dataset::write(&source, &replicas, diskless, begun, &pieces);
+    });
     if let Err(error) = thread {
         return tracing::error!(%error, "no thread for a snapshot: replicas have to come back");
     }

@@ -19,6 +19,7 @@ use crate::config::Param;
 use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
+use crate::outside::threads;
 use crate::replication::dataset::nameless;
 use crate::replication::link::{Broken, Wire};
 use snug_rdb::{Event, Loading, ReadOptions, Reader, Refused};
@@ -255,9 +256,8 @@ fn replace<'s>(
         drop(flushed);
         forget_dictionaries(server)?;
     } else if server.config.is_on(Param::ReplicaLazyFlush) {
-        let thread = std::thread::Builder::new().name("flush".into());
         // If there can be no thread it is freed here.
-        drop(thread.spawn(move || drop(flushed)));
+        drop(threads::spawn("flush", move || drop(flushed)));
     }
     Ok(replacing)
 }
@@ -271,7 +271,7 @@ fn forget_dictionaries(server: &Server) -> Result<(), Broken> {
         if Instant::now() > until {
             return Err(refused("dictionaries of what was here are still in use"));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        threads::sleep(Duration::from_millis(1));
         families.emptied();
     }
     Ok(())

@@ -5,5 +5,7 @@ pub(crate) mod certificate;
 pub(crate) mod descriptors;
 pub(crate) mod listening;
 pub(crate) mod outgoing;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod stream;
 pub(crate) mod tls;

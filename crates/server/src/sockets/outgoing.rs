@@ -8,22 +8,105 @@
 
 use rustls::{ClientConfig, ClientConnection};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// What connects this server with another one.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    /// One of a simulated network.
+    #[cfg(test)]
+    Pipe(super::simulated::Pipe),
+}
+
+impl Socket {
+    /// Connects to the first of a host's addresses that answers within a time. Reads, and
+    /// writes, then wait for so long at most.
+    pub(crate) fn connect(
+        host: &str,
+        port: u16,
+        within: Duration,
+        (read, write): (Duration, Duration),
+    ) -> io::Result<Self> {
+        #[cfg(test)]
+        if let Some(connected) = super::simulated::Pipe::connect(port, within, (read, write)) {
+            return connected.map(Self::Pipe);
+        }
+        let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
+        for address in (host, port).to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, within) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    socket.set_read_timeout(Some(read))?;
+                    socket.set_write_timeout(Some(write))?;
+                    return Ok(Self::Tcp(socket));
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// The address of the other side, and this one's.
+    #[allow(clippy::unnecessary_wraps)]
+    pub(crate) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        match self {
+            Self::Tcp(socket) => Ok((socket.peer_addr()?, socket.local_addr()?)),
+            #[cfg(test)]
+            Self::Pipe(_) => Ok((super::simulated::NOWHERE, super::simulated::NOWHERE)),
+        }
+    }
+
+    /// Its descriptor; -1 without one.
+    pub(crate) fn fd(&self) -> RawFd {
+        match self {
+            Self::Tcp(socket) => socket.as_raw_fd(),
+            #[cfg(test)]
+            Self::Pipe(_) => -1,
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.read(into),
+            #[cfg(test)]
+            Self::Pipe(pipe) => pipe.read(into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write(bytes),
+            #[cfg(test)]
+            Self::Pipe(pipe) => pipe.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    socket: TcpStream,
+    socket: Socket,
     session: Option<Box<ClientConnection>>,
 }
 
 impl Outgoing {
     /// A socket that is connected; inside TLS, if there is a configuration of it.
-    pub(crate) fn new(socket: TcpStream, tls: Option<Arc<ClientConfig>>) -> io::Result<Self> {
+    pub(crate) fn new(socket: Socket, tls: Option<Arc<ClientConfig>>) -> io::Result<Self> {
         let session = match tls {
             Some(config) => {
-                let name = socket.peer_addr()?.ip().to_canonical().into();
+                let name = socket.addresses()?.0.ip().to_canonical().into();
                 let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
                 Some(Box::new(session))
             }

@@ -171,8 +171,19 @@ impl Stream {
         self.socket().map_or(-1, AsRawFd::as_raw_fd)
     }
 
+    /// Gives the stream away. What stays is a second handle of its socket, to be closed with
+    /// the connection.
+    pub(crate) fn give_away(&mut self) -> io::Result<Self> {
+        let stays = match self {
+            Self::Plain(_) | Self::Tls(_) => Self::Plain(self.duplicate()?),
+            #[cfg(test)]
+            Self::Pipe(_) => Self::Pipe(tokio::io::duplex(1).0),
+        };
+        Ok(std::mem::replace(self, stays))
+    }
+
     /// A second handle of the socket.
-    pub(crate) fn duplicate(&self) -> io::Result<TcpStream> {
+    fn duplicate(&self) -> io::Result<TcpStream> {
         let socket = self.socket().ok_or(io::ErrorKind::Unsupported)?;
         let second = socket.as_fd().try_clone_to_owned()?;
         TcpStream::from_std(std::net::TcpStream::from(second))

@@ -1,0 +1,312 @@
+//! Connections without sockets: clients at the other ends of pipes, and a network between
+//! the nodes of a simulation, which may be slow, cut in two, or reset.
+
+use crate::outside::chance;
+use crate::outside::threads::simulated::wait;
+use parking_lot::Mutex;
+use rand::RngExt as _;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{
+    AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split,
+};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// Where every node and every client is, as addresses go.
+pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Bytes on their way in one direction, in each of the two pipes of a connection.
+const ROOM: usize = 16 * 1024;
+/// A cut network is looked at again in so long.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// A network of nodes, which are told apart by their ports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Network(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Who listens, and gets the connections.
+    doors: BTreeMap<u16, UnboundedSender<DuplexStream>>,
+    /// Pairs that hear nothing of each other.
+    cut: BTreeSet<(u16, u16)>,
+    /// Connections of pairs, which end when this is changed.
+    resets: BTreeMap<(u16, u16), watch::Sender<()>>,
+    /// How long bytes are on their way at most, in milliseconds.
+    delay_max: u64,
+}
+
+thread_local! {
+    /// The network that this thread's node is in, and its port.
+    static HERE: RefCell<Option<(Network, u16)>> = const { RefCell::new(None) };
+}
+
+/// The network of this thread.
+pub(crate) fn here() -> Option<(Network, u16)> {
+    HERE.with_borrow(Clone::clone)
+}
+
+/// Has this thread be of a node in a network.
+pub(crate) fn join(network: Option<(Network, u16)>) {
+    HERE.set(network);
+}
+
+fn pair(a: u16, b: u16) -> (u16, u16) {
+    (a.min(b), a.max(b))
+}
+
+impl Network {
+    /// Listens on a port, in the place of whoever did: connections to it come here.
+    pub(crate) fn listen(&self, port: u16) -> UnboundedReceiver<DuplexStream> {
+        let (door, connections) = unbounded_channel();
+        self.0.lock().doors.insert(port, door);
+        connections
+    }
+
+    /// Cuts two nodes from each other, or not. What is on its way stays so.
+    pub(crate) fn cut(&self, a: u16, b: u16, is_cut: bool) {
+        let cut = &mut self.0.lock().cut;
+        match is_cut {
+            true => cut.insert(pair(a, b)),
+            false => cut.remove(&pair(a, b)),
+        };
+    }
+
+    /// Ends the connections of two nodes; what is on its way is lost.
+    pub(crate) fn reset(&self, a: u16, b: u16) {
+        self.0.lock().resets.remove(&pair(a, b));
+    }
+
+    /// Bytes take up to so many milliseconds.
+    pub(crate) fn slow_down(&self, delay_max: u64) {
+        self.0.lock().delay_max = delay_max;
+    }
+
+    fn is_cut(&self, pair: (u16, u16)) -> bool {
+        self.0.lock().cut.contains(&pair)
+    }
+
+    /// Connects a node with another.
+    pub(crate) async fn connect(&self, from: u16, to: u16) -> io::Result<DuplexStream> {
+        let pair = pair(from, to);
+        while self.is_cut(pair) {
+            sleep(LOOK_EVERY).await;
+        }
+        let ((mine, near), (far, theirs)) = (duplex(ROOM), duplex(ROOM));
+        let reset = {
+            let state = &mut self.0.lock();
+            let door = state.doors.get(&to).ok_or(ErrorKind::ConnectionRefused)?;
+            door.send(theirs).map_err(|_| ErrorKind::ConnectionRefused)?;
+            state.resets.entry(pair).or_insert_with(|| watch::channel(()).0).subscribe()
+        };
+        let ((near_out, near_in), (far_out, far_in)) = (split(near), split(far));
+        tokio::spawn(self.clone().carry(pair, near_out, far_in, reset.clone()));
+        tokio::spawn(self.clone().carry(pair, far_out, near_in, reset));
+        Ok(mine)
+    }
+
+    /// Carries the bytes of one direction, until one end is closed or all are.
+    async fn carry(
+        self,
+        pair: (u16, u16),
+        from: ReadHalf<DuplexStream>,
+        to: WriteHalf<DuplexStream>,
+        mut reset: watch::Receiver<()>,
+    ) {
+        tokio::select! {
+            biased;
+            _ = reset.changed() => {}
+            _ = self.carry_on(pair, from, to) => {}
+        }
+    }
+
+    async fn carry_on(
+        &self,
+        pair: (u16, u16),
+        mut from: ReadHalf<DuplexStream>,
+        mut to: WriteHalf<DuplexStream>,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; ROOM];
+        loop {
+            let len = chance::rng().random_range(1..=ROOM);
+            let read = from.read(&mut buffer[..len]).await?;
+            let delay_max = self.0.lock().delay_max;
+            if delay_max > 0 {
+                sleep(Duration::from_millis(chance::rng().random_range(0..=delay_max))).await;
+            }
+            while self.is_cut(pair) {
+                sleep(LOOK_EVERY).await;
+            }
+            if read == 0 {
+                return to.shutdown().await;
+            }
+            to.write_all(&buffer[..read]).await?;
+        }
+    }
+}
+
+/// A connection of a thread that waits for it.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    /// Elsewhere while it is waited for.
+    stream: Option<DuplexStream>,
+    read_time_max: Duration,
+    write_time_max: Duration,
+}
+
+impl Pipe {
+    /// Connects with a node; `None` where there is no simulated network.
+    pub(crate) fn connect(
+        port: u16,
+        within: Duration,
+        (read, write): (Duration, Duration),
+    ) -> Option<io::Result<Self>> {
+        let (network, from) = here()?;
+        let connected = wait(async move { timeout(within, network.connect(from, port)).await });
+        let connected = connected.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        Some(connected.map(|stream| Self {
+            stream: Some(stream),
+            read_time_max: read,
+            write_time_max: write,
+        }))
+    }
+
+    fn lost() -> io::Error {
+        ErrorKind::BrokenPipe.into()
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut stream = self.stream.take().ok_or_else(Self::lost)?;
+        let (len, most) = (into.len(), self.read_time_max);
+        let (stream, bytes, read) = wait(async move {
+            let mut bytes = vec![0; len];
+            let read = timeout(most, stream.read(&mut bytes)).await;
+            (stream, bytes, read)
+        });
+        self.stream = Some(stream);
+        let read = read.map_err(|_| ErrorKind::WouldBlock)??;
+        into[..read].copy_from_slice(&bytes[..read]);
+        Ok(read)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut stream = self.stream.take().ok_or_else(Self::lost)?;
+        let (bytes, most) = (bytes.to_vec(), self.write_time_max);
+        let (stream, wrote) = wait(async move {
+            let wrote = timeout(most, stream.write(&bytes)).await;
+            (stream, wrote)
+        });
+        self.stream = Some(stream);
+        wrote.map_err(|_| ErrorKind::WouldBlock)?
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A client: its end of the pipe.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) pipe: DuplexStream,
+    pub(crate) read: Vec<u8>,
+}
+
+impl Client {
+    pub(crate) fn new(pipe: DuplexStream) -> Self {
+        Self { pipe, read: Vec::new() }
+    }
+
+    pub(crate) async fn send(&mut self, command: &str) {
+        self.pipe.write_all(&request(command)).await.expect("the server reads");
+    }
+
+    /// The next reply: a line, a string, or the elements of an array; `None` for null and at
+    /// the end.
+    pub(crate) async fn reply(&mut self) -> Option<Vec<String>> {
+        let line = self.line().await?;
+        let count = || line[1..].parse::<i64>().expect("a length");
+        match line.as_bytes()[0] {
+            b'$' => Some(vec![self.bulk(count()).await?]),
+            b'*' => {
+                let count = usize::try_from(count()).ok()?;
+                let mut elements = Vec::new();
+                for _ in 0..count {
+                    let head = self.line().await?;
+                    elements.push(match head.strip_prefix('$') {
+                        Some(len) => {
+                            let len = len.parse().expect("a length");
+                            self.bulk(len).await.unwrap_or_default()
+                        }
+                        None => head,
+                    });
+                }
+                Some(elements)
+            }
+            _ => Some(vec![line]),
+        }
+    }
+
+    async fn bulk(&mut self, len: i64) -> Option<String> {
+        let len = usize::try_from(len).ok()?;
+        self.fill(|read| read.len() >= len + 2).await?;
+        let bytes: Vec<u8> = self.read.drain(..len + 2).take(len).collect();
+        Some(String::from_utf8(bytes).expect("text"))
+    }
+
+    pub(crate) async fn line(&mut self) -> Option<String> {
+        self.fill(|read| read.windows(2).any(|two| two == b"\r\n")).await?;
+        let end = self.read.windows(2).position(|two| two == b"\r\n")?;
+        let bytes: Vec<u8> = self.read.drain(..end + 2).take(end).collect();
+        Some(String::from_utf8(bytes).expect("text"))
+    }
+
+    async fn fill(&mut self, is_enough: impl Fn(&[u8]) -> bool) -> Option<()> {
+        while !is_enough(&self.read) {
+            if self.pipe.read_buf(&mut self.read).await.expect("a pipe is read") == 0 {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    pub(crate) async fn call(&mut self, command: &str) -> Option<Vec<String>> {
+        self.send(command).await;
+        self.reply().await
+    }
+
+    /// What is answered with one line or one string.
+    pub(crate) async fn ask(&mut self, command: &str) -> String {
+        self.call(command).await.expect("an answer").remove(0)
+    }
+
+    /// Sends a command to a server that may be gone.
+    pub(crate) async fn try_send(&mut self, command: &str) -> Option<()> {
+        self.pipe.write_all(&request(command)).await.ok()
+    }
+
+    /// Asks a server that may be gone, or answer with nothing.
+    pub(crate) async fn try_ask(&mut self, command: &str) -> Option<String> {
+        self.try_send(command).await?;
+        self.reply().await.map(|reply| reply.into_iter().next().unwrap_or_default())
+    }
+}
+
+pub(crate) fn request(command: &str) -> Vec<u8> {
+    let words: Vec<&str> = command.split(' ').collect();
+    let mut request = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        request.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
+    }
+    request
+}
