@@ -120,6 +120,7 @@ fn node(network: &Network, port: u16, seed: u64, ticks: u64) -> Part {
             (Param::ReplPingReplicaPeriod, "1"),
             (Param::ReplTimeout, "5"),
             (Param::EnableDebugCommand, "yes"),
+            (Param::Save, ""),
         ] {
             config.set(param, value.as_bytes()).expect("a value it takes");
         }
@@ -321,7 +322,12 @@ impl Group {
                 self.pause(100..8000).await;
                 network.cut(primary, replica, false);
             }
-            1 => network.reset(primary, replica),
+            1 => {
+                for _ in 0..10 {
+                    network.reset(primary, self.a_replica());
+                    self.pause(20..1500).await;
+                }
+            }
             2 => {
                 network.slow_down(200);
                 self.pause(500..3000).await;

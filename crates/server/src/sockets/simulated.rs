@@ -23,6 +23,10 @@ pub(crate) const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCA
 
 /// Bytes on their way in one direction, in each of the two pipes of a connection.
 const ROOM: usize = 16 * 1024;
+/// Few bytes: less than a transaction has.
+const SHORT: usize = 150;
+/// How long the rest waits at most, in milliseconds.
+const SHORT_WAITS_MAX: u64 = 50;
 /// A cut network is looked at again in so long.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -134,7 +138,9 @@ impl Network {
     ) -> io::Result<()> {
         let mut buffer = vec![0; ROOM];
         loop {
-            let len = chance::rng().random_range(1..=ROOM);
+            // Now and then a few bytes arrive long before the rest.
+            let is_short = chance::rng().random_range(0..4) == 0;
+            let len = chance::rng().random_range(1..=if is_short { SHORT } else { ROOM });
             let read = from.read(&mut buffer[..len]).await?;
             let delay_max = self.0.lock().delay_max;
             if delay_max > 0 {
@@ -147,6 +153,9 @@ impl Network {
                 return to.shutdown().await;
             }
             to.write_all(&buffer[..read]).await?;
+            if is_short {
+                sleep(Duration::from_millis(chance::rng().random_range(0..SHORT_WAITS_MAX))).await;
+            }
         }
     }
 }
