@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::{CorpusArgs, Kind, Pair, Part, part_name};
+use super::{CorpusArgs, Kind, Mix, Pair, Part, mixed, part_name};
 use crate::affinity::Cores;
 use crate::endpoint::{Control, Endpoint, Value};
 use crate::interrupt;
@@ -39,7 +39,8 @@ const COOL: &str = "--pack-cold-after 1";
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     kind: &'static str,
-    part: Part,
+    /// None of several kinds together.
+    part: Option<Part>,
     keys: usize,
     key_bytes: usize,
     value_bytes: usize,
@@ -73,20 +74,48 @@ struct Seen {
     dictionary_bytes: u64,
 }
 
+/// What is measured by itself: a kind, or all that were chosen as one.
+#[derive(Clone, Copy)]
+enum Set<'a> {
+    Kind(&'a Kind),
+    Mix(Mix),
+}
+
+impl Set<'_> {
+    fn name(self) -> &'static str {
+        match self {
+            Set::Kind(kind) => kind.name,
+            Set::Mix(Mix::Drawn) => "all, drawn",
+            Set::Mix(Mix::InTurns) => "all, in turns",
+        }
+    }
+}
+
 /// Measures, shows the table, and writes the rows where that was asked for.
 pub(super) fn run(args: &CorpusArgs, kinds: &[&Kind], data_dir: &Path) -> ExitCode {
+    let mut sets: Vec<Set<'_>> = kinds.iter().map(|kind| Set::Kind(kind)).collect();
+    if args.mix {
+        sets.extend([Mix::Drawn, Mix::InTurns].map(Set::Mix));
+    }
     let next = AtomicUsize::new(0);
     let rows: Mutex<Vec<(usize, Result<Row, String>)>> = Mutex::default();
     let work = || {
-        while let Some((at, kind)) = {
+        while let Some((at, set)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            kinds.get(at).map(|kind| (at, *kind))
+            sets.get(at).map(|set| (at, *set))
         } {
             if interrupt::requested() {
                 return;
             }
-            let Some(pairs) = args.pairs(kind, data_dir) else { continue };
-            let row = measure(args, kind, &pairs);
+            let pairs = match set {
+                Set::Kind(kind) => args.pairs(kind, data_dir),
+                Set::Mix(mix) => {
+                    let kinds = kinds.iter().filter_map(|kind| args.pairs(kind, data_dir));
+                    Some(mixed(args.seed, mix, kinds.collect()))
+                }
+            };
+            let Some(pairs) = pairs else { continue };
+            let row = measure(args, set, &pairs);
             if let Ok(row) = &row {
                 eprintln!("snug: {:<14} {:>5.1} %", row.kind, 100.0 * row.ratio());
             }
@@ -106,7 +135,7 @@ pub(super) fn run(args: &CorpusArgs, kinds: &[&Kind], data_dir: &Path) -> ExitCo
         match row {
             Ok(row) => good.push(row),
             Err(cause) => {
-                eprintln!("snug: {}: {cause}", kinds[at].name);
+                eprintln!("snug: {}: {cause}", sets[at].name());
                 failed = true;
             }
         }
@@ -122,13 +151,16 @@ pub(super) fn run(args: &CorpusArgs, kinds: &[&Kind], data_dir: &Path) -> ExitCo
     ExitCode::from(u8::from(failed))
 }
 
-fn measure(args: &CorpusArgs, kind: &Kind, pairs: &[Pair]) -> Result<Row, String> {
+fn measure(args: &CorpusArgs, set: Set<'_>, pairs: &[Pair]) -> Result<Row, String> {
     let floor = (!args.no_floor).then(|| floor(pairs));
     let other = serve(&args.against, pairs, false)?;
     let snug = serve(&format!("snug {COOL} {}", args.snug), pairs, true)?;
     Ok(Row {
-        kind: kind.name,
-        part: kind.part,
+        kind: set.name(),
+        part: match set {
+            Set::Kind(kind) => Some(kind.part),
+            Set::Mix(_) => None,
+        },
         keys: pairs.len(),
         key_bytes: pairs.iter().map(|(key, _)| key.len()).sum(),
         value_bytes: pairs.iter().map(|(_, value)| value.len()).sum(),
@@ -286,7 +318,7 @@ fn render(rows: &[Row]) -> String {
         let raw = (row.key_bytes + row.value_bytes) as u64;
         cells.push(vec![
             row.kind.to_owned(),
-            part_name(row.part).to_owned(),
+            row.part.map_or("", part_name).to_owned(),
             row.keys.to_string(),
             kb(raw),
             kb(row.other),
@@ -307,8 +339,8 @@ fn render(rows: &[Row]) -> String {
         ratios.sort_by(f64::total_cmp);
         ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
     };
-    let part = |part| rows.iter().filter(|row| row.part == part).collect::<Vec<_>>();
-    let all: Vec<&Row> = rows.iter().collect();
+    let part = |part| rows.iter().filter(|row| row.part == Some(part)).collect::<Vec<_>>();
+    let all: Vec<&Row> = rows.iter().filter(|row| row.part.is_some()).collect();
     // Those that zstd halves: what others may reach is another matter.
     let halved =
         all.iter().copied().filter(|row| row.floor.is_some_and(|f| 2 * f <= row.value_bytes));
@@ -323,5 +355,14 @@ fn render(rows: &[Row]) -> String {
         100.0 * median(&halved),
         halved.len(),
     );
+    let alone: u64 = all.iter().map(|row| row.cooled).sum();
+    for row in rows.iter().filter(|row| row.part.is_none()) {
+        text += &format!(
+            "{}: {:.0} KB cooled, {:.1} % of what the kinds take one by one\n",
+            row.kind,
+            row.cooled as f64 / 1000.0,
+            100.0 * row.cooled as f64 / alone.max(1) as f64
+        );
+    }
     text
 }

@@ -67,6 +67,18 @@ const fn real(name: &'static str, part: Part, count: u64) -> Kind {
     Kind { name, part, count, source: Source::Real }
 }
 
+/// In which order the values of several kinds come that are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mix {
+    /// As they are drawn.
+    Drawn,
+    /// [`TURN`] of a kind, then as many of the next.
+    InTurns,
+}
+
+/// Values of one kind after which the next one's come.
+const TURN: usize = 50_000;
+
 /// All kinds. Which part one belongs to was drawn before any was measured.
 const KINDS: &[Kind] = &[
     made("profiles", Part::Tune, 20_000, generated::profiles),
@@ -151,6 +163,10 @@ pub struct CorpusArgs {
     /// Give every value a key of random words instead of its own
     #[arg(long)]
     rename: bool,
+    /// Give all values keys of one shape, and measure the kinds together too: drawn at
+    /// random, and one after the other
+    #[arg(long, conflicts_with = "rename")]
+    mix: bool,
     /// Name the kinds and end
     #[arg(long)]
     list: bool,
@@ -226,6 +242,9 @@ impl CorpusArgs {
                 *key = random_key(&mut draw, n as u64, key.len());
             }
         }
+        if self.mix {
+            pairs.iter_mut().for_each(|(key, _)| *key = key_of_one_shape(&mut draw));
+        }
         // As the server will have it: the last value of a key.
         let mut last = std::collections::HashMap::new();
         for (at, (key, _)) in pairs.iter().enumerate() {
@@ -238,6 +257,31 @@ impl CorpusArgs {
         });
         Some(pairs)
     }
+}
+
+/// The values of several kinds as those of one.
+fn mixed(seed: u64, mix: Mix, kinds: Vec<Vec<Pair>>) -> Vec<Pair> {
+    let mut draw = Draw::new(seed);
+    let mut kinds: Vec<_> = kinds.into_iter().map(|pairs| pairs.into_iter().peekable()).collect();
+    let mut pairs = Vec::new();
+    loop {
+        kinds.retain_mut(|left| left.peek().is_some());
+        if kinds.is_empty() {
+            break;
+        }
+        kinds.iter_mut().for_each(|left| pairs.extend(left.by_ref().take(TURN)));
+    }
+    if mix == Mix::Drawn {
+        for last in (1..pairs.len()).rev() {
+            pairs.swap(last, draw.below(last as u64 + 1) as usize);
+        }
+    }
+    pairs
+}
+
+/// A key that tells nothing of its value, and that no other has.
+fn key_of_one_shape(draw: &mut Draw) -> Vec<u8> {
+    format!("cache:{}", draw.uuid()).into_bytes()
 }
 
 /// A key of random words and of some length, that no other has.
@@ -286,10 +330,33 @@ mod tests {
     }
 
     #[test]
+    fn mixes_have_every_value_once() {
+        let kind = |name: &str, count: usize| -> Vec<Pair> {
+            (0..count).map(|n| (Vec::new(), format!("{name}{n}").into_bytes())).collect()
+        };
+        for mix in [Mix::Drawn, Mix::InTurns] {
+            let kinds = vec![kind("a", TURN + 2), kind("b", 3)];
+            let pairs = mixed(7, mix, kinds.clone());
+            let order: Vec<u8> = pairs.iter().map(|(_, value)| value[0]).collect();
+            let ends = (order[TURN - 1], order[TURN], order[TURN + 3], order[TURN + 4]);
+            assert_eq!(ends == (b'a', b'b', b'a', b'a'), mix == Mix::InTurns);
+            let sorted = |mut pairs: Vec<Pair>| {
+                pairs.sort();
+                pairs
+            };
+            assert_eq!(sorted(pairs), sorted(kinds.concat()));
+        }
+    }
+
+    #[test]
     fn random_keys_differ() {
         let mut draw = Draw::new(1);
         let keys: std::collections::HashSet<_> =
             (0..5000).map(|n| random_key(&mut draw, n, 20)).collect();
         assert_eq!(keys.len(), 5000);
+        let keys: std::collections::HashSet<_> =
+            (0..5000).map(|_| key_of_one_shape(&mut draw)).collect();
+        assert_eq!(keys.len(), 5000);
+        assert!(keys.iter().all(|key| key.len() == "cache:".len() + 36));
     }
 }
