@@ -5,5 +5,7 @@ pub(crate) mod accept;
 pub(crate) mod connection;
 pub(crate) mod evictor;
 #[cfg(test)]
-pub(crate) mod simulated;
+mod nodes;
+#[cfg(test)]
+mod simulated;
 pub(crate) mod worker;

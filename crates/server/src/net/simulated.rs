@@ -11,7 +11,8 @@ use crate::follow::clients::Address;
 use crate::net::{accept, worker};
 use crate::outside::chance;
 use crate::outside::clock::{self, Instant};
-use crate::sockets::simulated::{Client, NOWHERE, request};
+use crate::outside::network::NOWHERE;
+use crate::sockets::simulated::{Client, request};
 use crate::sockets::stream::Stream;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -55,13 +56,13 @@ fn simulate<F: Future<Output = ()>>(
 }
 
 /// Makes this thread the server's only worker, in the runtime that this is called in.
-pub(crate) fn work(server: &Arc<Server>) {
+pub(super) fn work(server: &Arc<Server>) {
     worker::equip(server, 0);
     tokio::spawn(worker::clock(Arc::clone(server), 0));
 }
 
 /// Serves whoever is at the other end of a pipe.
-pub(crate) fn welcome(server: &Arc<Server>, pipe: DuplexStream) {
+pub(super) fn welcome(server: &Arc<Server>, pipe: DuplexStream) {
     let nowhere = Address::Net(NOWHERE);
     accept::welcome(server, Stream::Pipe(pipe), (nowhere.clone(), nowhere));
 }

@@ -5,6 +5,8 @@ pub(crate) mod chance;
 pub(crate) mod clock;
 pub(crate) mod files;
 #[cfg(test)]
+pub(crate) mod network;
+#[cfg(test)]
 pub(crate) mod simulated;
 pub(crate) mod threads;
 

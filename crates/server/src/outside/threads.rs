@@ -44,8 +44,7 @@ pub(crate) fn send<T: Send + 'static>(
 /// Threads as a simulation has them.
 #[cfg(test)]
 pub(crate) mod simulated {
-    use crate::outside::{chance, clock};
-    use crate::sockets::simulated as network;
+    use crate::outside::{chance, clock, network};
     use rand::RngExt as _;
     use std::cell::{Cell, RefCell};
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -29,8 +29,6 @@ pub(crate) mod failover;
 mod link;
 pub(crate) mod parcels;
 mod serving;
-#[cfg(test)]
-mod simulated;
 mod snapshots;
 mod transfer;
 
@@ -76,6 +74,13 @@ pub(crate) fn start(server: &Arc<Server>, executor: Executor) -> std::io::Result
     let thread = std::thread::Builder::new().name("replication".into());
     thread.spawn(move || runtime.block_on(run(server, taken, executor)))?;
     Ok(())
+}
+
+/// The same in the runtime that this is called in, for a simulation.
+#[cfg(test)]
+pub(crate) async fn here(server: Arc<Server>, executor: Executor) {
+    let orders = take_orders(&server);
+    run(server, orders, executor).await;
 }
 
 /// From now on orders are taken.

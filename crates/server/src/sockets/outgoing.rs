@@ -6,6 +6,8 @@
 //! sent kept meanwhile. No name is asked for in TLS, and none is compared: as with Redis,
 //! whoever has a certificate of the authorities is the server that is meant.
 
+#[cfg(test)]
+use crate::outside::network;
 use rustls::{ClientConfig, ClientConnection};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -19,7 +21,7 @@ pub(crate) enum Socket {
     Tcp(TcpStream),
     /// One of a simulated network.
     #[cfg(test)]
-    Pipe(super::simulated::Pipe),
+    Pipe(network::Pipe),
 }
 
 impl Socket {
@@ -32,7 +34,7 @@ impl Socket {
         (read, write): (Duration, Duration),
     ) -> io::Result<Self> {
         #[cfg(test)]
-        if let Some(connected) = super::simulated::Pipe::connect(port, within, (read, write)) {
+        if let Some(connected) = network::Pipe::connect(port, within, (read, write)) {
             return connected.map(Self::Pipe);
         }
         let mut failed = io::Error::new(ErrorKind::NotFound, "the host has no address");
@@ -56,7 +58,7 @@ impl Socket {
         match self {
             Self::Tcp(socket) => Ok((socket.peer_addr()?, socket.local_addr()?)),
             #[cfg(test)]
-            Self::Pipe(_) => Ok((super::simulated::NOWHERE, super::simulated::NOWHERE)),
+            Self::Pipe(_) => Ok((network::NOWHERE, network::NOWHERE)),
         }
     }
 

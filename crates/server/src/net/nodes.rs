@@ -18,8 +18,10 @@ use crate::config::{Config, Param};
 use crate::engine::server::Server;
 use crate::net::simulated::{welcome, work};
 use crate::outside::clock::Instant;
+use crate::outside::network::{self, Network};
 use crate::outside::{chance, clock, threads};
-use crate::sockets::simulated::{self, Client, Network};
+use crate::replication;
+use crate::sockets::simulated::Client;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
@@ -59,7 +61,7 @@ impl Part {
         let (done, is_done) = channel();
         let thread = std::thread::spawn(move || {
             chance::simulated::begin(seed << 16 ^ u64::from(port) ^ ticks << 32);
-            simulated::join(Some((network, port)));
+            network::join(Some((network, port)));
             threads::simulated::begin();
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_time()
@@ -127,8 +129,7 @@ fn node(network: &Network, port: u16, seed: u64, ticks: u64) -> Part {
         let cluster = Cluster::load(&config).expect("none");
         let server = Server::new(config, cluster, 1, commands::catalog());
         work(&server);
-        let orders = super::take_orders(&server);
-        let replication = super::run(Arc::clone(&server), orders, commands::replay::executor);
+        let replication = replication::here(Arc::clone(&server), commands::replay::executor);
         tokio::task::spawn_local(replication);
         while let Some(pipe) = connections.recv().await {
             welcome(&server, pipe);
