@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import advise
 from harness import servers
 
 pytestmark = pytest.mark.snug_only
@@ -88,6 +89,13 @@ def test_a_file_is_enough(target, redis):
     served = json.loads(run(target, url(redis), "--json"))
     told, served = (report["snug"]["cooled"]["value"] for report in (told, served))
     assert abs(told / served - 1) < MOST_OFF, (told, served)
+
+
+def test_what_is_predicted_comes_true(target):
+    """A short form of `make advise`: some of its workloads, a part of their size, in one server."""
+    predicted, actual, told = advise.compare(target, ["hash-profiles", "stream-events"], scale=0.1)
+    assert abs(predicted / actual - 1) < MOST_OFF, (predicted, actual)
+    assert actual < told["source_bytes"]
 
 
 def test_a_large_collection_that_is_alone_is_read_whole(target, redis):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
@@ -68,6 +69,66 @@ def test_systemd_is_told(target, tmp_path, monkeypatch, mode, abstract):
             assert server.process.wait(WAIT_SECONDS) == 0
         finally:
             server.stop()
+
+
+#: What systemd does of a service whose sockets it opened: they are descriptors from 3 on.
+ACTIVATE = """
+import os, sys
+sockets, command = [int(fd) for fd in sys.argv[1].split(",")], sys.argv[2:]
+high = [os.dup(os.dup(fd)) for fd in sockets]
+while min(high) < 3 + len(high):
+    high = [os.dup(fd) for fd in high]
+for place, fd in enumerate(high):
+    os.dup2(fd, 3 + place)
+    os.close(fd)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(high)))
+os.execv(command[0], command)
+"""
+
+
+def activated(server, *sockets):
+    """The server, started by somebody who listens already."""
+    fds = [listener.fileno() for listener in sockets]
+    words = [sys.executable, "-c", ACTIVATE, ",".join(map(str, fds)), *server.command]
+    return subprocess.Popen(words, pass_fds=fds, cwd=server.directory, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_sockets_that_were_there_before(target, tmp_path):
+    """Clients that come while nobody serves wait for the next who does."""
+    path = str(tmp_path / "socket")
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(path)
+        unix.listen()
+        server = target.server("--bind", "127.0.0.1", "--port", str(tcp.getsockname()[1]), "--unixsocket", path, "--workers", "2")
+        for round_ in range(2):
+            # Before the server is there.
+            clients = [socket.create_connection(tcp.getsockname()) for _ in range(8)]
+            by_path = socket.socket(socket.AF_UNIX)
+            by_path.connect(path)
+            process = activated(server, tcp, unix)
+            try:
+                for client in [*clients, by_path]:
+                    client.settimeout(WAIT_SECONDS)
+                    client.sendall(b"PING\r\n")
+                    assert client.recv(100) == b"+PONG\r\n"
+                    client.close()
+            finally:
+                process.terminate()
+                process.communicate()
+            assert process.returncode == 0
+            assert os.path.exists(path), "the socket is another's"
+
+
+def test_a_socket_that_nothing_names(target):
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        server = target.server("--bind", "127.0.0.1")
+        process = activated(server, tcp)
+        said = process.communicate(timeout=WAIT_SECONDS)[1]
+        assert process.returncode == 1 and f"a socket at 127.0.0.1:{tcp.getsockname()[1]}" in said
+    with open(os.devnull) as no_socket:
+        process = activated(server, no_socket)
+        said = process.communicate(timeout=WAIT_SECONDS)[1]
+        assert process.returncode == 1 and "LISTEN_FDS" in said and "not a socket" in said
 
 
 def answers(port):
@@ -165,8 +226,9 @@ def test_the_unit_is_sound(target, tmp_path):
     unit = (ROOT / "packaging" / "systemd" / "snug.service").read_text()
     unit = unit.replace("/usr/bin/snug", target.path)
     (tmp_path / "snug.service").write_text(unit)
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "snug.service"], capture_output=True, text=True, timeout=WAIT_SECONDS)
-    about_it = [line for line in done.stderr.splitlines() if "snug.service" in line and "ser \"snug\"" not in line]
+    shutil.copy(ROOT / "packaging" / "systemd" / "snug.socket", tmp_path)
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", tmp_path / "snug.service", tmp_path / "snug.socket"], capture_output=True, text=True, timeout=WAIT_SECONDS)
+    about_it = [line for line in done.stderr.splitlines() if "snug.s" in line and "ser \"snug\"" not in line]
     assert not about_it, about_it
 
 

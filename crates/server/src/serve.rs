@@ -13,6 +13,7 @@ use crate::net::accept::OtherDoor;
 use crate::net::worker;
 use crate::outside::clock::unix_ms;
 use crate::persist::ending::Ending;
+use crate::sockets::inherited::Inherited;
 use crate::sockets::listening;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
@@ -118,8 +119,16 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
     server.config.set(Param::MaxClients, fit.as_bytes())?;
     let doors: Vec<_> = (0..workers).map(|_| server.listening.join()).collect();
     server.tls.apply(&server.config)?;
+    let inherited = Inherited::take()
+        .map_err(|e| format!("can't listen with what LISTEN_FDS tells of: {e}"))?;
+    server.listening.inherit(inherited);
     let mut addresses = server.listening.apply(&server.config)?;
     addresses.extend(server.listening.open_unix(&server.config)?);
+    if let Some(address) = server.listening.beside() {
+        return Err(format!(
+            "was given a socket at {address}, which neither bind with port or tls-port nor unixsocket names"
+        ));
+    }
     let (admin_addresses, admin_sockets) = listen_for_admin(&server)?;
     let (content_addresses, content_doors) = listen_for_content(&server)?;
     snug_store::memory::tune();

@@ -3,11 +3,12 @@
 //!
 //! Each worker listens at every address with a socket of its own
 //! (`SO_REUSEPORT`), so that the kernel spreads connections over workers; at a Unix
-//! socket, for which there is no such thing, all listen with the same one. A
-//! change makes all new sockets before any worker gives up an old one: it
+//! socket, for which there is no such thing, and with a socket that the server was started
+//! with, all listen with the same one. A change makes all new sockets before any worker gives up an old one: it
 //! succeeds for all workers or changes nothing. Connections that were accepted
 //! stay; those that waited in the queue of a closed socket are lost, as in Redis.
 
+use super::inherited::Inherited;
 use crate::config::{Config, Param};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -55,6 +56,7 @@ pub(crate) struct Listening(Mutex<InForce>);
 #[derive(Debug, Default)]
 struct InForce {
     doors: Vec<Door>,
+    inherited: Inherited,
     /// Every port that was listened to.
     ports: Vec<u16>,
     workers: Vec<UnboundedSender<Change>>,
@@ -94,6 +96,19 @@ impl Listening {
         doors
     }
 
+    /// What the server was started with is listened with, wherever the configuration
+    /// names its address. To be told before the first door is opened.
+    pub(crate) fn inherit(&self, sockets: Inherited) {
+        self.0.lock().inherited = sockets;
+    }
+
+    /// The address of a socket that the server was started with and that is no door of the
+    /// configuration's.
+    pub(crate) fn beside(&self) -> Option<String> {
+        let in_force = self.0.lock();
+        in_force.inherited.beside(&in_force.doors)
+    }
+
     /// Has every worker listen at the configuration's addresses; on an error all go on
     /// as they did. The doors that are open then are returned.
     pub(crate) fn apply(&self, config: &Config) -> Result<Vec<Door>, String> {
@@ -121,6 +136,9 @@ impl Listening {
         // not have closed yet.
         let mut missing = Vec::new();
         for (door, named) in &new {
+            if in_force.inherited.at(door).is_some() {
+                continue;
+            }
             let taken_before = in_force.ports.contains(&named.address.port());
             match bound(named.address, taken_before) {
                 Ok(_) => {}
@@ -135,7 +153,8 @@ impl Listening {
         doors.retain(|door| !missing.contains(door));
         let open = || -> Result<Vec<(Door, Socket)>, String> {
             let socket = |(door, named): &(Door, Named)| {
-                let socket = listen(named.address, backlog, true);
+                let inherited = in_force.inherited.at(door);
+                let socket = inherited.unwrap_or_else(|| listen(named.address, backlog, true));
                 let socket = socket.map_err(|e| format!("can't bind to {}: {e}", named.address))?;
                 Ok((door.clone(), socket))
             };
@@ -149,7 +168,8 @@ impl Listening {
     }
 
     /// Makes the Unix socket of the configuration, if it names one, and has every worker
-    /// listen there. A file of that name is removed before.
+    /// listen there. A file of that name is removed before, unless it is the socket that
+    /// the server was started with.
     pub(crate) fn open_unix(&self, config: &Config) -> Result<Option<Door>, String> {
         if config.is_empty(Param::Unixsocket) {
             return Ok(None);
@@ -159,10 +179,12 @@ impl Listening {
             |e: &dyn fmt::Display| format!("can't open Unix socket {}: {e}", path.display());
         let backlog = config.number(Param::TcpBacklog) as i32;
         let permissions = config.number(Param::Unixsocketperm) as u32;
-        let socket = listen_unix(&path, backlog, permissions).map_err(|e| failed(&e))?;
-        let mut in_force = self.0.lock();
         // By the name that it was given: that is what clients are shown.
         let door = Door::Unix(path.as_path().into());
+        let mut in_force = self.0.lock();
+        let inherited = in_force.inherited.at(&door);
+        let socket = inherited.unwrap_or_else(|| listen_unix(&path, backlog, permissions));
+        let socket = socket.map_err(|e| failed(&e))?;
         let each = |_: &UnboundedSender<Change>| Ok(vec![(door.clone(), socket.try_clone()?)]);
         let sockets = in_force.workers.iter().map(each).collect::<io::Result<Vec<_>>>();
         let sockets = sockets.map_err(|e| failed(&e))?;
@@ -171,10 +193,13 @@ impl Listening {
         Ok(Some(door))
     }
 
-    /// Removes the file of the Unix socket, at the end.
+    /// Removes the file of the Unix socket, at the end, if the server made it.
     pub(crate) fn remove_unix(&self) {
-        for door in &self.0.lock().doors {
-            if let Door::Unix(path) = door {
+        let in_force = self.0.lock();
+        for door in &in_force.doors {
+            if let Door::Unix(path) = door
+                && in_force.inherited.at(door).is_none()
+            {
                 let _ = std::fs::remove_file(path);
             }
         }
