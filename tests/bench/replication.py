@@ -1,7 +1,7 @@
 """What replication costs and how soon it helps, beside redis-server to redis-server:
 `make replication`, or
 
-    cd tests && python -m bench.replication --snug ../target/release/snug sync load failover
+    cd tests && python -m bench.replication --snug ../target/release/snug sync load paced failover
 
 Not a test: it measures, and asserts nothing. Three tables, in Markdown:
 
@@ -9,6 +9,8 @@ Not a test: it measures, and asserts nothing. Three tables, in Markdown:
              tasks in lists (`list-celery`), and CPU seconds of both nodes
   load       what a replica takes of its primary's rate and CPU, under as many SETs as
              redis-benchmark sends; how far behind the replica is meanwhile
+  paced      the same at one rate for all, which leaves both nodes time: CPU, latency, and how
+             far behind the replica is
   failover   from the death of a primary to the first write that its successor takes, by
              three Sentinels
 
@@ -17,6 +19,7 @@ same cores as the primary: CPU seconds say there what the rate does not.
 """
 
 import argparse
+import csv
 import pathlib
 import statistics
 import subprocess
@@ -88,6 +91,43 @@ class Bench:
                 f"| {100 * cpu_both / cpu_alone - 100:+.0f} % | {middle:.2f} | {most:.2f} |",
                 flush=True,
             )
+
+    def paced(self):
+        print(
+            f"{self.options.rate} SETs a second\n\n| nodes | CPU s a million, alone | with a replica | | of the replica | p50 us, alone | with one | p99 us, alone | with one "
+            "| behind, median KB | most KB |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        )
+        rows = {kind: [] for kind in KINDS}
+        for _ in range(self.options.rounds):
+            for kind in KINDS:
+                nodes = self.nodes()
+                primary, replica = nodes.start(kind), nodes.start(kind)
+                self.at_a_rate(primary)
+                alone = self.at_a_rate(primary)
+                follow(replica, primary)
+                wait_until_up(replica)
+                wait_until_online(primary, replica)
+                before = cpu_seconds(replica.pid)
+                with Behind(primary, replica) as behind:
+                    both = self.at_a_rate(primary)
+                own = (cpu_seconds(replica.pid) - before) / both["operations"] * 1e6
+                rows[kind].append(
+                    (alone["cpu_s_per_million"], both["cpu_s_per_million"], own)
+                    + tuple(run[name] for name in ("p50_us", "p99_us") for run in (alone, both))
+                    + (statistics.median(behind.seen) / 1e3, max(behind.seen) / 1e3)
+                )
+                stop(nodes)
+        for kind in KINDS:
+            alone, both, own, *rest = (statistics.median(column) for column in zip(*rows[kind]))
+            print(f"| {kind} | {alone:.2f} | {both:.2f} | {100 * both / alone - 100:+.0f} % | {own:.2f} | " + " | ".join(f"{figure:.0f}" for figure in rest) + " |", flush=True)
+
+    def at_a_rate(self, node):
+        """Ten seconds of SETs: the row of `snug bench`."""
+        command = [self.options.snug, "bench", "-p", str(node.port), "-t", "set", "-r", "100000", "-d", "100", "-P", "16", "-c", "50"]
+        command += ["--rate", str(self.options.rate), "--duration", "10", "--rest", "0", "-q", "--csv", "-"]
+        rows = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        (row,) = csv.DictReader(rows)
+        return {name: float(row[name]) for name in ("cpu_s_per_million", "p50_us", "p99_us", "operations")}
 
     def failover(self):
         print("| nodes | seconds without a primary, each round | median |\n| --- | --- | --- |")
@@ -199,7 +239,8 @@ def main():
     parser.add_argument("--snug", default="../target/release/snug", help="the server, and its bench")
     parser.add_argument("--scale", type=float, default=0.1, help="how much data to synchronise")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("tables", nargs="*", choices=["sync", "load", "failover"], default=["sync", "load", "failover"])
+    parser.add_argument("--rate", type=int, default=100_000, help="SETs a second, for the table `paced`")
+    parser.add_argument("tables", nargs="*", choices=["sync", "load", "paced", "failover"], default=["sync", "load", "paced", "failover"])
     options = parser.parse_args()
     options.snug = str(pathlib.Path(options.snug).resolve())
     bench = Bench(options)

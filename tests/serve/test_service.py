@@ -197,6 +197,23 @@ def test_help_into_a_closed_pipe(target):
             program.wait(WAIT_SECONDS)
 
 
+def test_every_command_tells_of_itself(target):
+    snug = target.command()[0]
+
+    def commands(*words):
+        done = subprocess.run([snug, *words, "--help"], capture_output=True, text=True, timeout=WAIT_SECONDS)
+        assert done.returncode == 0 and "Usage: snug" in done.stdout, (words, done)
+        _, _, listed = done.stdout.partition("\nCommands:\n")
+        return re.findall(r"^  (\S+) ", listed.partition("\n\n")[0], re.MULTILINE)
+
+    first = commands()
+    assert {"serve", "bench", "compare", "advise"} <= set(first)
+    for name in first:
+        for below in commands(name) if name != "help" else []:
+            if below != "help":
+                commands(name, below)
+
+
 @pytest.mark.parametrize("flags, said", [(["-p", "6380"], "'port'"), (["--prot", "6380"], "'port'"), (["--maxmem", "1"], "'maxmemory'"), (["--xyzzy", "1"], "--help")])
 def test_a_flag_that_is_none(target, flags, said):
     done = run(target, *flags)

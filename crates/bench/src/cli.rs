@@ -68,7 +68,7 @@ pub struct BenchArgs {
     #[command(flatten)]
     output: OutputArgs,
     /// Print help
-    #[arg(long, action = ArgAction::Help)]
+    #[arg(long, global = true, action = ArgAction::Help)]
     help: Option<bool>,
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 
 use crate::affinity::Cores;
 use crate::agreement;
@@ -58,7 +58,7 @@ is the first target over the other.";
 /// Compares servers on the same work, started, pinned and interleaved, or two
 /// reports.
 #[derive(Debug, Args)]
-#[command(disable_help_flag = true, after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES)]
 pub struct CompareArgs {
     /// Targets, or two reports [default: snug redis=redis-server]
     targets: Vec<String>,
@@ -97,9 +97,6 @@ pub struct CompareArgs {
     load: LoadArgs,
     #[command(flatten)]
     output: OutputArgs,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Why nothing is compared, in one line.
