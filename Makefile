@@ -133,6 +133,10 @@ blobs: ## the disk tier's engines on JSON blobs: rates, bytes on disk and by the
 	.ci/setup $(ENGINES)
 	$(ROCKSDB) $(CARGO) bench --locked --package snug-tier --all-features --bench disk_blobs -- --folder $(TARGET) $(BLOBS_FLAGS)
 
+.PHONY: tier
+tier: setup release ## the disk tier on ten times maxmemory: hit rate beside redis-server's, hits, misses; TIER_FLAGS="--folder /mnt hits"
+	cd tests && ../$(PYTHON) -m bench.tier --snug $(TARGET)/release/snug --folder $(TARGET) $(TIER_FLAGS)
+
 .PHONY: programs
 programs: setup ## PROGRAMS (100,000) random Lua programs, answered as redis-server does; PROGRAM_SEED=7 begins there
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb

@@ -36,6 +36,7 @@ from harness.sentinels import Sentinel  # noqa: E402
 
 KINDS = ("redis", "snug")
 SETS = 400_000
+TABLES = ("sync", "load", "paced", "failover")
 
 
 class Bench:
@@ -240,11 +241,13 @@ def main():
     parser.add_argument("--scale", type=float, default=0.1, help="how much data to synchronise")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=int, default=100_000, help="SETs a second, for the table `paced`")
-    parser.add_argument("tables", nargs="*", choices=["sync", "load", "paced", "failover"], default=["sync", "load", "paced", "failover"])
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"{', '.join(TABLES)}; all if none")
     options = parser.parse_args()
+    if unknown := set(options.tables) - set(TABLES):
+        parser.error(f"no table is called {unknown.pop()}")
     options.snug = str(pathlib.Path(options.snug).resolve())
     bench = Bench(options)
-    for table in options.tables:
+    for table in options.tables or TABLES:
         getattr(bench, table)()
 
 

@@ -26,7 +26,7 @@ FUNCTIONS = [
     ("cmsgpack.pack", "vv"), ("cmsgpack.unpack", "s"), ("struct.pack", "Pnn"), ("struct.unpack", "Ps"), ("struct.size", "P"),
     ("redis.sha1hex", "s"), ("redis.error_reply", "s"), ("redis.status_reply", "s"), ("redis.setresp", "R"),
     ("redis.error_reply", "v"), ("assert", "vE"), ("error", "E"), ("error", "E"), ("loadstring", "s"), ("next", "T"), ("ipairs", "v"),
-    ("setmetatable", "tt"), ("getmetatable", "v"), ("rawget", "tv"), ("coroutine.wrap", "v"), ("tostring", "H"),
+    ("setmetatable", "tt"), ("getmetatable", "t"), ("rawget", "tv"), ("coroutine.wrap", "v"), ("tostring", "H"),
 ]
 FORMATS = ["'%d'", "'%5.2f'", "'%s'", "'%q'", "'%x'", "'%c'", "'%%'", "'%10s|'", "'%-5d|'", "'%g'", "'%d %d'", "'%y'", "'%05i'"]
 PACKS = ["'>I2I4'", "'<i8'", "'bBhH'", "'s'", "'d'", "'>lL'", "'c0'", "'c3'", "'!4bi'", "'f'", "'i3'", "'z'", "'I40'"]

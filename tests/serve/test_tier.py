@@ -388,6 +388,62 @@ def test_ten_times_the_memory_is_kept_and_read(target):
                 assert {reply[1] for reply in replies} == {1}
 
 
+@pytest.mark.parametrize("policy", ["allkeys-lru", "noeviction"])
+def test_who_writes_faster_than_the_disk_waits_for_it(target, policy):
+    """Nothing is evicted and nobody refused, whatever the clients' speed; others are served."""
+    clients, each = 8, 4000
+    with running(target, "--maxmemory", str(LIMIT), "--maxmemory-policy", policy) as server:
+        failed, most = [], 0
+
+        def write(client):
+            with server.connect() as c:
+                for first in range(client * each, (client + 1) * each, 200):
+                    replies = c.pipeline([("SET", f"key:{n}", value(n)) for n in range(first, first + 200)])
+                    failed.extend(reply for reply in replies if reply != ("+", b"OK"))
+
+        threads = [threading.Thread(target=write, args=[client]) for client in range(clients)]
+        for thread in threads:
+            thread.start()
+        with server.connect() as c:
+            while any(thread.is_alive() for thread in threads):
+                assert c.call("PING") == ("+", b"PONG")
+                most = max(most, int(server.info()["used_memory"]))
+        for thread in threads:
+            thread.join()
+        assert not failed
+        with server.connect() as c:
+            assert c.call("DBSIZE") == (":", clients * each)
+            assert server.info()["evicted_keys"] == "0"
+            assert int(tier(c)["tier_room_waits"]) > 0
+            # Eight clients have 200 values on their way.
+            assert most < LIMIT + 5 * MB
+            for n in range(0, clients * each, 97):
+                assert c.call("GET", f"key:{n}") == ("$", value(n))
+            # A script, a transaction.
+            for n in range(100_000, 101_000):
+                assert c.call("EVAL", "return redis.call('set', KEYS[1], ARGV[1])", 1, f"key:{n}", value(n)) == ("+", b"OK")
+            for n in range(101_000, 102_000):
+                replies = c.pipeline([("MULTI",), ("SET", f"key:{n}", value(n)), ("EXEC",)])
+                assert replies[2] == ("*", [("+", b"OK")])
+            assert server.info()["evicted_keys"] == "0"
+
+
+def test_nobody_waits_for_what_cannot_go(target):
+    """Integers stay in memory: when it is full of them, writes are refused as without a tier."""
+    with running(target, "--maxmemory", str(LIMIT)) as server, server.connect() as c:
+        first, refused = 0, None
+        while refused is None:
+            replies = c.pipeline([("SET", f"number:{n}", n) for n in range(first, first + 5000)])
+            refused = next((reply for reply in replies if reply[0] == "-"), None)
+            first += 5000
+        assert refused[1].startswith(b"OOM")
+        assert int(server.info()["used_memory"]) < LIMIT + 5 * MB
+        # And when there is room again, nobody is.
+        c.call("FLUSHALL")
+        fill(c, range(3 * LIMIT // LEN), retry=False)
+        assert c.call("DBSIZE") == (":", 3 * LIMIT // LEN)
+
+
 @pytest.mark.parametrize("append_only", ["yes", "no"])
 def test_it_is_rebuilt_after_kill_9(target, append_only):
     """The tier itself is of no use to another process: it is removed at the start, and

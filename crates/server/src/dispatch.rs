@@ -78,7 +78,7 @@ pub(crate) fn execute_by(
         Ok(command)
             if open::is_open(asked, command)
                 && command.arity_fits(args.len())
-                && asked.server.make_room(asked.store) != Room::None =>
+                && asked.server.make_room(asked.store).is_there() =>
         {
             let called = perform(asked, command, args, out, handler);
             push_own(out);
@@ -112,6 +112,9 @@ fn execute_with_care(
             return Err(Halt::Pause);
         }
         Ok(command) if is_behind(asked, command) => return Err(Halt::Behind),
+        Ok(command) if asked.server.tiering.makes_room() && waits_for_room(asked, command) => {
+            return Err(away::wait_for_room(asked.server));
+        }
         Ok(command)
             if asked.server.aside.is_active()
                 && let Some(meeting) = meets_script(asked, command, args) =>
@@ -501,16 +504,31 @@ fn may_call(asked: &mut Asked<'_>, command: &Command, args: Args<'_>) -> Result<
 /// Whether there is memory for the command, made if need be; while a transaction
 /// is queued, for anything that would make the queue longer.
 fn has_room(asked: &Asked<'_>, command: &Command) -> Result<(), Error> {
-    if asked.server.persist.is_loading() || asked.server.make_room(asked.store) != Room::None {
+    let room = asked.server.make_room(asked.store);
+    if asked.server.persist.is_loading() || room != Room::None || !needs_room(asked, command) {
         return Ok(());
     }
-    let needs_room = match (&asked.client.multi, command.name) {
+    Err(Error::OOM)
+}
+
+/// Whether the command is executed when values have gone to disk: it may take memory, and
+/// there is none. What it was put off for before is not lost.
+#[cold]
+fn waits_for_room(asked: &Asked<'_>, command: &Command) -> bool {
+    let may_need = needs_room(asked, command)
+        || (command.group == Group::Scripting && !command.has(flags::READONLY));
+    let is_new = asked.finished.as_deref().is_none_or(|done| matches!(done, Done::Nothing));
+    may_need && is_new && asked.server.make_room(asked.store) == Room::Later
+}
+
+/// Whether the command is not executed without memory.
+fn needs_room(asked: &Asked<'_>, command: &Command) -> bool {
+    match (&asked.client.multi, command.name) {
         (Some(multi), "exec") => multi.queue.iter().any(|(c, _)| c.has(flags::DENYOOM)),
         (Some(_), "discard" | "quit" | "reset") => false,
         (Some(_), _) => true,
         (None, _) => command.has(flags::DENYOOM),
-    };
-    if needs_room { Err(Error::OOM) } else { Ok(()) }
+    }
 }
 
 /// Whether a browser was made to send an HTTP request here, most likely: what

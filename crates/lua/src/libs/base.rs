@@ -123,7 +123,10 @@ fn next_behind(stack: &mut Stack<'_>) -> Answer {
 fn pcall(stack: &mut Stack<'_>) -> Answer {
     let top = stack.top();
     if top == 0 {
-        return Err(Raise::arg(1, "value expected"));
+        // Redis calls what it keeps the result's place with.
+        stack.push_boolean(false);
+        stack.push_bytes("attempt to call a boolean value");
+        return Ok(2);
     }
     let called = stack.call(top - 1, None);
     if stack.is_ended() {

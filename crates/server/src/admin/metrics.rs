@@ -361,6 +361,11 @@ fn of_tier(scrape: &mut Scrape, server: &Server) {
             tiering.waits.load(Relaxed) as f64,
         ),
         (
+            "snug_tier_room_waits",
+            "Commands that have waited for values to go to disk.",
+            tiering.room_waits.load(Relaxed) as f64,
+        ),
+        (
             "snug_tier_wait_seconds",
             "Seconds that values were waited for by commands, in all.",
             waited,

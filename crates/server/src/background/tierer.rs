@@ -10,8 +10,10 @@
 //!                                               | not come to yet
 //! ```
 //!
-//! So the tier comes before eviction as long as the disk keeps up; where writes outrun
-//! it, eviction and `OOM` go by their rules as without. What goes is drawn as eviction
+//! Where writes outrun the disk, commands that need memory wait for it (`engine/away.rs`), and
+//! so do the threads that bring values back; so the tier comes before eviction. Where it can
+//! make no room, for the disk is full, failing or slow or all that is in memory is in use,
+//! eviction and `OOM` go by their rules as without. What goes is drawn as eviction
 //! draws: keys that are looked at and stay lose an access bit. A batch is written and
 //! synced, and only then leaves memory; so a disk that is full or failing costs the
 //! attempt, which is told, and made again after [`RETRY`].
@@ -45,6 +47,9 @@ const READERS: usize = 8;
 
 /// How long one of them waits for something to read before it looks about.
 const REST: Duration = Duration::from_millis(500);
+
+/// After so many attempts in a row that freed nothing, nobody is to wait for room.
+const IN_VAIN_MAX: u32 = 20;
 
 /// The clock of the tierer.
 const TICK: Duration = Duration::from_millis(10);
@@ -89,6 +94,7 @@ fn read(server: &Weak<Server>) {
     while let Some(server) = server.upgrade().filter(|server| !server.ending.load(Relaxed)) {
         let tiering = &server.tiering;
         if let Some(request) = tiering.to_bring.next(REST) {
+            server.wait_for_tier();
             let came = session.bring(unix_ms(), request.db, &request.key);
             tiering.waits.fetch_add(1, Relaxed);
             tiering.waited_us.fetch_add(request.waited().as_micros() as u64, Relaxed);
@@ -107,11 +113,13 @@ struct Tierer {
     tidied: Instant,
     /// A walk that moves what is left of segments.
     moving: Option<Moving>,
+    /// Times in a row that nothing went, though memory was short.
+    in_vain: u32,
 }
 
 impl Tierer {
     fn new(engine: Arc<dyn Engine>) -> Self {
-        Self { engine, retry: None, tidied: Instant::now(), moving: None }
+        Self { engine, retry: None, tidied: Instant::now(), moving: None, in_vain: 0 }
     }
 
     fn run(mut self, server: &Weak<Server>) {
@@ -162,11 +170,24 @@ impl Tierer {
             let want = (over as usize).min(limit / 16).clamp(BATCH_MIN, BATCH_MAX);
             let hard = used as f64 > limit as f64 * HARD_FROM;
             session.enter(unix_ms()).gather(hard, want, &mut leaving);
-            if leaving.is_empty() {
+            let freed = match leaving.is_empty() {
                 // All is in use. What was looked at is colder now.
-                return;
+                true => 0,
+                false => match self.leave(server, session, &mut leaving) {
+                    Some(freed) => freed,
+                    None => return,
+                },
+            };
+            if freed > 0 {
+                self.in_vain = 0;
+                server.tiering.made_room();
+                continue;
             }
-            if self.leave(server, session, &mut leaving).is_none() {
+            self.in_vain += u32::from(hard);
+            if self.in_vain > IN_VAIN_MAX {
+                server.tiering.make_no_room();
+            }
+            if leaving.is_empty() {
                 return;
             }
         }

@@ -611,6 +611,7 @@ fn tier(cx: &View<'_>, text: &mut String) {
         "tier_syncs": figures.syncs,
         "tier_write_errors": tiering.write_errors.load(Relaxed),
         "tier_waits": waits,
+        "tier_room_waits": tiering.room_waits.load(Relaxed),
         "tier_wait_usec": tiering.waited_us.load(Relaxed).checked_div(waits).unwrap_or(0),
     );
 }

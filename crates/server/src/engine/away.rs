@@ -7,7 +7,10 @@
 //! | `EXEC`, a script | the keys of what is queued, and those declared, likewise |
 //! | a script's other keys, `SORT .. BY`, a client that was waited for | the thread that executes it reads from disk itself |
 //!
-//! A command is put off once: what has gone to disk again by the time it is executed is
+//! A command that needs memory where there is none is put off as well, until values have gone
+//! to disk: so the tier comes before eviction and `OOM` however fast clients write.
+//!
+//! A command is put off once for what it reads: what has gone to disk again by the time it is executed is
 //! read by its own thread, so that it comes to an end whatever memory there is.
 
 use crate::engine::call::Halt;
@@ -18,6 +21,7 @@ use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::request::args::Args;
 use snug_store::{Batch, memory};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// Commands that look a key up and do not read what it holds, though they change or tell
@@ -81,22 +85,55 @@ pub(crate) fn halt(server: &Server, keys: Vec<(usize, Vec<u8>)>) -> Halt {
     Halt::Work(Box::new(bring(server, keys)))
 }
 
-/// How long whoever loads waits for room to come free, at most.
+/// How long whoever needs memory waits for values to go to disk, at most. If none went by
+/// then the disk is slow, and nobody waits until some do.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a command that waits for room looks whether there is some.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 impl Server {
-    /// Waits for the disk tier to make room, if there is one that does: for whoever loads
-    /// more than memory holds, and refuses nothing.
+    /// Whether memory is short and the disk tier makes room.
+    fn awaits_room(&self) -> bool {
+        self.tiering.makes_room()
+            && self.memory_for_values().is_some_and(|limit| memory::used() > limit)
+    }
+
+    /// Waits for the disk tier to make room, if there is one that does: for threads that load
+    /// more than memory holds, or bring back what others read, and refuse nothing.
     pub(crate) fn wait_for_tier(&self) {
-        if !self.tiering.is_on() {
-            return;
-        }
-        let Some(limit) = self.memory_for_values() else { return };
         let began = Instant::now();
-        while memory::used() > limit && self.tiering.takes() && began.elapsed() < PATIENCE {
+        while self.awaits_room() {
+            if began.elapsed() > PATIENCE {
+                self.tiering.make_no_room();
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Has a command executed when the disk tier has made room, or makes none.
+#[cold]
+pub(crate) fn wait_for_room(server: &Server) -> Halt {
+    server.tiering.room_waits.fetch_add(1, Relaxed);
+    let server = server.me.clone();
+    Halt::Work(Box::new(Work(Box::pin(async move {
+        let Some(server) = server.upgrade() else { return Done::Nothing };
+        let began = Instant::now();
+        loop {
+            let moved = server.tiering.moved.notified();
+            if !server.awaits_room() {
+                return Done::Nothing;
+            }
+            // Room that others make, as by deleting, is told to nobody.
+            if tokio::time::timeout(LOOK_EVERY, moved).await.is_ok() {
+                return Done::Nothing;
+            }
+            if began.elapsed() > PATIENCE {
+                server.tiering.make_no_room();
+            }
+        }
+    }))))
 }
 
 impl Context<'_> {

@@ -43,6 +43,12 @@ const PACK_HARDEST_FROM: f64 = 0.95;
 /// its bytes. Where the limit is large, training need not wait.
 const BEYOND_ONE_IN: usize = 128;
 
+/// What the limit may be exceeded by while the disk tier makes room, for what was read from
+/// disk and what waiting clients have sent: one in so many of its bytes, and some megabytes.
+/// Beyond it keys are evicted.
+const AHEAD_OF_TIER_ONE_IN: usize = 32;
+const AHEAD_OF_TIER: usize = 4 << 20;
+
 /// What a worker reserves to pack strings and blocks: a workspace of some 1 MB for
 /// either, made for the first of them.
 const PACKING_BYTES: usize = 2 << 20;
@@ -54,8 +60,18 @@ pub(crate) enum Room {
     Enough,
     /// It is not yet, but there is more to evict: the command may go ahead.
     Soon,
+    /// It is not yet, but values are going to disk: who needs memory waits.
+    Later,
     /// It is not, and nothing may be evicted.
     None,
+}
+
+impl Room {
+    /// Whether a command may go ahead that needs memory.
+    #[inline]
+    pub(crate) fn is_there(self) -> bool {
+        matches!(self, Self::Enough | Self::Soon)
+    }
 }
 
 /// What is known of the limit being exceeded.
@@ -201,6 +217,11 @@ impl Server {
         let for_writes = limit.saturating_sub(reserved + self.packing_to_come());
         let found = match policy(self) {
             _ if memory::used() <= for_writes => Room::Enough,
+            _ if self.tiering.makes_room()
+                && memory::used() <= limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER =>
+            {
+                Room::Later
+            }
             Some(how) => self.evict_by(&how, store, for_writes),
             None => Room::None,
         };

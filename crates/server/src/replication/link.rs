@@ -419,8 +419,13 @@ impl LinkThread {
     /// this node is.
     fn execute_all(&mut self, inflow: &mut Inflow) -> Result<bool, Broken> {
         let mut asked = false;
-        while self.execute_some(inflow, &mut asked)? {}
-        Ok(asked)
+        loop {
+            // Nothing is evicted or refused here, so memory would grow.
+            self.server.wait_for_tier();
+            if !self.execute_some(inflow, &mut asked)? {
+                return Ok(asked);
+            }
+        }
     }
 
     /// A batch of them; whether there may be more.

@@ -3,6 +3,7 @@
 //! ```text
 //!  a command that meets values on disk ──> bring ──> readers: Session::bring ──> told
 //!  SNUG TIER key                       ──> leave ──> the tierer ──> told
+//!  a command that needs memory         ──> waits until the tierer has moved values
 //! ```
 //!
 //! The threads are in `background/tierer.rs`. Whoever asks is a connection, which executes
@@ -16,7 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// A value that is to be brought back, or to go.
 #[derive(Debug)]
@@ -101,6 +102,13 @@ pub(crate) struct Tiering {
     pub(crate) to_leave: Requests<bool>,
     health: Mutex<(Health, String)>,
     is_well: AtomicBool,
+    /// It makes no room although it is well: all that is in memory is in use, or the disk
+    /// takes long.
+    is_helpless: AtomicBool,
+    /// Values have left memory, or will not.
+    pub(crate) moved: Notify,
+    /// Commands that have waited for room.
+    pub(crate) room_waits: AtomicU64,
     /// Writes that failed.
     pub(crate) write_errors: AtomicU64,
     /// Microseconds that commands have waited for values, and how many values.
@@ -126,6 +134,24 @@ impl Tiering {
         self.is_well.load(Relaxed)
     }
 
+    /// Whether who needs memory may wait for values to go to disk.
+    #[inline]
+    pub(crate) fn makes_room(&self) -> bool {
+        self.takes() && !self.is_helpless.load(Relaxed)
+    }
+
+    /// Values have left memory: those who wait for room look again.
+    pub(crate) fn made_room(&self) {
+        self.is_helpless.store(false, Relaxed);
+        self.moved.notify_waiters();
+    }
+
+    /// Nobody is to wait for room until values have left memory again.
+    pub(crate) fn make_no_room(&self) {
+        self.is_helpless.store(true, Relaxed);
+        self.moved.notify_waiters();
+    }
+
     /// How writing goes, and why.
     pub(crate) fn health(&self) -> (Health, String) {
         self.health.lock().clone()
@@ -141,6 +167,9 @@ impl Tiering {
             Err(error) => (Health::Failing, error.to_string()),
         };
         self.is_well.store(is == Health::Well, Relaxed);
+        if is != Health::Well {
+            self.moved.notify_waiters();
+        }
         let mut health = self.health.lock();
         let was = std::mem::replace(&mut *health, (is, why)).0;
         (was != is).then_some(was)
