@@ -299,6 +299,8 @@ def test_scripts_may_do_no_more_than_commands(nodes):
         ("#!lua\nreturn redis.call('GET', 'x')", "0"),
         ("#!lua flags=no-writes\nreturn redis.call('SET', 'x', '1')", "0"),
     ]
+    # What may run on stale data may not read them.
+    stale = [(f"#!lua flags=no-writes,allow-stale\nreturn redis.call({call})", "0") for call in ("'GET', 'x'", "'PING'", "'SET', 'x', '1'")]
 
     def compare():
         for script in scripts:
@@ -314,7 +316,7 @@ def test_scripts_may_do_no_more_than_commands(nodes):
     for replica in replicas:
         call(replica, "CONFIG", "SET", "min-replicas-to-write", "0", "replica-serve-stale-data", "no")
         follow(replica, primary, 1)
-    scripts.append(("return redis.call('GET', 'x')", "0"))
+    scripts += [("return redis.call('GET', 'x')", "0"), *stale]
     compare()
 
 

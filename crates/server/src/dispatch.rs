@@ -80,7 +80,7 @@ pub(crate) fn execute_by(
                 && command.arity_fits(args.len())
                 && asked.server.make_room(asked.store).is_there() =>
         {
-            let called = perform(asked, command, args, out, handler);
+            let called = perform_noting(asked, command, args, out, handler);
             push_own(out);
             called
         }
@@ -160,14 +160,7 @@ fn execute_with_care(
             } else {
                 let exec = command.name == "exec" && asked.client.reply == ReplyMode::On;
                 kept = exec || command.only_pushes();
-                let notes = notes_away(asked, command);
-                asked.store.note_away(notes);
-                let called = perform(asked, command, args, out, handler);
-                if notes {
-                    asked.store.note_away(false);
-                    // Of a command that was given up half-way.
-                    asked.store.take_met();
-                }
+                let called = perform_noting(asked, command, args, out, handler);
                 end_tracking(asked, command);
                 match called {
                     Err(Halt::Work(work)) => return Err(Halt::Work(work)),
@@ -213,6 +206,27 @@ fn perform(
     if may_write && asked.server.store.is_followed() && !matches!(called, Err(Halt::Work(_))) {
         asked.client.wrote = asked.server.store.commits();
     }
+    called
+}
+
+/// The same where values may be on disk: a command that only reads notes which of those it
+/// wants.
+#[inline]
+fn perform_noting(
+    asked: &mut Asked<'_>,
+    command: &'static Command,
+    args: Args<'_>,
+    out: &mut Out,
+    handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
+) -> Result<(), Halt> {
+    if !notes_away(asked, command) {
+        return perform(asked, command, args, out, handler);
+    }
+    asked.store.note_away(true);
+    let called = perform(asked, command, args, out, handler);
+    asked.store.note_away(false);
+    // Of a command that was given up half-way.
+    asked.store.take_met();
     called
 }
 

@@ -9,6 +9,7 @@ const FUNCTIONS: Functions = &[
     ("load", load),
     ("loadstring", load_string),
     ("pcall", pcall),
+    ("xpcall", xpcall),
     ("rawset", raw_set),
     ("setmetatable", set_metatable),
     ("unpack", unpack),
@@ -118,6 +119,23 @@ fn next_behind(stack: &mut Stack<'_>) -> Answer {
     Ok(1)
 }
 
+/// `xpcall`. Lua's own pushes a value where the results may have left no room.
+fn xpcall(stack: &mut Stack<'_>) -> Answer {
+    if stack.top() < 2 {
+        return Err(Raise::arg(2, "value expected"));
+    }
+    stack.set_top(2);
+    stack.insert(1);
+    let called = stack.call_with(0, None, 1);
+    if stack.is_ended() {
+        return Err(stack.end());
+    }
+    stack.push_boolean(called.is_ok());
+    stack.insert(1);
+    stack.remove(2);
+    Ok(stack.top())
+}
+
 /// `pcall`, which gives an error of Redis's, a table, as its text. It does not catch
 /// the end of a script.
 fn pcall(stack: &mut Stack<'_>) -> Answer {
@@ -145,7 +163,6 @@ fn pcall(stack: &mut Stack<'_>) -> Answer {
         stack.insert(-2);
         return Ok(2);
     }
-    stack.room(1);
     stack.push_boolean(true);
     stack.insert(1);
     Ok(stack.top())

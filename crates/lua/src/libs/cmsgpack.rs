@@ -199,7 +199,10 @@ fn unpack(stack: &mut Stack<'_>, limit: i64, offset: i64) -> Answer {
     let mut values = 0;
     while input.at < bytes.len() && values < limit {
         if !stack.room(2) {
-            return Err(Raise::text("stack overflow (in function mp_unpack_full)"));
+            return Err(Raise::text(
+                "stack overflow (too many return values at once; use unpack_one or unpack_limit \
+                 instead.)",
+            ));
         }
         match input.value(stack) {
             Ok(()) => {}
@@ -248,7 +251,8 @@ impl<'b> Input<'b> {
             0xcc => stack.push_number(self.uint(1)? as f64),
             0xcd => stack.push_number(self.uint(2)? as f64),
             0xce => stack.push_number(self.uint(4)? as f64),
-            0xcf => stack.push_number(self.uint(8)? as f64),
+            // Redis makes a signed number of it first.
+            0xcf => stack.push_number(self.uint(8)? as i64 as f64),
             0xd0 => stack.push_number((self.uint(1)? as i8).into()),
             0xd1 => stack.push_number((self.uint(2)? as i16).into()),
             0xd2 => stack.push_number((self.uint(4)? as i32).into()),

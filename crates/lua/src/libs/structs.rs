@@ -202,8 +202,11 @@ fn unpack(stack: &mut Stack<'_>) -> Answer {
     if stack.number(3).is_some_and(|first| !first.is_finite()) {
         return Err(too_short());
     }
-    if first <= 0 {
+    if first == 0 {
         return Err(Raise::arg(3, "offset must be 1 or greater"));
+    }
+    if first < 0 {
+        return Err(too_short());
     }
     let (mut at, mut results) = (first as usize - 1, 0usize);
     while let Some(option) = format.rest.next() {
@@ -238,6 +241,9 @@ fn unpack(stack: &mut Stack<'_>) -> Answer {
                     let length = if results == 0 { None } else { stack.number(-1) };
                     let length =
                         length.ok_or_else(|| Raise::text("format 'c0' needs a previous size"))?;
+                    if length < 0.0 {
+                        return Err(too_short());
+                    }
                     size = length as usize;
                     stack.pop(1);
                     results -= 1;

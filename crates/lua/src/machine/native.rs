@@ -165,12 +165,14 @@ pub(super) unsafe extern "C-unwind" fn enter(l: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// Pushes an error, with the caller's position where it is to have one.
+/// Pushes an error, with the caller's position where it is to have one. What the native had
+/// on the stack, which may be full, is taken away.
 ///
 /// # Safety
 /// The state is valid and the allocator lenient.
 unsafe fn push_raise(l: *mut ffi::lua_State, raise: Raise) {
-    // SAFETY: by the caller's contract.
+    // SAFETY: by the caller's contract. Room for three values is left by those that go, or
+    // by Lua, which gives every native room for 20.
     unsafe {
         let stack = &mut Stack::new(l);
         let text = match raise {
@@ -182,6 +184,7 @@ unsafe fn push_raise(l: *mut ffi::lua_State, raise: Raise) {
                 bad_argument(stack, at, format!("{wanted} expected, got {got}").as_bytes())
             }
         };
+        ffi::lua_settop(l, 0);
         ffi::luaL_where(l, 1);
         ffi::lua_pushlstring_(l, text.as_ptr().cast(), text.len());
         ffi::lua_concat(l, 2);

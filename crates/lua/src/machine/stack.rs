@@ -487,7 +487,6 @@ impl Stack<'_> {
         // SAFETY: the function and its arguments are there; errors end in this call.
         let status = unsafe { ffi::lua_pcall(self.l, arguments as c_int, results, handler) };
         inner.lenient.set(was);
-        // What the callee left may have used up all room.
         if status == 0 { Ok(()) } else { Err(Failed) }
     }
 

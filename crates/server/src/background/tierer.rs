@@ -152,6 +152,8 @@ impl Tierer {
     fn make_room(&mut self, server: &Server, session: &mut Session) {
         let Some(limit) = server.memory_for_values() else { return };
         if memory::used() as f64 <= limit as f64 * FROM {
+            self.in_vain = 0;
+            server.tiering.made_room();
             return;
         }
         if self.retry.is_some_and(|at| Instant::now() < at) {
@@ -185,7 +187,7 @@ impl Tierer {
             }
             self.in_vain += u32::from(hard);
             if self.in_vain > IN_VAIN_MAX {
-                server.tiering.make_no_room();
+                server.tiering.make_no_room("all that is in memory is in use, or has to stay");
             }
             if leaving.is_empty() {
                 return;

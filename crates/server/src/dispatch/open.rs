@@ -11,7 +11,8 @@
 //!    pause                              CLIENT PAUSE
 //!    followers of commits are behind    journal, snapshot
 //!    a script takes long                aside
-//!    values are on disk                 the store's tier
+//!    values are on disk (a command      the store's tier
+//!    that only reads finds out itself)
 //!    somebody tracks                    CLIENT TRACKING
 //!    cluster mode                       the start
 //!  the client
@@ -30,6 +31,7 @@
 //! have to know of it and keep it right, the pauses that end by themselves too.
 
 use super::Asked;
+use crate::engine::away;
 use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::{Command, Group, flags};
 use crate::engine::server::Server;
@@ -68,7 +70,7 @@ fn is_server_open(server: &Server, command: &Command, now: u64) -> bool {
         && !server.pause.writes_paused(now)
         && !server.is_behind()
         && !server.aside.is_active()
-        && !server.store.tier().is_used()
+        && (!server.store.tier().is_used() || away::notes(command))
         && !server.tracking.is_on()
         && !server.cluster.enabled
 }

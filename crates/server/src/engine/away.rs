@@ -87,7 +87,8 @@ pub(crate) fn halt(server: &Server, keys: Vec<(usize, Vec<u8>)>) -> Halt {
 
 /// How long whoever needs memory waits for values to go to disk, at most. If none went by
 /// then the disk is slow, and nobody waits until some do.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
+const SLOW: &str = "nothing went to disk for seconds";
 
 /// How often a command that waits for room looks whether there is some.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -105,7 +106,7 @@ impl Server {
         let began = Instant::now();
         while self.awaits_room() {
             if began.elapsed() > PATIENCE {
-                self.tiering.make_no_room();
+                self.tiering.make_no_room(SLOW);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -130,7 +131,7 @@ pub(crate) fn wait_for_room(server: &Server) -> Halt {
                 return Done::Nothing;
             }
             if began.elapsed() > PATIENCE {
-                server.tiering.make_no_room();
+                server.tiering.make_no_room(SLOW);
             }
         }
     }))))

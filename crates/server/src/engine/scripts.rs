@@ -8,6 +8,7 @@
 use crate::request::error::Error;
 use foldhash::HashMap;
 use parking_lot::{Mutex, RwLock};
+use snug_resp::split_args;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -184,8 +185,9 @@ fn shebang(text: &[u8]) -> Result<(ScriptFlags, usize), Error> {
     }
     let end = text.iter().position(|&byte| byte == b'\n');
     let end = end.ok_or(Error::new("ERR Invalid script shebang"))?;
-    let mut words = text[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-    let engine = words.next().unwrap_or_default();
+    let words = split_args(&text[..end]).unwrap_or_default();
+    let mut words = words.iter().map(Vec::as_slice);
+    let engine = words.next().ok_or(Error::new("ERR Invalid engine in script shebang"))?;
     let quoted = |what: &str, word: &[u8]| Error::from([what.as_bytes(), word].concat());
     if engine != b"#!lua" {
         return Err(quoted("ERR Unexpected engine in script shebang: ", engine));
@@ -195,7 +197,7 @@ fn shebang(text: &[u8]) -> Result<(ScriptFlags, usize), Error> {
         let Some(names) = word.strip_prefix(b"flags=") else {
             return Err(quoted("ERR Unknown lua shebang option: ", word));
         };
-        for name in names.split(|&byte| byte == b',').filter(|name| !name.is_empty()) {
+        for name in names.split(|&byte| byte == b',').filter(|_| !names.is_empty()) {
             if !flags.set(name) {
                 return Err(quoted("ERR Unexpected flag in script shebang: ", name));
             }

@@ -6,6 +6,7 @@ use super::host::Run;
 use crate::auth::{Denied, Place};
 use crate::engine::accounts;
 use crate::engine::command::{Command, flags};
+use crate::peers::limits;
 use crate::request::args::Args;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,6 +24,10 @@ pub(super) fn admit(
     }
     if command.has(flags::NOSCRIPT) && !run.cx.server.scripts.allow_all.load(Relaxed) {
         return Err(b"ERR This Redis command is not allowed from script".to_vec());
+    }
+    let is_stale = run.cx.server.peers.limits() & limits::STALE != 0;
+    if is_stale && !command.has(flags::STALE) {
+        return Err(b"ERR Can not execute the command on a stale replica".to_vec());
     }
     let who = match (&mut run.who, &mut run.cx.client) {
         (Some(who), _) => Some((&who.client, &mut who.account)),

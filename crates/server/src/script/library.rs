@@ -10,6 +10,7 @@ use crate::outside::clock::Instant;
 use crate::persist;
 use crate::request::error::Error;
 use snug_lua::{Answer, Host, Kind, Raise, Stack, Watch};
+use snug_resp::split_args;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -35,12 +36,9 @@ pub(crate) fn head(code: &[u8]) -> Result<(String, usize), Error> {
     }
     let end = code.iter().position(|&byte| byte == b'\n');
     let end = end.ok_or(Error::new("ERR Invalid library metadata"))?;
-    // Words may be in quotes.
-    let line: Vec<u8> =
-        code[2..end].iter().copied().filter(|byte| !matches!(byte, b'"' | b'\'')).collect();
-    let mut words = line.split(u8::is_ascii_whitespace);
+    let words = split_args(&code[2..end]).ok_or(Error::new("ERR Invalid library metadata"))?;
+    let mut words = words.iter().map(Vec::as_slice);
     let engine = words.next().unwrap_or_default();
-    let words = words.filter(|word| !word.is_empty());
     let mut name = None;
     for word in words {
         if word.len() < 5 || !word[..5].eq_ignore_ascii_case(b"name=") {

@@ -78,7 +78,6 @@ pub(crate) fn run(
         return Ok(());
     }
     cx.server.monitor.script_begins(cx, program.args);
-    may_run(cx, program)?;
     let short_of_memory = match cx.origin {
         // Slots are held, so nothing can be evicted: EXEC has made what room there was.
         Origin::Exec => cx.server.lacks_room(),
@@ -86,8 +85,10 @@ pub(crate) fn run(
     };
     let flags = program.flags;
     if short_of_memory && !flags.compat && !flags.allow_oom && !flags.no_writes {
-        return Err(NO_ROOM.into());
+        let within = matches!(cx.origin, Origin::Exec);
+        return Err(if within { NO_ROOM } else { Error::OOM }.into());
     }
+    may_run(cx, program)?;
     let may_go = cx.origin.may_wait() && cx.pool.is_some() && cx.client.is_some();
     loop {
         if may_go && program.habits.is_for_aside() {
@@ -115,7 +116,7 @@ const NO_TURN: Error =
 /// What a script's flags say of where and when it may run.
 fn may_run(cx: &Context<'_>, program: &Program<'_>) -> Result<(), Error> {
     let flags = program.flags;
-    if !flags.compat && !flags.no_writes && !program.read_only {
+    if !flags.compat && !flags.no_writes {
         cx.server.may_write()?;
     }
     let limits = cx.server.peers.limits();

@@ -147,8 +147,10 @@ impl Tiering {
     }
 
     /// Nobody is to wait for room until values have left memory again.
-    pub(crate) fn make_no_room(&self) {
-        self.is_helpless.store(true, Relaxed);
+    pub(crate) fn make_no_room(&self, why: &str) {
+        if !self.is_helpless.swap(true, Relaxed) {
+            tracing::warn!(why, "the disk tier makes no room: maxmemory-policy applies");
+        }
         self.moved.notify_waiters();
     }
 
