@@ -343,6 +343,24 @@ fn libraries_give_what_they_give_in_redis() {
             "table.concat((function() local t = {} for i = 1, 3000 do t[i] = 3001 - i end table.sort(t) return {t[1], t[3000]} end)(), ',')",
             "1,3000",
         ),
+        // Of many lengths, in an order of a function's; what it is given first stays first.
+        (
+            "(function() for n = 1001, 1100 do local t = {} for i = 1, n do t[i] = {i * 7919 % n % 50, i} end table.sort(t, function(a, b) return a[1] < b[1] end) for i = 2, n do if t[i - 1][1] > t[i][1] or t[i - 1][1] == t[i][1] and t[i - 1][2] > t[i][2] then return n end end end return 'sorted' end)()",
+            "sorted",
+        ),
+        // What an order's error ends, and one without sense.
+        (
+            "(function() local t, calls = {}, 0 for i = 1, 2000 do t[i] = 2001 - i end local ok = pcall(table.sort, t, function() calls = calls + 1 if calls > 5000 then error('x') end return true end) for i = 1, 2000 do if t[i] ~= 2001 - i then return 'changed' end end return tostring(ok) end)()",
+            "false",
+        ),
+        (
+            "(function() local t, sum = {}, 0 for i = 1, 2000 do t[i] = i end table.sort(t, function() return true end) for i = 1, 2000 do sum = sum + t[i] end return sum end)()",
+            "2001000",
+        ),
+        (
+            "(function() local t = {} for i = 1, 2000 do t[i] = 0/0 end t[5] = 1 table.sort(t) return #t end)()",
+            "2000",
+        ),
         (
             "table.concat((function() local t = {3, 1, 2} table.sort(t, function(a, b) return a > b end) return t end)(), ',')",
             "3,2,1",
