@@ -24,7 +24,12 @@ const NOW: u64 = 1_700_000_000_000;
 
 /// Runs a test in many orders: half with somebody drawn at each step, half with priorities
 /// that change at a few steps, which finds what takes few switches at the right places.
+///
+/// One test at a time: Shuttle's atomics are cells that only its own threads may share,
+/// and what the store has once for the whole process, all tests would.
 fn explore(test: impl Fn() + Copy + Send + Sync + 'static) {
+    static ALONE: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+    let _alone = ALONE.lock();
     let iterations = std::env::var("ITERATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
     let config = || {
         let mut config = Config::new();
