@@ -4,8 +4,9 @@
 
 Not a test: it measures, and asserts nothing. Three tables, in Markdown:
 
-  hit rate   reads by Zipf's law (0.99): what share memory answers, here and in a redis-server
-             of the same `maxmemory` that evicts by LRU, for which the others are gone
+  rate       reads by Zipf's law (0.99), after writes by it: what share memory answers, here
+             and in a redis-server of the same `maxmemory` that evicts by LRU, for which the
+             others are gone
   hits       reads of the keys that are in memory, beside a server without a tier that has
              all of them: rate, CPU seconds a million
   misses     reads of keys drawn evenly by one client, nine of ten of which are on disk, and
@@ -51,7 +52,7 @@ class Bench:
         return list(csv.DictReader(done.stdout.splitlines()))[-1]
 
     def fill(self, server):
-        """In order, then the hottest again: they are what is in memory."""
+        """All keys, in order."""
         self.load(server, "-t", "set", "-r", self.options.keys, "-n", self.options.keys, "--key-distribution", "sequential", "-c", 50, "-P", 4)
         self.rest(server)
 
@@ -65,8 +66,8 @@ class Bench:
                 last, since = now, time.monotonic()
             time.sleep(0.2)
 
-    def zipf(self, server, seconds):
-        return self.load(server, "-t", "get", "-r", self.options.keys, "--key-distribution", "zipf", "-c", 50, "-P", 1, "--duration", seconds)
+    def zipf(self, server, seconds, kind="get"):
+        return self.load(server, "-t", kind, "-r", self.options.keys, "--key-distribution", "zipf", "-c", 50, "-P", 1, "--duration", seconds)
 
     def hit_rate(self):
         print(f"{self.options.keys} values of {SIZE} bytes, maxmemory a tenth of them\n\n| server | answered from memory, % | reads a second |\n| --- | --- | --- |")
@@ -75,7 +76,8 @@ class Bench:
         try:
             for name, server in (("redis-server", redis), ("Snug", snug)):
                 self.fill(server)
-                self.zipf(server, self.options.seconds)
+                for kind in ("set", "get"):
+                    self.zipf(server, self.options.seconds, kind)
                 before = server.info()
                 row = self.zipf(server, self.options.seconds)
                 after = server.info()

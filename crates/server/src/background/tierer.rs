@@ -53,6 +53,8 @@ const IN_VAIN_MAX: u32 = 20;
 
 /// The clock of the tierer.
 const TICK: Duration = Duration::from_millis(10);
+/// Where nothing has cooled it looks less and less often, down to this.
+const REST_MAX: Duration = Duration::from_millis(500);
 /// After a failure it tries again when this is over.
 const RETRY: Duration = Duration::from_secs(2);
 /// How often it looks for room to give back, ...
@@ -115,11 +117,23 @@ struct Tierer {
     moving: Option<Moving>,
     /// Times in a row that nothing went, though memory was short.
     in_vain: u32,
+    /// It looks again when this is over, ...
+    rests: Option<Instant>,
+    /// ... and rests for as long as this.
+    rest: Duration,
 }
 
 impl Tierer {
     fn new(engine: Arc<dyn Engine>) -> Self {
-        Self { engine, retry: None, tidied: Instant::now(), moving: None, in_vain: 0 }
+        Self {
+            engine,
+            retry: None,
+            tidied: Instant::now(),
+            moving: None,
+            in_vain: 0,
+            rests: None,
+            rest: TICK,
+        }
     }
 
     fn run(mut self, server: &Weak<Server>) {
@@ -159,6 +173,10 @@ impl Tierer {
         if self.retry.is_some_and(|at| Instant::now() < at) {
             return;
         }
+        let is_hard = |used: usize| used as f64 > limit as f64 * HARD_FROM;
+        if !is_hard(memory::used()) && self.rests.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
         let mut leaving = Vec::new();
         let began = Instant::now();
         loop {
@@ -170,7 +188,7 @@ impl Tierer {
             }
             leaving.clear();
             let want = (over as usize).min(limit / 16).clamp(BATCH_MIN, BATCH_MAX);
-            let hard = used as f64 > limit as f64 * HARD_FROM;
+            let hard = is_hard(used);
             session.enter(unix_ms()).gather(hard, want, &mut leaving);
             let freed = match leaving.is_empty() {
                 // All is in use. What was looked at is colder now.
@@ -182,9 +200,12 @@ impl Tierer {
             };
             if freed > 0 {
                 self.in_vain = 0;
+                self.rest = TICK;
                 server.tiering.made_room();
                 continue;
             }
+            self.rests = Some(Instant::now() + self.rest);
+            self.rest = (self.rest * 2).min(REST_MAX);
             self.in_vain += u32::from(hard);
             if self.in_vain > IN_VAIN_MAX {
                 server.tiering.make_no_room("all that is in memory is in use, or has to stay");

@@ -39,6 +39,10 @@ const KEYS_AT_ONCE: usize = 16;
 const PACK_AHEAD_FROM: f64 = 0.75;
 const PACK_HARDEST_FROM: f64 = 0.95;
 
+/// The same where a disk tier makes room. It has memory stay above the first of the others
+/// for good, which is no reason to hurry; from here on it takes what is not packed.
+const PACK_AHEAD_OF_TIER_FROM: f64 = 0.97;
+
 /// What the limit may be exceeded by while a dictionary is trained: one in so many of
 /// its bytes. Where the limit is large, training need not wait.
 const BEYOND_ONE_IN: usize = 128;
@@ -296,7 +300,11 @@ impl Server {
             return 0.0;
         }
         let share = memory::used() as f64 / limit;
-        ((share - PACK_AHEAD_FROM) / (PACK_HARDEST_FROM - PACK_AHEAD_FROM)).clamp(0.0, 1.0)
+        let (from, to) = match self.tiering.makes_room() {
+            true => (PACK_AHEAD_OF_TIER_FROM, 1.0),
+            false => (PACK_AHEAD_FROM, PACK_HARDEST_FROM),
+        };
+        ((share - from) / (to - from)).clamp(0.0, 1.0)
     }
 
     /// What follows from the parameters of eviction, at the start and whenever
