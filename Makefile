@@ -137,6 +137,10 @@ blobs: ## the disk tier's engines on JSON blobs: rates, bytes on disk and by the
 tier: setup release ## the disk tier on ten times maxmemory: hit rate beside redis-server's, hits, misses; TIER_FLAGS="--folder /mnt hits"
 	cd tests && ../$(PYTHON) -m bench.tier --snug $(TARGET)/release/snug --folder $(TARGET) $(TIER_FLAGS)
 
+.PHONY: stalls
+stalls: setup release ## what small commands wait beside unions, copies and deletes of collections of a million, beside redis-server
+	cd tests && ../$(PYTHON) -m bench.stalls --snug $(TARGET)/release/snug $(STALLS_FLAGS)
+
 .PHONY: programs
 programs: setup ## PROGRAMS (100,000) random Lua programs, answered as redis-server does; PROGRAM_SEED=7 begins there
 	$(CARGO) build --locked --profile $(TEST_PROFILE) --package snugdb

@@ -31,6 +31,8 @@ VARIANTS = {
         ],
         "workers": 2,
     },
+    # Whatever goes through two items runs in a thread of its own.
+    "aside": {"flags": ["--long-command-items", "1"], "workers": 2},
 }
 
 

@@ -176,12 +176,16 @@ class Target:
         return self.server(*flags, **more).start()
 
 
+#: Parameters that redis-server does not have, beside those of packing.
+OWN = ("--workers", "--pack", "--log-format", "--long-command-items")
+
+
 def without_own_flags(flags):
     kept, skip = [], False
     for flag in flags:
         if skip:
             skip = False
-        elif flag == "--workers" or flag == "--pack" or flag.startswith("--pack-") or flag == "--log-format":
+        elif flag in OWN or flag.startswith("--pack-"):
             skip = True
         else:
             kept.append(flag)

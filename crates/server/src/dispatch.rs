@@ -98,7 +98,12 @@ fn execute_with_care(
     out: &mut Out,
     handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
 ) -> Result<(), Halt> {
-    let admitted = found.and_then(|command| admit(asked, command, args));
+    // What ran aside was admitted, and has happened.
+    let ran = asked.client.aside.is_some();
+    let admitted = found.and_then(|command| match ran {
+        true => Ok(command),
+        false => admit(asked, command, args),
+    });
     // What was evicted to make room for the command is told before its reply.
     push_own(out);
     let mark = out.mark();
@@ -106,6 +111,10 @@ fn execute_with_care(
     let mut kept = false;
     let mut waits = Ok(());
     match admitted {
+        Ok(command) if ran => {
+            waits = perform(asked, command, args, out, handler);
+            end_tracking(asked, command);
+        }
         Ok(command) if is_paused(asked, command) => {
             asked.client.shared.figures.last_command.store(u32::from(command.index) + 1, Relaxed);
             // Work that was done for it is lost: the pause may be long.
@@ -233,19 +242,16 @@ fn perform_noting(
 /// What is to become of a command that may meet the script that runs aside, if it may.
 #[cold]
 fn meets_script(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Option<Meeting> {
-    if asked.client.script.is_some() {
-        // It is this client's, and has ended.
-        return None;
-    }
     let Server { aside, config, store, .. } = asked.server;
-    if asked.client.multi.is_some() && command.name != "exec" {
+    let meeting = aside.meets(config, store, command, args);
+    match &asked.client.multi {
+        None => meeting,
+        Some(multi) if command.name == "exec" => meeting.or_else(|| {
+            multi.queue.iter().find_map(|(c, args)| aside.meets(config, store, c, args.args()))
+        }),
         // It is queued at most.
-        return match aside.meets(config, store, command, args)? {
-            Meeting::Wait => None,
-            busy @ Meeting::Busy(_) => Some(busy),
-        };
+        Some(_) => meeting.filter(|meeting| matches!(meeting, Meeting::Busy(_))),
     }
-    aside.meets(config, store, command, args)
 }
 
 /// Calls a command. One that waits for the keys of a script which turns out to take long

@@ -152,15 +152,16 @@ impl Batch<'_> {
                 // All were looked at, or there are no more.
                 let (db, name, _) = best.take()?;
                 let key = self.key(&name);
-                let mut guard = self.lock(db, &key);
-                match guard.find_entry(&key) {
-                    Some(found) => return Some((db, guard.delete(found, Event::EVICTED))),
-                    // It had expired, or somebody else was faster.
-                    None => (left, counts) = (1, count_all()),
+                if let Some(mut guard) = self.lock_unless_taken(db, key.slot())
+                    && let Some(found) = guard.find_entry(&key)
+                {
+                    return Some((db, guard.delete(found, Event::EVICTED)));
                 }
+                // It had expired, or somebody else was faster.
+                (left, counts) = (1, count_all());
                 continue;
             };
-            let mut guard = self.lock_slot(db, slot);
+            let Some(mut guard) = self.lock_unless_taken(db, slot) else { continue };
             let Some(sampled) = guard.sample(how, left, &mut looked) else { continue };
             left -= sampled.seen;
             let is_best = best.as_ref().is_none_or(|(_, _, worth)| sampled.worth < *worth);

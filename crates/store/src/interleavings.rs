@@ -225,7 +225,9 @@ fn keys_stay_while_their_pages_are_reshaped() {
             })
         });
         let tidier = thread(&store, |session| (0..6).for_each(|_| session.enter(NOW).tidy()));
-        join(threads.into_iter().chain([tidier]));
+        let parter =
+            thread(&store, |session| (0..2).for_each(|_| session.enter(NOW).part(0, &[5])));
+        join(threads.into_iter().chain([tidier, parter]));
         assert_eq!(store.keys(0), 2);
         let mut session = store.session();
         let batch = session.enter(NOW);

@@ -327,13 +327,31 @@ impl Keyspace {
     /// # Safety
     /// As of [`take`](Self::take).
     pub(crate) unsafe fn reshape(&self, number: usize, hasher: &KeyHasher) {
-        if !self.is_misshapen(number) {
-            return;
+        let Some(page) = self.page(number).filter(|_| self.is_misshapen(number)) else { return };
+        let len = if page.len() > 1 || page[0].keys() < CROWDED { 1 } else { PAGE_SLOTS };
+        // SAFETY: by the caller's contract.
+        unsafe { self.resize(number, len, hasher) };
+    }
+
+    /// Unfolds a page that is folded. O(keys), of which there are few.
+    ///
+    /// # Safety
+    /// As of [`take`](Self::take).
+    pub(crate) unsafe fn unfold(&self, number: usize, hasher: &KeyHasher) {
+        if self.is_folded(number * PAGE_SLOTS) {
+            // SAFETY: by the caller's contract.
+            unsafe { self.resize(number, PAGE_SLOTS, hasher) };
         }
+    }
+
+    /// Has a page so many slots, 1 or [`PAGE_SLOTS`]; none if nothing is in them.
+    ///
+    /// # Safety
+    /// As of [`take`](Self::take).
+    unsafe fn resize(&self, number: usize, len: usize, hasher: &KeyHasher) {
         let taken = Tagged(self.pages[number].swap(null_mut(), Ordering::AcqRel));
         // SAFETY: from `Tagged::new`, and nobody else can hold it, by the contract.
         let Some(old) = (unsafe { taken.into_page() }) else { return };
-        let len = if old.len() > 1 || old[0].keys() < CROWDED { 1 } else { PAGE_SLOTS };
         let mut new: Page = (0..len).map(|_| Slot::default()).collect();
         for slot in old {
             new.iter_mut().for_each(|new| new.take_notes(&slot));
@@ -343,7 +361,7 @@ impl Keyspace {
                 new[place].put(branch, cell, |key| hasher.key(key).branch());
             }
         }
-        if new.iter().any(|slot| !slot.is_idle()) {
+        if len > 1 || new.iter().any(|slot| !slot.is_idle()) {
             self.pages[number].store(Tagged::new(new).0, Ordering::Release);
         }
     }

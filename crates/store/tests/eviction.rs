@@ -234,6 +234,33 @@ fn threads_that_write_and_evict_keep_the_books() {
 }
 
 #[test]
+fn nobody_waits_for_slots_that_somebody_has_for_long() {
+    let store = store(false);
+    let (mut session, mut other) = (store.session(), store.session());
+    let batch = session.enter(NOW);
+    (0..1000).for_each(|n| set(&batch, 0, &format!("key:{n}"), None));
+    let taken = store.key(b"key:1").slot();
+    store.rest(true);
+    batch.part(0, &[taken]);
+    assert!(!store.is_one(store.place(0, taken), taken ^ 1), "its neighbour is under its lock");
+    let held = batch.hold([(0, store.key(b"key:1"))]);
+    let others = other.enter(NOW);
+    // All go but those that are held.
+    let stay = (0..1000).filter(|n| store.key(format!("key:{n}").as_bytes()).slot() == taken);
+    let stay = stay.count() as u64;
+    while store.keys(0) > stay {
+        assert_ne!(evict(&others, &any(Order::Recency, 5)).as_deref(), Some("key:1"));
+    }
+    assert!(others.evict(&any(Order::Random, 1)).is_none());
+    drop((others, held));
+    store.rest(false);
+    // Sparse pages are folded again.
+    (0..100).for_each(|_| batch.tidy());
+    assert!(store.is_one(store.place(0, taken), taken ^ 1));
+    assert!(read(&batch, "key:1"));
+}
+
+#[test]
 fn a_key_that_may_go_is_found_among_expired_ones_of_other_databases() {
     for _ in 0..20 {
         let store = store(false);

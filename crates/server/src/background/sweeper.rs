@@ -87,7 +87,7 @@ impl Sweeper {
     /// One turn; when the next is due.
     pub(crate) fn turn(&mut self, server: &Server, session: &mut Session) -> Next {
         if server.aside.is_active() {
-            return Next::Tick;
+            return Next::Soon;
         }
         let began = Instant::now();
         self.may_expire = self.may_expire && self.expire(server, session, began);

@@ -279,6 +279,9 @@ fn in_bits(args: Args<'_>, index: usize) -> Result<bool, Error> {
     }
 }
 
+/// Bytes of a bitmap that are gone through as fast as an item elsewhere.
+const BYTES_AN_ITEM: usize = 512;
+
 fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
@@ -290,6 +293,7 @@ fn bitcount(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     };
     let mut digits = itoa::Buffer::new();
     let string = spelled(string, &mut digits);
+    cx.goes_through(string.len() / BYTES_AN_ITEM)?;
     let range = match args.len() {
         2 => BitRange::new(string.len(), 0, -1, false),
         4 | 5 => {
@@ -332,6 +336,7 @@ fn bitpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     };
     let mut digits = itoa::Buffer::new();
     let string = spelled(string, &mut digits);
+    cx.goes_through(string.len() / BYTES_AN_ITEM)?;
     let (mut start, mut end, mut bits) = (0, -1, false);
     match args.len() {
         3 => {}
@@ -498,7 +503,7 @@ fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         return Err(Error::new("ERR BITOP NOT must be called with a single source key.").into());
     }
     let _held = cx.hold(args.iter_from(2).map(|bytes| cx.key(bytes)));
-    let mut bitmap = Bitmap::default();
+    let (mut bitmap, mut total) = (Bitmap::default(), 0);
     for (nth, bytes) in args.iter_from(3).enumerate() {
         let key = cx.key(bytes);
         let mut slot = cx.lock(&key);
@@ -506,6 +511,8 @@ fn bitop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         let mut digits = itoa::Buffer::new();
         let mut room = Vec::new();
         let string = string_of(&slot, found, &mut room)?.unwrap_or(Str::Bytes(b""));
+        total += string.len();
+        cx.goes_through(total / BYTES_AN_ITEM)?;
         // The first is taken as it is, unless it is to be inverted.
         let first = nth == 0 && operation != BitOp::Not;
         let operation = if first { BitOp::Or } else { operation };

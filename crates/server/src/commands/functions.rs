@@ -268,7 +268,7 @@ fn tell_flags(flags: ScriptFlags, out: &mut Out) {
 
 fn stats(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
     let running = cx.server.aside.running();
-    if running.as_ref().is_some_and(|running| !running.is_function) {
+    if running.as_ref().is_some_and(|running| !running.is_function()) {
         return Err(cx.server.aside.busy().into());
     }
     out.w().map(2);

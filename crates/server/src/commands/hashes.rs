@@ -306,6 +306,7 @@ fn hvals(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 fn whole(cx: &Context<'_>, args: Args<'_>, out: &mut Out, fields: bool, values: bool) -> Answer {
     Ok(with_hash(cx, args.bytes(1), |hash| {
         let len = hash.as_ref().map_or(0, Hash::len);
+        cx.goes_through(len)?;
         if fields && values {
             out.w().map(len);
         } else {
@@ -499,6 +500,7 @@ fn hrandfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
                 }
             }
         };
+        cx.goes_through(count)?;
         let pairs = with_values && out.protocol == snug_resp::Protocol::Resp3;
         out.w().array(if with_values && !pairs { 2 * count } else { count });
         let mut each = |field: Item<'_>, value: Item<'_>| {
@@ -535,6 +537,7 @@ fn hscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             return Ok(());
         };
         let options = ScanOptions::parse(args, 3, Scanned::Fields)?;
+        cx.goes_through(options.count.min(hash.len()))?;
         let mut found = Out::default();
         found.protocol = out.protocol;
         let mut count = 0;

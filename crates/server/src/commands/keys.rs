@@ -333,6 +333,7 @@ fn randomkey(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn keys(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    cx.goes_through(cx.store.store().keys(cx.db()) as usize)?;
     let pattern = args.bytes(1);
     let all = pattern == b"*";
     let header = out.w().array_deferred();
@@ -422,6 +423,7 @@ impl<'a> ScanOptions<'a> {
 fn scan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let cursor = cursor(args.bytes(1))?;
     let options = ScanOptions::parse(args, 2, Scanned::Keys)?;
+    cx.goes_through(options.count.min(cx.store.store().keys(cx.db()) as usize))?;
     let mut found = 0;
     let mut encoded = Vec::new();
     let mut keys = Writer::new(&mut encoded, out.protocol);

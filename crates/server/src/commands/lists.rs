@@ -327,6 +327,7 @@ fn pop(cx: &mut Context<'_>, args: Args<'_>, end: End, out: &mut Out) -> Answer 
         None => 1,
         Some(count) => {
             let count = count.min(len(&slot, found)?);
+            cx.goes_through(count)?;
             out.w().array(count);
             count
         }
@@ -387,6 +388,7 @@ fn linsert(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         out.w().integer(0);
         return Ok(());
     };
+    cx.goes_through(len(&slot, found)?)?;
     let (pivot, mut index) = (args.value(3), None);
     if let Some(list) = slot.list(found, &mut Vec::new())? {
         list.positions(&pivot, End::Left, 0, |at| {
@@ -408,6 +410,7 @@ fn lrange(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let (first, last) = (args.int(2)?, args.int(3)?);
     let found = read(cx, args.bytes(1), |list| {
         let range = range(first, last, list.len());
+        cx.goes_through(range.len())?;
         out.w().array(range.len());
         list.visit(range.start, range.len(), |item| {
             out.item(&item);
@@ -429,6 +432,7 @@ fn lrem(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         out.w().integer(0);
         return Ok(());
     };
+    cx.goes_through(len(&slot, found)?)?;
     let removed =
         slot.apply(&key, Some(found), RemoveItems { count, item: args.value(3) }, LREM)?;
     if removed.is_gone {
@@ -512,6 +516,8 @@ fn lpos(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     };
     let (mut matches, mut positions) = (0, Vec::new());
     read(cx, args.bytes(1), |list| {
+        let limit = if wanted.limit == 0 { usize::MAX } else { wanted.limit };
+        cx.goes_through(limit.min(list.len()))?;
         list.positions(&args.value(2), wanted.from, wanted.limit, |at| {
             matches += 1;
             if matches >= wanted.rank {
@@ -695,6 +701,7 @@ fn take_some(
 ) -> Result<bool, Error> {
     let Some((key, mut slot, found)) = first_list(cx, args, keys)? else { return Ok(false) };
     let count = count.min(len(&slot, found)?);
+    cx.goes_through(count)?;
     out.w().array(2);
     out.w().bulk(key.bytes);
     out.w().array(count);

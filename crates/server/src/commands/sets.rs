@@ -254,7 +254,10 @@ fn scard(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn smembers(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    Ok(with_set(cx, args.bytes(1), |set| whole(set.as_ref(), out))?)
+    Ok(with_set(cx, args.bytes(1), |set| {
+        cx.goes_through(set.as_ref().map_or(0, MemberSet::len))?;
+        whole(set.as_ref(), out)
+    })?)
 }
 
 /// Writes all members of a set.
@@ -292,6 +295,7 @@ fn spop(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     };
     let mut room = Vec::new();
     let Some(set) = slot.set(found, &mut room)? else { return Err(Error::WRONG_TYPE.into()) };
+    cx.goes_through(count.unwrap_or(1).min(set.len()))?;
     if count.is_some_and(|count| count >= set.len()) {
         whole(Some(&set), out)?;
         let value = slot.apply(&key, Some(found), Delete, SPOP);
@@ -336,10 +340,12 @@ fn srandmember(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         drawn.check()?;
         match drawn {
             Drawn::Distinct(count) => {
+                cx.goes_through(count.min(set.len()))?;
                 out.w().array(count.min(set.len()));
                 set.draw(count, |member| out.item(&member))?;
             }
             Drawn::Any(count) => {
+                cx.goes_through(count)?;
                 out.w().array(count);
                 set.draw_any(count, |member| {
                     out.item(&member);
@@ -544,7 +550,17 @@ enum Operation {
 }
 
 impl Operation {
+    /// How many members it looks at.
+    fn items(self, sets: &[Source<'_>]) -> usize {
+        let lens = || sets.iter().map(|(_, len)| len.unwrap_or(0));
+        match self {
+            Self::Common => lens().min().unwrap_or(0) * sets.len(),
+            Self::All | Self::Difference => lens().sum(),
+        }
+    }
+
     fn outcome(self, cx: &Context<'_>, sets: Vec<Source<'_>>) -> Result<Outcome, Error> {
+        cx.goes_through(self.items(&sets))?;
         Ok(match self {
             Self::Common => Outcome::Elements(common(cx, sets, usize::MAX)?),
             Self::All => Outcome::Gathered(all(cx, &sets)?),
@@ -649,6 +665,7 @@ fn sintercard(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let names = || args.iter_from(2).take(count);
     let _held = cx.hold(names().map(|name| cx.key(name)));
     let sets = sources(cx, names())?;
+    cx.goes_through(Operation::Common.items(&sets))?;
     let outcome = common(cx, sets, limit)?;
     out.w().integer(outcome.len() as i64);
     Ok(())
@@ -664,6 +681,7 @@ fn sscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             return Ok(());
         };
         let options = ScanOptions::parse(args, 3, Scanned::Members)?;
+        cx.goes_through(options.count.min(set.len()))?;
         let mut found = Out::default();
         found.protocol = out.protocol;
         let mut count = 0;

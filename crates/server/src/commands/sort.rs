@@ -275,6 +275,7 @@ fn has_order(kind: Type) -> bool {
 /// The elements of a value, and whether they are already those of the window. What is
 /// not sorted is read in its own order, or backwards.
 fn elements(
+    cx: &Context<'_>,
     slot: &SlotGuard<'_>,
     found: Found,
     plan: &Plan<'_>,
@@ -286,6 +287,7 @@ fn elements(
             let Some(list) = slot.list(found, &mut room)? else { return Err(Error::WRONG_TYPE) };
             let window = if sorts { 0..list.len() } else { plan.window(list.len()) };
             let mut left = window.len();
+            cx.goes_through(left)?;
             let take = |item: Item<'_>| {
                 texts.push_item(&item);
                 left = left.saturating_sub(1);
@@ -301,6 +303,7 @@ fn elements(
         }
         Type::Set => {
             let Some(set) = slot.set(found, &mut room)? else { return Err(Error::WRONG_TYPE) };
+            cx.goes_through(set.len())?;
             set.visit(|item| {
                 texts.push_item(&item);
                 ControlFlow::Continue(())
@@ -311,6 +314,7 @@ fn elements(
             let Some(zset) = slot.zset(found, &mut room)? else { return Err(Error::WRONG_TYPE) };
             let window = if sorts { 0..zset.len() } else { plan.window(zset.len()) };
             let is_back = plan.is_back && !sorts;
+            cx.goes_through(window.len())?;
             let from = if is_back { zset.len() - window.end } else { window.start };
             zset.visit(from, window.len(), is_back, |member, _| {
                 texts.push_item(&member);
@@ -513,7 +517,7 @@ fn sorted(cx: &mut Context<'_>, args: Args<'_>, may_store: bool, out: &mut Out) 
                 if slot.type_of(found) == Type::SortedSet {
                     slot.note_skiplist(&source, found)?;
                 }
-                elements(&slot, found, &plan, by != Some(Pattern::Nothing))?
+                elements(cx, &slot, found, &plan, by != Some(Pattern::Nothing))?
             }
             None => (Texts::default(), true),
         }

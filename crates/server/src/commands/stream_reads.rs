@@ -196,9 +196,12 @@ fn read(cx: &mut Context<'_>, args: Args<'_>, options: &Options<'_>, out: &mut O
             (Some(reader), after) => {
                 serve_group(&mut slot, &key, found, reader, after, options.count, out)
             }
-            (None, After::Id(id) | After::Resolved(id)) => slot
-                .stream(found)
-                .map_or(Ok(false), |stream| serve(stream, key.bytes, id, options.count, out)),
+            (None, After::Id(id) | After::Resolved(id)) => {
+                let cx = options.timeout_ms.is_none().then_some(&*cx);
+                slot.stream(found).map_or(Ok(false), |stream| {
+                    serve(cx, stream, key.bytes, id, options.count, out)
+                })
+            }
             (None, After::Group) => Ok(false),
         };
         answered += usize::from(served.inspect_err(|_| out.truncate(mark))?);
@@ -260,6 +263,7 @@ fn write_name(name: &[u8], out: &mut Out) {
 /// Writes a stream's name and its entries after an ID, if there are any;
 /// whether there were.
 fn serve(
+    cx: Option<&Context<'_>>,
     stream: &Stream,
     name: &[u8],
     after: StreamId,
@@ -269,7 +273,7 @@ fn serve(
     let last = with_scratch(|scratch| stream.last_live_id(scratch))?;
     let (Some(start), true) = (after.next(), last > Some(after)) else { return Ok(false) };
     write_name(name, out);
-    write_range(stream, (start, StreamId::MAX), false, count, out)?;
+    write_range(cx, stream, (start, StreamId::MAX), false, count, out)?;
     Ok(true)
 }
 

@@ -179,8 +179,9 @@ pub(super) fn write_entry(out: &mut Out, id: StreamId, fields: Fields<'_>) {
 }
 
 /// Writes up to `count` entries (0 for all) as one array. On an error nothing
-/// is left written.
+/// is left written. If there are many, the command of `cx` is to run aside.
 pub(super) fn write_range(
+    cx: Option<&Context<'_>>,
     stream: &Stream,
     (start, end): (StreamId, StreamId),
     reverse: bool,
@@ -189,17 +190,22 @@ pub(super) fn write_range(
 ) -> Result<(), Error> {
     let mark = out.mark();
     let array = out.w().array_deferred();
-    let mut written = 0;
+    let (mut written, mut long) = (0, Ok(()));
     let result = with_scratch(|scratch| {
         stream.range(start, end, reverse, scratch, |id, fields| {
             write_entry(out, id, fields);
             written += 1;
-            if written == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            long = cx.map_or(Ok(()), |cx| cx.goes_through(written as usize));
+            if written == count || long.is_err() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         })
     });
-    if let Err(error) = result {
+    if let Err(error) = result.map_err(Error::from).and(long) {
         out.truncate(mark);
-        return Err(error.into());
+        return Err(error);
     }
     out.w().set_array_len(array, written as usize);
     Ok(())
@@ -478,7 +484,7 @@ fn range(
         out.w().null_array();
         return Ok(());
     }
-    Ok(write_range(stream, (start, end), reverse, count.unwrap_or(0), out)?)
+    Ok(write_range(Some(cx), stream, (start, end), reverse, count.unwrap_or(0), out)?)
 }
 
 fn xsetid(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -596,7 +602,7 @@ fn write_info(stream: &Stream, full: Option<u64>, out: &mut Out) -> Result<(), E
         }
         Some(count) => {
             w.bulk(b"entries");
-            write_range(stream, (StreamId::MIN, StreamId::MAX), false, count, out)?;
+            write_range(None, stream, (StreamId::MIN, StreamId::MAX), false, count, out)?;
             out.w().bulk(b"groups");
             stream_groups::write_groups(stream, count, out)?;
         }

@@ -800,6 +800,9 @@ impl LcsOptions {
     }
 }
 
+/// Steps of `LCS` that take as long as an item elsewhere.
+const STEPS_AN_ITEM: usize = 64;
+
 fn lcs(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let [a, b] = take_two(cx, args)?;
     let options = LcsOptions::parse(args)?;
@@ -807,6 +810,7 @@ fn lcs(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     if a.len() >= too_long || b.len() >= too_long {
         return Err(Error::new("ERR String too long for LCS").into());
     }
+    cx.goes_through(a.len().saturating_mul(b.len()) / STEPS_AN_ITEM)?;
     let limit = cx.server.config.number(Param::ProtoMaxBulkLen) as u128;
     if lcs::table_bytes(a.len(), b.len()) > limit {
         return Err(Error::new(

@@ -153,6 +153,7 @@ parameters! {
         LazyfreeLazyExpire "lazyfree-lazy-expire" Kind::Bool, "no", MUTABLE, "What expires is freed as UNLINK does.";
         LuaMemoryLimit "lua-memory-limit" Kind::Memory { min: 1_048_576, max: i64::MAX }, "268435456", MUTABLE, "Most bytes that a script may allocate for its own values.";
         BusyReplyThreshold "busy-reply-threshold" ANY, "5000", MUTABLE, "Milliseconds from which on a script counts as slow, and clients that it keeps waiting are told BUSY; 0 for never.";
+        LongCommandItems "long-command-items" NATURAL, "10000", MUTABLE, "Items from which on a command that goes through them (unions, ranges, sorting, whole collections) runs aside, so that it keeps only those waiting who use its keys; 0 for never.";
         LuaUndeclaredKeys "lua-undeclared-keys" Kind::Enum(&["allow", "deny"]), "allow", MUTABLE, "What becomes of a script's command that names a key which the script was not given, or that concerns the whole keyspace: allow, it works as in Redis; deny, it is an error.";
         DisableThp "disable-thp" Kind::Bool, "yes", FIXED, "Memory in pages of 4 KiB: clearing a huge one would stop a worker for milliseconds.";
         MinReplicasToWrite "min-replicas-to-write" NATURAL, "0", MUTABLE, "Replicas without which writes are refused; 0 for none.";

@@ -1,15 +1,15 @@
-//! The scripts that take long: what each keeps from others, and what they are told
-//! meanwhile.
+//! The scripts and commands that take long: what each keeps from others, and what they are
+//! told meanwhile.
 //!
-//! A script that is new, or known to run long, runs in a thread of its own
-//! (`script/aside.rs`) while its client waits and its worker serves others. What it may
-//! touch is told here before it begins, and every batch that was under way has ended
-//! by then. A script that turns out to be long on its client's worker, and cannot be run
-//! again for it has written, is told of as soon as that is seen (`script/machine.rs`).
-//! Whoever is about to touch the same looks here first, and waits without holding its
-//! worker up; once the script counts as slow, it is told `BUSY`.
+//! A script that is new, or known to run long, and a command that goes through many items
+//! run in a thread of their own (`errands.rs`) while their client waits and its worker serves
+//! others. What it may touch is told here before it begins, and every batch that was under
+//! way has ended by then. A script that turns out to be long on its client's worker, and
+//! cannot be run again for it has written, is told of as soon as that is seen
+//! (`script/machine.rs`). Whoever is about to touch the same looks here first, and waits
+//! without holding its worker up; once a script counts as slow, it is told `BUSY`.
 //!
-//! What it costs while no script takes long: one load for each command.
+//! What it costs while nothing takes long: one load for each command.
 
 use crate::config::{Config, Param};
 use crate::engine::command::{Command, Group, flags};
@@ -23,30 +23,37 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What a script may touch.
+/// What it may touch.
 #[derive(Debug)]
 pub(crate) struct Touches {
-    /// Keys of these slots, and those that may be under one lock with them ...
-    slots: Vec<usize>,
+    /// Keys of the slots at these places ([`Store::place`]), and those that are under one
+    /// lock with them ...
+    places: Vec<(usize, usize)>,
     /// ... or all there are.
     everything: AtomicBool,
 }
 
 impl Touches {
-    pub(crate) fn new(slots: Vec<usize>, everything: bool) -> Self {
-        Self { slots, everything: AtomicBool::new(everything) }
+    pub(crate) fn new(places: Vec<(usize, usize)>, everything: bool) -> Self {
+        Self { places, everything: AtomicBool::new(everything) }
     }
 }
 
-/// Slots that may be under one lock.
-const FOLDED: usize = 64;
+/// What takes long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Script,
+    Function,
+    /// A client's own command: it is waited for, and cannot be killed.
+    Command,
+}
 
-/// A script that takes long, or may.
+/// A script or command that takes long, or may.
 #[derive(Debug)]
 pub(crate) struct Running {
     /// As errors and `FUNCTION STATS` tell it.
     pub name: String,
-    pub is_function: bool,
+    kind: Kind,
     /// The command that runs it, with its arguments, for `FUNCTION STATS`.
     pub command: Vec<Vec<u8>>,
     pub began: Instant,
@@ -58,20 +65,33 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn new(
         name: &str,
-        is_function: bool,
+        kind: Kind,
         command: Vec<Vec<u8>>,
         began: Instant,
         touches: Touches,
     ) -> Self {
         Self {
             name: name.into(),
-            is_function,
+            kind,
             command,
             began,
             touches,
             wrote: AtomicBool::new(false),
             killed: AtomicBool::new(false),
         }
+    }
+
+    pub(crate) fn is_script(&self) -> bool {
+        self.kind != Kind::Command
+    }
+
+    pub(crate) fn is_function(&self) -> bool {
+        self.kind == Kind::Function
+    }
+
+    /// The slots that it touches, at least.
+    pub(crate) fn slots(&self) -> Vec<usize> {
+        self.touches.places.iter().map(|(_, slot)| *slot).collect()
     }
 
     /// It has called a command that writes: it cannot be killed any more.
@@ -88,27 +108,37 @@ impl Running {
         self.killed.load(Relaxed) && !self.wrote.load(SeqCst)
     }
 
-    /// Whether it counts as slow.
+    /// Whether it counts as slow, which only a script does.
     pub(crate) fn is_slow(&self, config: &Config) -> bool {
+        if !self.is_script() {
+            return false;
+        }
         let threshold = config.number(Param::BusyReplyThreshold).max(0) as u64;
         threshold > 0 && self.began.elapsed() >= Duration::from_millis(threshold)
     }
 
     /// Whether a command may touch what it touches.
     fn meets(&self, store: &Store, command: &Command, args: Args<'_>) -> bool {
-        let Touches { slots, everything } = &self.touches;
-        if everything.load(SeqCst) || !command.names_keys() || command.has(flags::WIDE) {
+        let Touches { places, everything } = &self.touches;
+        if everything.load(SeqCst) {
+            return true;
+        }
+        // Who meets a slot of its without having named it gives it up (`GivesUp`).
+        let unnamed = !command.names_keys() && self.is_script();
+        let wide =
+            command.has(flags::WIDE) && (self.is_script() || command.group != Group::Scripting);
+        if unnamed || wide {
             return true;
         }
         let indices = command.key_indices(args).unwrap_or_default();
         indices.into_iter().any(|index| {
-            let page = store.key(args.bytes(index)).slot() / FOLDED;
-            slots.iter().any(|slot| slot / FOLDED == page)
+            let slot = store.key(args.bytes(index)).slot();
+            places.iter().any(|place| store.is_one(*place, slot))
         })
     }
 }
 
-/// What somebody is to do whose command meets the script that runs.
+/// What somebody is to do whose command meets what takes long.
 #[derive(Debug)]
 pub(crate) enum Meeting {
     /// Wait, and look again.
@@ -129,7 +159,7 @@ const UNKILLABLE: Error = Error::new(
      NOSAVE command.",
 );
 
-/// The scripts that take long. One at a time runs aside; others may be on their workers.
+/// What takes long. One at a time runs aside; scripts may be on their workers.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     active: AtomicBool,
@@ -138,19 +168,31 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// Whether a script takes long.
+    /// Whether something takes long.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Relaxed)
     }
 
-    /// The script that began first of those that take long.
-    pub(crate) fn running(&self) -> Option<Arc<Running>> {
-        self.running.lock().first().cloned()
+    /// Whether something takes long that may touch every key.
+    pub(crate) fn touches_everything(&self) -> bool {
+        self.is_active()
+            && self.running.lock().iter().any(|running| running.touches.everything.load(SeqCst))
     }
 
-    /// A script is about to run, or takes long. One that is to run waits then for batches
-    /// under way to end.
+    /// The scripts among them, the one that began first before others.
+    fn scripts(&self) -> Vec<Arc<Running>> {
+        let all = self.running.lock();
+        all.iter().filter(|running| running.is_script()).map(Arc::clone).collect()
+    }
+
+    /// The script that began first of those that take long.
+    pub(crate) fn running(&self) -> Option<Arc<Running>> {
+        self.scripts().into_iter().next()
+    }
+
+    /// Something is about to run that may take long, or does. What is to run waits then for
+    /// batches under way to end.
     pub(crate) fn begin(&self, store: &Store, running: Arc<Running>) {
         let mut all = self.running.lock();
         all.push(running);
@@ -170,8 +212,7 @@ impl Aside {
         self.ended.notify_waiters();
     }
 
-    /// What a client is to do whose command may meet the script that runs; `None` if
-    /// it does not, or is one that may be called all the same.
+    /// What a client is to do whose command may meet what runs; `None` if it does not, or is one that may be called all the same.
     #[cold]
     pub(crate) fn meets(
         &self,
@@ -209,7 +250,7 @@ impl Aside {
             return None;
         }
         Some(match slow {
-            true if running.is_function => Meeting::Busy(BUSY_FUNCTION),
+            true if running.is_function() => Meeting::Busy(BUSY_FUNCTION),
             true => Meeting::Busy(BUSY_SCRIPT),
             false => Meeting::Wait,
         })
@@ -226,7 +267,7 @@ impl Aside {
     /// What is told of the script that runs, if one does.
     pub(crate) fn busy(&self) -> Error {
         match self.running() {
-            Some(running) if running.is_function => BUSY_FUNCTION,
+            Some(running) if running.is_function() => BUSY_FUNCTION,
             Some(_) => BUSY_SCRIPT,
             None => NOT_BUSY,
         }
@@ -234,14 +275,15 @@ impl Aside {
 
     /// `SCRIPT KILL`, or `FUNCTION KILL`: ends one that has not written.
     pub(crate) fn kill(&self, function: bool) -> Result<(), Error> {
-        let all = self.running.lock().clone();
+        let all = self.scripts();
         if all.is_empty() {
             return Err(NOT_BUSY);
         }
         let killable = |running: &&Arc<Running>| !running.wrote.load(SeqCst);
         let Some(other) = all.iter().find(killable) else { return Err(UNKILLABLE) };
-        let Some(running) = all.iter().filter(killable).find(|r| r.is_function == function) else {
-            return Err(if other.is_function { BUSY_FUNCTION } else { BUSY_SCRIPT });
+        let Some(running) = all.iter().filter(killable).find(|r| r.is_function() == function)
+        else {
+            return Err(if other.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT });
         };
         running.killed.store(true, SeqCst);
         Ok(())

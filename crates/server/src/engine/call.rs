@@ -5,6 +5,7 @@ use crate::engine::away;
 use crate::engine::blocked::Waiter;
 use crate::engine::command::{Answer, Command, Unanswered, flags};
 use crate::engine::context::{Context, Origin};
+use crate::engine::errands::{self, LONG};
 use crate::engine::large::Work;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
@@ -58,7 +59,14 @@ pub(crate) fn call_by(
     if cx.server.tracking.is_on() {
         remember_keys(cx, command, args);
     }
-    let answer = handler(cx, args, out);
+    let (answer, took) = match errands::came(cx) {
+        None if cx.names_many(args) => (Err(LONG.into()), None),
+        None => (handler(cx, args, out), None),
+        Some(came) => {
+            let answer = came.reply.map(|reply| out.append(reply)).map_err(Unanswered::Error);
+            (answer, Some(came.took))
+        }
+    };
     let answer = if cx.store.store().tier().is_used() {
         match meets_away(cx, answer) {
             Some(answer) => answer,
@@ -73,6 +81,10 @@ pub(crate) fn call_by(
     let failed = answer.is_err();
     if let Err(unanswered) = answer {
         out.truncate(mark);
+        let unanswered = match unanswered {
+            Unanswered::Error(error) if error == LONG => cx.aside(args),
+            unanswered => unanswered,
+        };
         match unanswered {
             Unanswered::Error(error) if take_counted() => out.w().error_bytes(error.text()),
             Unanswered::Error(error) => fail(cx.server, &error, out),
@@ -91,7 +103,7 @@ pub(crate) fn call_by(
     if let Some(client) = &mut cx.client {
         client.clock = Some(ended);
     }
-    let nanoseconds = (ended - began).as_nanos() as u64;
+    let nanoseconds = took.unwrap_or(ended - began).as_nanos() as u64;
     cx.server.monitor.called(cx, args, nanoseconds, failed);
     Ok(())
 }

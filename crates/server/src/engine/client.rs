@@ -101,7 +101,7 @@ impl Default for Caller {
     }
 }
 
-/// A client that another thread executes for: what a script that runs aside needs of it.
+/// A client that another thread executes for: what a command that runs aside needs of it.
 #[derive(Debug)]
 pub(crate) struct Absent {
     pub shared: Arc<Shared>,
@@ -137,9 +137,8 @@ pub(crate) struct Client {
     /// When the last command of this batch ended, which is when the next
     /// begins: one look at the clock for each.
     pub clock: Option<Instant>,
-    /// What will come of the script that its command has sent aside, until the command is
-    /// executed again.
-    pub script: Option<Box<dyn Any + Send>>,
+    /// What will come of its command, which runs aside, until it is executed again.
+    pub aside: Option<Box<dyn Any + Send>>,
     /// Keys that its command has sent to another server, until it is executed again.
     pub moving: Option<Box<dyn Any + Send>>,
 }
@@ -179,7 +178,7 @@ impl Client {
             introduction: Introduction::default(),
             psync: None,
             clock: None,
-            script: None,
+            aside: None,
             moving: None,
         }
     }

@@ -45,6 +45,8 @@ pub(crate) enum Origin<'c> {
     Script,
     /// The same aside, in another thread than its client's.
     Aside(&'c Absent),
+    /// A client's own command that runs aside: it may not wait.
+    Apart(&'c Absent),
     /// A client that has waited for the command's outcome, and still may; and which of
     /// its keys is ready.
     Waiter(&'c Arc<Waiter>, &'c [u8]),
@@ -118,7 +120,7 @@ impl<'c> Context<'c> {
         match (&self.client, &self.origin) {
             (Some(client), _) => Some(&client.shared),
             (None, Origin::Waiter(waiter, _)) => Some(&waiter.client),
-            (None, Origin::Aside(absent)) => Some(&absent.shared),
+            (None, Origin::Aside(absent) | Origin::Apart(absent)) => Some(&absent.shared),
             (None, _) => None,
         }
     }

@@ -212,8 +212,8 @@ impl Server {
         // A replica's primary evicts.
         let is_replica =
             self.peers.is_replica() && self.config.is_on(Param::ReplicaIgnoreMaxmemory);
-        // A script that runs aside may hold slots for long.
-        let waits = self.aside.is_active();
+        // What it reads is not to go in the middle of a script.
+        let waits = self.aside.touches_everything();
         if is_replica || waits || self.pause.writes_paused(store.now()) {
             return Room::Enough;
         }

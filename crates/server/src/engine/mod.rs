@@ -13,6 +13,7 @@ pub(crate) mod client_eviction;
 pub(crate) mod command;
 pub(crate) mod context;
 pub(crate) mod ending;
+pub(crate) mod errands;
 pub(crate) mod eviction;
 pub(crate) mod keys;
 pub(crate) mod large;

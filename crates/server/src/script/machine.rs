@@ -4,11 +4,11 @@
 //! What every run needs is kept in the interpreter under a number: a name would have to be
 //! hashed each time ([`kept`]).
 
-use super::aside::Announced;
 use super::host::{self, Buffers};
 use super::run::on_error;
-use crate::engine::aside::{Running, Touches};
+use crate::engine::aside::{Kind, Running, Touches};
 use crate::engine::command::Command;
+use crate::engine::errands::Announced;
 use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use snug_lua::{Failed, Machine, Stack, Table, Watch};
@@ -188,7 +188,7 @@ pub(super) struct About {
     /// The command that runs it.
     pub command: Option<&'static Command>,
     /// The slots of its keys, and whether it may touch others.
-    pub slots: Vec<usize>,
+    pub slots: Vec<(usize, usize)>,
     pub everything: bool,
 }
 
@@ -300,7 +300,8 @@ impl Watcher {
         let name = about.command.map(|command| command.full_name().into_bytes());
         let command = name.into_iter().chain([about.name.clone().into_bytes()]).collect();
         let touches = Touches::new(about.slots.clone(), about.everything);
-        let running = Running::new(&about.name, about.is_function, command, began, touches);
+        let kind = if about.is_function { Kind::Function } else { Kind::Script };
+        let running = Running::new(&about.name, kind, command, began, touches);
         if self.wrote.get() {
             running.has_written();
         }

@@ -73,10 +73,6 @@ pub(crate) fn run(
     find: Find,
     out: &mut Out,
 ) -> Answer {
-    if let Some(reply) = aside::reply(cx) {
-        out.append(reply?);
-        return Ok(());
-    }
     cx.server.monitor.script_begins(cx, program.args);
     let short_of_memory = match cx.origin {
         // Slots are held, so nothing can be evicted: EXEC has made what room there was.

@@ -94,6 +94,18 @@ impl<'s> Batch<'s> {
         SlotGuard::try_lock(self.session, slot, db, keyspace)
     }
 
+    /// The locked slot of that number; none where somebody has slots for long
+    /// ([`Store::rest`](super::Store::rest)) and this may be one of them: for what any slot
+    /// will do for.
+    pub(crate) fn lock_unless_taken(&self, db: usize, slot: usize) -> Option<SlotGuard<'_>> {
+        if self.session.mode.get() != Mode::Single || !self.store().resting.load(Ordering::SeqCst) {
+            return Some(self.lock_slot(db, slot));
+        }
+        let keyspace = self.store().keyspace_of(db);
+        let cells = self.store().keyspaces.slot(keyspace, slot);
+        SlotGuard::try_lock(self.session, cells, db, keyspace)
+    }
+
     /// The locked slot of that number. Panics as [`lock`](Self::lock) does.
     #[inline]
     pub fn lock_slot(&self, db: usize, slot: usize) -> SlotGuard<'_> {

@@ -96,10 +96,10 @@ impl Batch<'_> {
         self.session.on_demand.get()
     }
 
-    /// Adds the numbers of the slots that a scope holds. One may stand for others of its
-    /// page.
-    pub fn held_slots(&self, into: &mut Vec<usize>) {
-        into.extend(self.session.held.borrow().iter().map(|(_, slot)| slot));
+    /// Adds the places of the slots that a scope holds ([`Store::place`](super::Store::place)).
+    /// One may stand for others of its page.
+    pub fn held_slots(&self, into: &mut Vec<(usize, usize)>) {
+        into.extend(self.session.held.borrow().iter());
     }
 
     /// Whether a key can be locked as things are, without waiting: a scope has it.

@@ -375,6 +375,17 @@ impl Store {
         self.databases[db].load(Ordering::Relaxed) as usize
     }
 
+    /// Where a database keeps a slot: for [`is_one`](Self::is_one).
+    pub fn place(&self, db: usize, slot: usize) -> (usize, usize) {
+        (self.keyspace_of(db), slot)
+    }
+
+    /// Whether a slot, in the keyspace of that place, is under one lock with the place. O(1).
+    pub fn is_one(&self, (keyspace, place): (usize, usize), slot: usize) -> bool {
+        let keyspace = &self.keyspaces[keyspace];
+        keyspace.home(place) == keyspace.home(slot)
+    }
+
     /// How many databases there are.
     pub fn databases(&self) -> usize {
         self.databases.len()

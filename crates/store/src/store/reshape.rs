@@ -86,6 +86,24 @@ impl Batch<'_> {
         }
     }
 
+    /// Unfolds the pages of these slots of a database, however few keys they have, so that
+    /// who holds one of them for long keeps nobody from its neighbours. They are folded
+    /// again by [`tidy`](Self::tidy). Waits until every batch of another session that is
+    /// under way has ended; new ones may have begun by then.
+    pub fn part(&self, db: usize, slots: &[usize]) {
+        let _alone = self.exclusive();
+        let store = self.store();
+        let keyspace = store.keyspace_of(db);
+        for &slot in slots {
+            store.keyspaces.slot(keyspace, slot);
+            // SAFETY: every gate is closed and this session has no guard in use.
+            #[allow(unsafe_code)]
+            unsafe {
+                store.keyspaces[keyspace].unfold(slot / PAGE_SLOTS, &store.hasher);
+            }
+        }
+    }
+
     /// To be called with the gates closed.
     pub(super) fn reshape(&self, keyspace: usize, page: usize) {
         assert_eq!(self.session.mode.get(), Mode::Exclusive);

@@ -225,7 +225,7 @@ fn parse<'a>(args: Args<'a>, kind: Kind, zset: Option<&ZSet<'_>>) -> Result<Quer
 }
 
 /// What lies within the area, in the order that is asked for.
-fn search(zset: &ZSet<'_>, query: &Query<'_>) -> Result<Vec<Hit>, Error> {
+fn search(cx: &Context<'_>, zset: &ZSet<'_>, query: &Query<'_>) -> Result<Vec<Hit>, Error> {
     let (Some(center), Some(shape)) = (query.center, query.shape) else { return Ok(Vec::new()) };
     let ranges = match shape {
         Shape::Circle(radius) => cover(center, radius, radius, radius),
@@ -236,9 +236,12 @@ fn search(zset: &ZSet<'_>, query: &Query<'_>) -> Result<Vec<Hit>, Error> {
     };
     let enough = if query.any { query.count } else { usize::MAX };
     let mut hits = Vec::new();
+    let mut met = 0;
     for (from, to) in ranges {
         let first = zset.rank_at(&Limit::Score(from as f64, false))?;
         let end = zset.rank_at(&Limit::Score(to as f64, false))?;
+        met += end.saturating_sub(first);
+        cx.goes_through(met.min(enough))?;
         zset.visit(first, end.saturating_sub(first), false, |member, score| {
             let place = Place::of_score(score);
             let metres = match shape {
@@ -286,11 +289,11 @@ fn execute(cx: &mut Context<'_>, args: Args<'_>, kind: Kind, out: &mut Out) -> A
     let found = match kind {
         Kind::Search => read(cx, source, |zset| {
             let query = parse(args, kind, Some(zset))?;
-            Ok((search(zset, &query)?, query))
+            Ok((search(cx, zset, &query)?, query))
         })?,
         _ => read_to_store(cx, source, |zset| {
             let query = parse(args, kind, Some(zset))?;
-            Ok((search(zset, &query)?, query))
+            Ok((search(cx, zset, &query)?, query))
         })?,
     };
     let (hits, query) = match found {

@@ -265,6 +265,11 @@ fn execute(
     let query = parse(args, operation, keys, purpose)?;
     debug_assert_eq!(query.keys.len(), inputs.len());
     inputs.iter_mut().zip(&query.weights).for_each(|(input, weight)| input.weight = *weight);
+    let lens = || inputs.iter().map(|input| input.len);
+    cx.goes_through(match operation {
+        Operation::Intersection => lens().min().unwrap_or(0) * inputs.len(),
+        Operation::Union | Operation::Difference => lens().sum(),
+    })?;
     let mut rows = reckon(cx, &query, &mut inputs)?;
     match purpose {
         Purpose::Counted => {

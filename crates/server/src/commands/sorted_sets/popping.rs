@@ -44,6 +44,7 @@ fn take(
         slot.zset(found, &mut room)?.map_or(0, |zset| zset.len())
     };
     let count = count.min(len);
+    cx.goes_through(count)?;
     out.w().array(if nested { count } else { 2 * count });
     let taken = |member: snug_store::Item<'_>, score| {
         if nested {

@@ -164,6 +164,7 @@ fn answer(cx: &mut Context<'_>, query: &Query<'_>, out: &mut Out) -> Answer {
     let mark = out.mark();
     let written = read(cx, query.key, |zset| {
         let ranks = query.ranks(zset)?;
+        cx.goes_through(ranks.len())?;
         begin_rows(out, ranks.len(), query.with_scores);
         zset.visit(ranks.start, ranks.len(), query.back, |member, score| {
             write_row(out, &member, score, query.with_scores);
@@ -243,6 +244,7 @@ pub(super) fn zrangestore(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -
         let mut room = Vec::new();
         if let Some(zset) = slot.zset(found, &mut room)? {
             let ranks = query.ranks(&zset)?;
+            cx.goes_through(ranks.len())?;
             zset.visit(ranks.start, ranks.len(), query.back, |member, score| {
                 rows.push((member.bytes().into_owned(), score));
                 ControlFlow::Continue(())
@@ -304,6 +306,7 @@ fn remove(
         out.w().integer(0);
         return Ok(());
     };
+    cx.goes_through(ranks.len())?;
     let op = ZRemoveRange { from: ranks.start, count: ranks.len() };
     let removed = slot.apply(&key, Some(found), op, event(name))?;
     if removed.is_gone {

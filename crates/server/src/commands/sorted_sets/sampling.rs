@@ -36,6 +36,7 @@ pub(super) fn zrandmember(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -
     let found = read(cx, args.bytes(1), |zset| {
         let len = zset.len();
         drawn.check()?;
+        cx.goes_through(if matches!(drawn, Drawn::Any(_)) { count } else { count.min(len) })?;
         let drawn = if matches!(drawn, Drawn::Any(_)) {
             begin_rows(out, count, with_scores);
             (0..count).try_for_each(|_| {
@@ -80,6 +81,7 @@ pub(super) fn zscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answ
     encoded.protocol = out.protocol;
     let next = read(cx, args.bytes(1), |zset| {
         let options = ScanOptions::parse(args, 3, Scanned::Members)?;
+        cx.goes_through(options.count.min(zset.len()))?;
         let mut written = 0;
         let next = zset.scan(cursor, options.count, |member, score| {
             if options.wants(&member.bytes()) {

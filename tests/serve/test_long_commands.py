@@ -1,0 +1,183 @@
+"""Commands that go through many items run aside: who uses their keys waits, all others are
+served, and the reply is that of one moment."""
+
+import select
+import threading
+import time
+
+import pytest
+
+WAIT_SECONDS = 60
+#: `LCS` of these goes through 144 million steps.
+HALF = 6000
+LONG = ("LCS", "long:a", "long:b", "LEN")
+LENGTH = (":", 2 * HALF - 1)
+
+pytestmark = pytest.mark.snug_only
+
+
+@pytest.fixture(params=[1, 2], ids=["1 worker", "2 workers"])
+def running(target, request):
+    server = target.start("--proto-max-bulk-len", "1gb", workers=request.param)
+    with server.connect() as client:
+        client.call("MSET", "long:a", "ab" * HALF, "long:b", "ba" * HALF, "k", "x")
+    yield server
+    assert server.alive()
+    server.stop()
+
+
+def until(condition):
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+def has_reply(client):
+    return bool(select.select([client.socket], [], [], 0)[0])
+
+
+class Looping(threading.Thread):
+    """A client that runs a long command again and again."""
+
+    def __init__(self, server):
+        super().__init__()
+        self.server, self.done, self.ends, self.replies = server, 0, threading.Event(), set()
+
+    def run(self):
+        with self.server.connect() as client:
+            while not self.ends.is_set():
+                self.replies.add(client.call(*LONG))
+                self.done += 1
+
+    def __enter__(self):
+        self.start()
+        until(lambda: self.done > 0)
+        return self
+
+    def __exit__(self, *_):
+        self.ends.set()
+        self.join()
+        assert self.replies == {LENGTH}
+
+
+def test_others_are_served_meanwhile(running):
+    with running.connect() as one, running.connect() as two:
+        one.send(*LONG)
+        served = 0
+        while not has_reply(one):
+            assert two.call("GET", "k") == ("$", b"x")
+            served += 1
+        assert one.reply() == LENGTH
+        assert served > 20
+
+
+def test_what_is_pipelined_behind_it_waits_and_has_its_own_reply(running):
+    with running.connect() as one:
+        commands = [("SET", "k", "1"), LONG, ("INCR", "k"), LONG, ("GET", "k")]
+        assert one.pipeline(commands) == [("+", b"OK"), LENGTH, (":", 2), LENGTH, ("$", b"2")]
+
+
+def test_who_writes_one_of_its_keys_comes_before_or_behind(running):
+    with running.connect() as one, running.connect() as two:
+        for _ in range(5):
+            two.call("SET", "long:a", "ab" * HALF)
+            one.send(*LONG)
+            two.call("GET", "k")
+            assert two.call("SET", "long:a", "z") == ("+", b"OK")
+            assert one.reply() in (LENGTH, (":", 0))
+            assert one.call(*LONG) == (":", 0)
+
+
+def test_it_was_admitted_before_and_is_not_refused_then(running):
+    with running.connect() as one, running.connect() as two:
+        one.send(*LONG)
+        two.call("GET", "k")
+        two.call("ACL", "SETUSER", "default", "-lcs")
+        came = one.reply()
+        assert came == LENGTH or came[1].startswith(b"NOPERM")
+        assert one.call("GET", "k") == ("$", b"x")
+        assert one.call(*LONG)[1].startswith(b"NOPERM")
+
+
+def test_the_slow_log_tells_how_long_it_took(running):
+    with running.connect() as one:
+        one.call("CONFIG", "SET", "slowlog-log-slower-than", "5000")
+        assert one.call(*LONG) == LENGTH
+        entry = one.call("SLOWLOG", "GET", "1")[1][0][1]
+        assert entry[3][1][0][1] == b"LCS"
+        assert entry[2][1] >= 5000
+        stats = one.call("INFO", "commandstats")[1].decode()
+        calls, usec = stats.split("cmdstat_lcs:calls=")[1].split(",")[:2]
+        assert (calls, int(usec.split("=")[1]) >= 5000) == ("1", True)
+
+
+def test_transactions_and_scripts_have_it_as_one_of_their_steps(running):
+    with running.connect() as one, Looping(running):
+        for _ in range(3):
+            one.pipeline([("MULTI",), ("SET", "k", "1"), LONG, ("GET", "k")])
+            assert one.call("EXEC") == ("*", [("+", b"OK"), LENGTH, ("$", b"1")])
+            script = "redis.call('incr', KEYS[3]) return redis.call('lcs', KEYS[1], KEYS[2], 'len')"
+            assert one.call("EVAL", script, "3", "long:a", "long:b", "k") == LENGTH
+
+
+def test_keys_expire_and_others_run_scripts_while_long_commands_follow_each_other(running):
+    with running.connect() as one, Looping(running):
+        one.pipeline([("SET", f"short:{n}", "x", "PX", "20") for n in range(1000)])
+        until(lambda: one.call("DBSIZE") == (":", 3))
+        assert one.call("EVAL", "return redis.call('get', KEYS[1])", "1", "k") == ("$", b"x")
+
+
+def test_memory_stays_below_its_limit_while_long_commands_follow_each_other(target):
+    server = target.start("--proto-max-bulk-len", "1gb", "--maxmemory", "40mb", "--maxmemory-policy", "allkeys-lru", "--pack", "no", workers=1)
+    with server.connect() as one:
+        one.call("MSET", "long:a", "ab" * HALF, "long:b", "ba" * HALF)
+        with Looping(server) as other:
+            before, most = other.done, 0
+            for n in range(150):
+                one.pipeline([("SET", f"{n}:{m}", "x" * 10_000) for m in range(100)])
+                # What the long command reads is in use, and stays.
+                one.pipeline([("GET", "long:a"), ("GET", "long:b")])
+                most = max(most, int(server.info()["used_memory"]))
+            until(lambda: other.done > before)
+        assert most < 44 << 20, f"{most >> 20} MB"
+        assert int(server.info()["evicted_keys"]) > 10_000
+    server.stop()
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind(running):
+    for _ in range(3):
+        with running.connect() as one:
+            one.send(*LONG)
+    with running.connect() as two:
+        until(lambda: "connected_clients:1\r\n" in two.call("INFO", "clients")[1].decode())
+        assert two.call(*LONG) == LENGTH
+
+
+def test_who_waits_for_what_it_stores_is_served(target):
+    server = target.start("--long-command-items", "1", workers=1)
+    with server.connect() as one, server.connect() as two:
+        two.call("RPUSH", "numbers", "3", "1", "2")
+        one.send("BLPOP", "sorted", "0")
+        until(lambda: "blocked_clients:1\r\n" in two.call("INFO", "clients")[1].decode())
+        assert two.call("SORT", "numbers", "STORE", "sorted") == (":", 3)
+        assert one.reply() == ("*", [("$", b"sorted"), ("$", b"1")])
+    server.stop()
+
+
+def test_one_of_many_words_is_one_step_too(running):
+    words = [word for n in range(30_000) for word in (f"m{n}", str(n))]
+    with running.connect() as one, running.connect() as two:
+        one.send("MSET", *words)
+        while not has_reply(one):
+            seen = two.call("MGET", "m0", "m15000", "m29999")[1]
+            assert [value is None for _, value in seen] in ([True] * 3, [False] * 3)
+        assert one.reply() == ("+", b"OK")
+        assert one.call("DEL", *words[::2]) == (":", 30_000)
+        assert one.call("DBSIZE") == (":", 3)
+
+
+def test_it_is_not_run_aside_if_it_is_not_to(running):
+    with running.connect() as one:
+        one.call("CONFIG", "SET", "long-command-items", "0")
+        assert one.call(*LONG) == LENGTH
