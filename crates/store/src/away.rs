@@ -540,7 +540,9 @@ impl Batch<'_> {
                 return;
             }
             let Some((db, slot)) = self.draw(&HOW, &counts) else { return };
-            copied += self.lock_slot(db, slot).gather(hard, want - copied, out);
+            if let Some(mut guard) = self.lock_unless_taken(db, slot) {
+                copied += guard.gather(hard, want - copied, out);
+            }
         }
     }
 

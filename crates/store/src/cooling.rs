@@ -202,7 +202,10 @@ impl Cooling {
         let keyspace = batch.store().keyspace(db);
         while self.slot < SLOTS {
             if keyspace.get(self.slot).is_some_and(|slot| slot.keys() > 0) {
-                let mut guard = batch.lock_slot(db, self.slot);
+                let Some(mut guard) = batch.lock_unless_taken(db, self.slot) else {
+                    (self.slot, self.mark) = (self.next_slot(keyspace), Mark::default());
+                    return;
+                };
                 let rules = Rules {
                     params,
                     at_once,

@@ -44,6 +44,9 @@ const KEPT_MAX: usize = 8 * 1024 * 1024;
 /// The most that one copy counts for: what is larger is shared, not copied.
 const KEPT_EACH: usize = 128 * 1024;
 
+/// What a name takes beside its bytes, about: its place among the others, its allocation.
+const NAME_BYTES: usize = 64;
+
 /// A value that a snapshot has: its database at the moment, and a copy.
 pub type Taken = (usize, Detached);
 
@@ -62,6 +65,10 @@ pub(crate) struct Moment {
     /// What they held.
     kept: Mutex<Vec<Taken>>,
     kept_bytes: AtomicUsize,
+    /// Bytes of copies that the reader's last step gave it, which it may not be done with.
+    in_hand: AtomicUsize,
+    /// About what the names take.
+    named_bytes: AtomicUsize,
     /// By keyspace: it was emptied, and what it holds now is of no interest.
     emptied: Box<[AtomicBool]>,
     /// What was in them, with the keyspace and how far the walk was then.
@@ -74,7 +81,23 @@ impl Moment {
     fn note(&self, place: usize, key: &[u8]) -> bool {
         let mut names = self.names[place % SHARDS].lock();
         let names = names.entry(place).or_default();
-        names.contains(key) || !names.insert(key.into())
+        let is_known = names.contains(key) || !names.insert(key.into());
+        if !is_known {
+            self.named_bytes.fetch_add(key.len() + NAME_BYTES, Relaxed);
+        }
+        is_known
+    }
+
+    /// Some names are not needed any more.
+    fn unnamed(&self, names: &Names) {
+        let bytes: usize = names.iter().map(|name| name.len() + NAME_BYTES).sum();
+        self.named_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// About what the snapshot takes beside what the store would hold without it.
+    pub(crate) fn extra_bytes(&self) -> usize {
+        let parts = [&self.kept_bytes, &self.in_hand, &self.named_bytes];
+        parts.iter().map(|bytes| bytes.load(Relaxed)).sum()
     }
 
     /// Whether a key was changed since.
@@ -151,7 +174,13 @@ impl Moment {
     /// Forgets the names of keys that nobody will ask about.
     fn forget(&self, places: Range<usize>) {
         for names in &self.names {
-            names.lock().retain(|place, _| !places.contains(place));
+            names.lock().retain(|place, names| {
+                let stays = !places.contains(place);
+                if !stays {
+                    self.unnamed(names);
+                }
+                stays
+            });
         }
     }
 }
@@ -200,6 +229,8 @@ impl Batch<'_> {
             names: std::array::from_fn(|_| Mutex::default()),
             kept: Mutex::default(),
             kept_bytes: AtomicUsize::new(0),
+            in_hand: AtomicUsize::new(0),
+            named_bytes: AtomicUsize::new(0),
             emptied,
             flushed: Mutex::default(),
         });
@@ -240,8 +271,15 @@ impl Snapshot {
     }
 
     /// Takes the next slot that has keys, and what was kept since the last step, in no
-    /// order. O(keys of a slot).
+    /// order; of that there is nothing left in `taken`. O(keys of a slot).
     pub fn step(&mut self, store: &Batch<'_>, taken: &mut Vec<Taken>) -> Step {
+        let step = self.advance(store, taken);
+        let bytes = taken.iter().map(|(_, value)| value.allocated().min(KEPT_EACH)).sum();
+        self.moment.in_hand.store(bytes, Relaxed);
+        step
+    }
+
+    fn advance(&self, store: &Batch<'_>, taken: &mut Vec<Taken>) -> Step {
         self.moment.take_kept(taken);
         if self.moment.take_flushed(&self.store, taken) {
             return Step::More;
@@ -290,6 +328,7 @@ impl Snapshot {
         self.moment.passed.store(place(keyspace, covered.end), Relaxed);
         // The names are freed when the slot is free.
         drop(guard);
+        names.values().for_each(|names| self.moment.unnamed(names));
         drop(names);
     }
 }

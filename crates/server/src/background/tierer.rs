@@ -23,7 +23,7 @@ use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::tier::{Health, Request};
-use snug_store::memory::{self, HighWater};
+use snug_store::memory::HighWater;
 use snug_store::tier::{Engine, Purpose};
 use snug_store::{Leaving, Moving, Session};
 use std::io;
@@ -165,7 +165,7 @@ impl Tierer {
     /// Has what has cooled go while memory is short.
     fn make_room(&mut self, server: &Server, session: &mut Session) {
         let Some(limit) = server.memory_for_values() else { return };
-        if memory::used() as f64 <= limit as f64 * FROM {
+        if server.counted_memory() as f64 <= limit as f64 * FROM {
             self.in_vain = 0;
             server.tiering.made_room();
             return;
@@ -174,13 +174,13 @@ impl Tierer {
             return;
         }
         let is_hard = |used: usize| used as f64 > limit as f64 * HARD_FROM;
-        if !is_hard(memory::used()) && self.rests.is_some_and(|at| Instant::now() < at) {
+        if !is_hard(server.counted_memory()) && self.rests.is_some_and(|at| Instant::now() < at) {
             return;
         }
         let mut leaving = Vec::new();
         let began = Instant::now();
         loop {
-            let used = memory::used();
+            let used = server.counted_memory();
             let over = used as f64 - limit as f64 * DOWN_TO;
             // Requests are not kept waiting, nor the end.
             if over <= 0.0 || began.elapsed() > TIDY_EVERY || server.aside.is_active() {

@@ -239,7 +239,7 @@ fn memory_section(cx: &View<'_>, text: &mut String) {
         "rss_overhead_bytes": 0,
         "mem_fragmentation_ratio": format_args!("{:.2}", resident as f64 / used.max(1) as f64),
         "mem_fragmentation_bytes": resident.saturating_sub(used),
-        "mem_not_counted_for_evict": 0,
+        "mem_not_counted_for_evict": cx.server.uncounted_memory(),
         "mem_replication_backlog": backlog,
         "mem_total_replication_buffers": backlog + for_replicas,
         "mem_clients_slaves": for_replicas,

@@ -20,7 +20,7 @@ use crate::engine::large::{Done, Work};
 use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::request::args::Args;
-use snug_store::{Batch, memory};
+use snug_store::Batch;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ impl Server {
     /// Whether memory is short and the disk tier makes room.
     fn awaits_room(&self) -> bool {
         self.tiering.makes_room()
-            && self.memory_for_values().is_some_and(|limit| memory::used() > limit)
+            && self.memory_for_values().is_some_and(|limit| self.counted_memory() > limit)
     }
 
     /// Waits for the disk tier to make room, if there is one that does: for threads that load

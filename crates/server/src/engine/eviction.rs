@@ -182,6 +182,21 @@ impl Server {
         self.started.elapsed().as_micros() as u64
     }
 
+    /// Memory that evicting cannot bring back, and that is bounded by other means: what waits
+    /// for replicas that are behind (`client-output-buffer-limit replica`) or for the
+    /// append-only file, and what a snapshot keeps. Keys that go while that grows would only
+    /// add to it.
+    pub(crate) fn uncounted_memory(&self) -> usize {
+        let stream = self.peers.for_replicas.load(Relaxed) as usize;
+        // They share what neither has dealt with.
+        stream.max(self.journal.waited()) + self.store.snapshot_bytes()
+    }
+
+    /// The memory that `maxmemory` is about.
+    pub(crate) fn counted_memory(&self) -> usize {
+        memory::used().saturating_sub(self.uncounted_memory())
+    }
+
     /// Makes room if `maxmemory` is exceeded, by evicting what the policy lets go.
     /// To be called between commands, with no slot held.
     #[inline]
@@ -191,7 +206,7 @@ impl Server {
             return Room::Enough;
         }
         let for_writes = limit.saturating_sub(self.learning.reserved() + self.packing_to_come());
-        if memory::used() <= for_writes {
+        if memory::used() <= for_writes || self.counted_memory() <= for_writes {
             if self.exceeded.since_us.load(Relaxed) != 0 {
                 self.exceeded.end(self.uptime_us());
             }
@@ -204,7 +219,7 @@ impl Server {
     /// Evicts nothing, so it may be called with slots held.
     pub(crate) fn lacks_room(&self) -> bool {
         let limit = self.config.number(Param::MaxMemory) as usize;
-        limit != 0 && memory::used() > limit && self.learning.is_refusing()
+        limit != 0 && self.counted_memory() > limit && self.learning.is_refusing()
     }
 
     #[cold]
@@ -220,16 +235,16 @@ impl Server {
         let reserved = self.learning.reserved_at(self.uptime_us());
         let for_writes = limit.saturating_sub(reserved + self.packing_to_come());
         let found = match policy(self) {
-            _ if memory::used() <= for_writes => Room::Enough,
+            _ if self.counted_memory() <= for_writes => Room::Enough,
             _ if self.tiering.makes_room()
-                && memory::used() <= limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER =>
+                && self.counted_memory() <= limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER =>
             {
                 Room::Later
             }
             Some(how) => self.evict_by(&how, store, for_writes),
             None => Room::None,
         };
-        let is_kept = memory::used() <= limit;
+        let is_kept = self.counted_memory() <= limit;
         let room = match found {
             // What is reserved is no reason to begin to refuse writes.
             Room::None if is_kept && !self.learning.is_refusing() => Room::Enough,
@@ -269,7 +284,7 @@ impl Server {
             }
             self.stats.add(Stat::evicted_keys, 1);
             evicted += 1;
-            if memory::used() <= limit {
+            if self.counted_memory() <= limit {
                 break Room::Enough;
             }
             if evicted % KEYS_AT_ONCE == 0 && began.elapsed() > budget {
@@ -299,7 +314,7 @@ impl Server {
         if limit <= 0.0 {
             return 0.0;
         }
-        let share = memory::used() as f64 / limit;
+        let share = self.counted_memory() as f64 / limit;
         let (from, to) = match self.tiering.makes_room() {
             true => (PACK_AHEAD_OF_TIER_FROM, 1.0),
             false => (PACK_AHEAD_FROM, PACK_HARDEST_FROM),
@@ -316,9 +331,9 @@ impl Server {
         let limit = self.config.number(Param::MaxMemory) as usize;
         if limit == 0 {
             self.exceeded.end(self.uptime_us());
-        } else if memory::used() > limit {
+        } else if self.counted_memory() > limit {
             tracing::warn!(
-                used = memory::used(),
+                used = self.counted_memory(),
                 limit,
                 "more memory is used than maxmemory allows: keys will be evicted, or writes refused"
             );

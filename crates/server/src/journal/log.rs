@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// The tail becomes a piece when it is longer than this.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -78,6 +78,8 @@ struct Log {
 pub(crate) struct Journal {
     log: Mutex<Log>,
     full: AtomicBool,
+    /// What waited when it was last counted.
+    held_bytes: AtomicUsize,
     /// Clients that wait until followers, or the reader of a snapshot, have caught up.
     pub(crate) held: Held,
 }
@@ -190,6 +192,11 @@ impl Journal {
         self.log.lock().waiting()
     }
 
+    /// The same as it was not long ago, for less: it is counted as a piece fills.
+    pub(crate) fn waited(&self) -> usize {
+        self.held_bytes.load(Relaxed)
+    }
+
     /// What followers have yet to deal with.
     #[cfg(test)]
     pub(crate) fn peek(&self) -> Vec<Piece> {
@@ -199,7 +206,11 @@ impl Journal {
     }
 
     fn judge(&self, log: &Log) {
-        let waiting = || log.waiting();
+        let waiting = || {
+            let bytes = log.waiting();
+            self.held_bytes.store(bytes, Relaxed);
+            bytes
+        };
         match self.full.load(Relaxed) {
             // What waits is counted only when a piece is full: seldom.
             false if log.tail.is_empty() && waiting() > FULL_BYTES => {
@@ -267,7 +278,13 @@ impl Log {
     /// Ends the piece that is written to; the place of the next one.
     fn cut(&mut self) -> u64 {
         if !self.tail.is_empty() {
-            let piece = self.tail.split().freeze();
+            // Of its own length: it may be kept for long, and what was grown for it is as
+            // good for the next.
+            let piece = Bytes::copy_from_slice(&self.tail);
+            match self.tail.capacity() > 4 * PIECE_BYTES {
+                true => self.tail = BytesMut::new(),
+                false => self.tail.clear(),
+            }
             self.pieces.push_back(Piece::Bytes(piece));
         }
         self.first + self.pieces.len() as u64

@@ -4,7 +4,7 @@
 //! ```text
 //!  offset   first                     end - backlog size                 end
 //!            v                              v                             v
-//!  pieces   [Bytes][Bytes][Bytes] ... [Bytes][Bytes] ... [Bytes][Bytes]
+//!  pieces   [Bytes][Bytes][Bytes] ... [Bytes][Bytes] ... [Bytes][Bytes][block, filled]
 //!            ^ replica that is behind                      ^ replica that is not
 //! ```
 //!
@@ -12,13 +12,20 @@
 //! `master_repl_offset` at that byte. A replica that asks for `PSYNC id n` has `n - 1`
 //! bytes and wants what follows.
 //!
-//! Pieces are shared with the journal and with whoever sends them: nothing is copied.
+//! Pieces are shared with the journal and with whoever sends them. Short ones are copied
+//! into blocks of 16 KiB: a replica that is behind, or a backlog of many megabytes, would
+//! else take several times its bytes where clients write little at a time.
 //! What is kept is `repl-backlog-size`, and what connected replicas have yet to be sent,
 //! which their output limit bounds.
 
 use crate::outside::chance::random_hex;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
+
+/// Pieces below this go into blocks, ...
+const SHORT: usize = 4 * 1024;
+/// ... of so many bytes.
+const BLOCK: usize = 16 * 1024;
 
 /// The stream that this node is the source of, or passes on.
 #[derive(Debug)]
@@ -29,6 +36,8 @@ pub(crate) struct Backlog {
     /// which that was the same stream; no id if there was none.
     pub(crate) second: Option<(String, u64)>,
     pieces: VecDeque<(u64, Bytes)>,
+    /// What is behind the last piece.
+    block: BytesMut,
     /// The offset of the first byte that is there.
     first: u64,
     /// The offset behind the last byte.
@@ -39,8 +48,15 @@ pub(crate) struct Backlog {
 
 impl Default for Backlog {
     fn default() -> Self {
-        let pieces = VecDeque::new();
-        Self { id: random_hex(), second: None, pieces, first: 0, end: 0, active: false }
+        Self {
+            id: random_hex(),
+            second: None,
+            pieces: VecDeque::new(),
+            block: BytesMut::new(),
+            first: 0,
+            end: 0,
+            active: false,
+        }
     }
 }
 
@@ -58,6 +74,13 @@ impl Backlog {
         self.end - self.first
     }
 
+    /// About the memory that they take: sizes of allocations are rounded up, and each piece
+    /// has its place and its count.
+    pub(crate) fn memory(&self) -> u64 {
+        const PIECE: u64 = 64;
+        self.len() + self.len() / 8 + self.pieces.len() as u64 * PIECE
+    }
+
     /// Begins to keep the past, from now on.
     pub(crate) fn begin(&mut self) {
         if !self.active {
@@ -70,6 +93,7 @@ impl Backlog {
     pub(crate) fn end_keeping(&mut self) {
         self.active = false;
         self.pieces.clear();
+        self.block = BytesMut::new();
         self.first = self.end;
     }
 
@@ -100,10 +124,33 @@ impl Backlog {
     pub(crate) fn append(&mut self, bytes: Bytes) {
         let at = self.end;
         self.end += bytes.len() as u64;
-        if self.active && !bytes.is_empty() {
-            self.pieces.push_back((at, bytes));
-        } else {
+        if !self.active {
             self.first = self.end;
+            return;
+        }
+        if bytes.len() >= SHORT || self.block.len() + bytes.len() > BLOCK {
+            self.finish_block(at);
+        }
+        if bytes.len() >= SHORT {
+            self.pieces.push_back((at, bytes));
+        } else if !bytes.is_empty() {
+            if self.block.is_empty() {
+                self.block = BytesMut::with_capacity(BLOCK);
+            }
+            self.block.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Makes a piece of the block, which ends at this offset.
+    fn finish_block(&mut self, end: u64) {
+        if !self.block.is_empty() {
+            let block = std::mem::take(&mut self.block).freeze();
+            // What is left of one that a long piece has ended is not to be kept for nothing.
+            let block = match block.len() < BLOCK - BLOCK / 8 {
+                true => Bytes::copy_from_slice(&block),
+                false => block,
+            };
+            self.pieces.push_back((end - block.len() as u64, block));
         }
     }
 
@@ -129,7 +176,7 @@ impl Backlog {
         known && self.active && (self.first..=self.end).contains(&offset)
     }
 
-    /// What follows an offset, by reference, up to about so many bytes; `None` if that
+    /// What follows an offset, up to about so many bytes, by reference but for the last; `None` if that
     /// is no longer there.
     pub(crate) fn read(&self, offset: u64, most: usize) -> Option<Vec<Bytes>> {
         if !(self.first..=self.end).contains(&offset) {
@@ -145,6 +192,12 @@ impl Backlog {
             if len >= most {
                 break;
             }
+        }
+        let block_at = self.end - self.block.len() as u64;
+        let skip = offset.saturating_sub(block_at) as usize;
+        let rest = &self.block[skip..self.block.len().min(skip + most - len)];
+        if !rest.is_empty() {
+            read.push(Bytes::copy_from_slice(rest));
         }
         Some(read)
     }
@@ -164,23 +217,33 @@ mod tests {
         backlog.append(Bytes::from_static(b"before anybody came"));
         backlog.begin();
         let start = backlog.end();
-        for word in ["one", "two", "three", "four"] {
-            backlog.append(Bytes::from_static(word.as_bytes()));
+        let mut all = Vec::new();
+        // Short ones, long ones, and blocks that either ends.
+        for length in [3, SHORT, 3, 5, 2 * SHORT, 100, SHORT - 1, SHORT - 1, SHORT - 1, SHORT - 1, 7] {
+            let piece: Vec<u8> = (0..length).map(|n| (n + all.len()) as u8).collect();
+            all.extend_from_slice(&piece);
+            backlog.append(piece.into());
+            assert_eq!(read(&backlog, start, usize::MAX >> 1).unwrap(), all);
         }
-        let all = b"onetwothreefour";
-        for from in 0..=all.len() {
-            for most in 1..20 {
+        let lengths = backlog.pieces.iter().map(|(_, piece)| piece.len());
+        let blocks = 100 + 3 * (SHORT - 1);
+        assert_eq!(lengths.collect::<Vec<_>>(), [3, SHORT, 8, 2 * SHORT, blocks]);
+        for from in (0..=all.len()).step_by(61) {
+            for most in [1, 2, 1000, SHORT, 3 * SHORT, all.len()] {
                 let wanted = &all[from..all.len().min(from + most)];
                 assert_eq!(read(&backlog, start + from as u64, most).unwrap(), wanted);
             }
         }
         assert_eq!(read(&backlog, start - 1, 9), None);
         assert_eq!(read(&backlog, backlog.end() + 1, 9), None);
-        // Five bytes are to be kept, and somebody still needs "three".
-        backlog.trim(5, start + 8);
-        assert_eq!((backlog.first, backlog.len()), (start + 6, 9));
+        // Five bytes are to be kept, and somebody still needs what is behind the third.
+        backlog.trim(5, start + (3 + SHORT + 8) as u64);
+        assert_eq!(backlog.first, start + (3 + SHORT + 8) as u64);
         backlog.trim(5, u64::MAX);
-        assert_eq!(read(&backlog, backlog.first, 99).unwrap(), b"threefour");
+        let left = &all[all.len() - 7 - (SHORT - 1)..];
+        assert_eq!(read(&backlog, backlog.first, 9 * SHORT).unwrap(), left);
+        backlog.trim(0, u64::MAX);
+        assert_eq!(backlog.len(), left.len() as u64, "a block goes when it is a piece");
     }
 
     #[test]

@@ -262,6 +262,8 @@ pub(crate) struct Peers {
     /// How many they are.
     connected: AtomicUsize,
     pub(crate) failover: Mutex<Failover>,
+    /// Memory of the stream that is only there for replicas that are behind.
+    pub(crate) for_replicas: AtomicU64,
     /// The end of the stream when replicas were last asked how far they are.
     asked_at: AtomicU64,
     orders: OnceLock<UnboundedSender<Order>>,
@@ -588,6 +590,8 @@ impl Peers {
             let needed = self.replicas.lock().iter().map(|replica| replica.sent()).min();
             stream.backlog.trim(size, needed.unwrap_or(u64::MAX));
         }
+        let kept = if stream.backlog.len() > size { stream.backlog.memory() } else { 0 };
+        self.for_replicas.store(kept.saturating_sub(size), Relaxed);
     }
 
     /// Bytes that the past of the stream takes, and those that it holds for replicas that

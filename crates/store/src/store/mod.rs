@@ -341,6 +341,15 @@ impl Store {
         self.has_snapshot() && self.moment.read().as_ref().is_some_and(|m| m.is_behind())
     }
 
+    /// About what a snapshot takes beside what the store would hold without it: copies, and
+    /// names of changed keys.
+    pub fn snapshot_bytes(&self) -> usize {
+        match self.has_snapshot() {
+            true => self.moment.read().as_ref().map_or(0, |moment| moment.extra_bytes()),
+            false => 0,
+        }
+    }
+
     /// The number of the last commit that was followed.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)

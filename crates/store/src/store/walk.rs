@@ -117,7 +117,9 @@ impl Batch<'_> {
         for db in self.store().databases_used() {
             let due = |hint: &Slot| hint.next_expiry() <= self.now();
             for slot in self.store().keyspace(db).share(first, of, due) {
-                self.lock_slot(db, slot).expire_due(EXPIRE_AT_ONCE);
+                if let Some(mut guard) = self.lock_unless_taken(db, slot) {
+                    guard.expire_due(EXPIRE_AT_ONCE);
+                }
                 if enough() {
                     return true;
                 }
@@ -143,7 +145,7 @@ impl Batch<'_> {
     }
 
     fn unpacked_in(&self, db: usize, slot: usize) -> Option<(usize, Vec<u8>)> {
-        let mut guard = self.lock_slot(db, slot);
+        let mut guard = self.lock_unless_taken(db, slot)?;
         let found = guard.unpacked()?;
         self.session.packed_at.set((db, slot));
         Some((db, guard.key(found).to_vec()))
@@ -154,7 +156,8 @@ impl Batch<'_> {
     pub fn average_ttl(&self, db: usize) -> u64 {
         let slots = self.store().keyspace(db).made(0);
         let expiring = slots.filter(|(_, slot)| slot.next_expiry() != u64::MAX);
-        let sampled = expiring.take(16).map(|(n, _)| self.lock_slot(db, n).ttl_sum());
+        let guards = expiring.take(16).filter_map(|(n, _)| self.lock_unless_taken(db, n));
+        let sampled = guards.map(|guard| guard.ttl_sum());
         let (keys, sum) = sampled.fold((0, 0), |(n, sum), (k, s)| (n + k, sum + s));
         sum.checked_div(keys).unwrap_or(0)
     }
@@ -176,13 +179,13 @@ impl Batch<'_> {
         self.store().keyspace(db).made(0).map(|(_, slot)| slot.keys())
     }
 
-    /// Bytes allocated for a database's slots and tables, entries not counted.
-    /// O(slots).
+    /// Bytes allocated for a database's slots and tables, entries not counted, nor the
+    /// tables of slots that somebody has for long. O(slots).
     pub fn table_bytes(&self, db: usize) -> usize {
         let keyspace = self.store().keyspace(db);
         let used = keyspace.made(0).filter(|(_, slot)| slot.keys() > 0);
-        let tables: usize = used.map(|(slot, _)| self.lock_slot(db, slot).table_bytes()).sum();
-        keyspace.allocated() + tables
+        let guards = used.filter_map(|(slot, _)| self.lock_unless_taken(db, slot));
+        keyspace.allocated() + guards.map(|guard| guard.table_bytes()).sum::<usize>()
     }
 }
 
