@@ -114,6 +114,41 @@ def test_what_is_in_the_way_is_said_first(nodes, target):
     lead(new)
 
 
+def test_after_the_switch_it_says_so_and_changes_nothing(nodes, target):
+    old, new = nodes.start("redis"), nodes.start("snug")
+    call(old, "SET", "a", "b")
+    assert migrate(target, old, new, "--switch")[0] == 0
+    eventually("the old one to follow", lambda: old.info()["master_link_status"] == "up")
+    for flags in (["--switch"], ["--switch", "--replace"], []):
+        code, said = migrate(target, old, new, *flags)
+        assert code == 0 and "is the primary already" in said, said
+    assert (new.info()["role"], old.info()["role"]) == ("master", "slave")
+    other = nodes.start("snug")
+    code, said = migrate(target, old, other, "--switch")
+    assert code == 1 and "is a replica: it cannot hand over" in said, said
+
+
+def test_a_server_is_not_moved_onto_itself(nodes, target):
+    new = nodes.start("snug")
+    call(new, "SET", "a", "b")
+    code, said = migrate(target, new, new, "--replace", "--despite-warnings")
+    assert code == 1 and "both are the same server" in said, said
+    assert new.info()["role"] == "master"
+
+
+def test_an_old_server_that_dies_ends_it(nodes, target):
+    old, new = nodes.start("redis", "--rdb-key-save-delay", "10000"), nodes.start("snug")
+    call(old, "DEBUG", "POPULATE", 20000, "key", 200)
+    outcome = []
+    thread = threading.Thread(target=lambda: outcome.append(migrate(target, old, new, "--despite-warnings")))
+    thread.start()
+    eventually("the data set to come", lambda: new.info().get("master_sync_in_progress") == "1")
+    nodes.kill(old)
+    thread.join()
+    code, said = outcome[0]
+    assert code == 1 and str(old.port) in said, said
+
+
 def test_a_sample_that_differs_stops_it(nodes, target):
     old, new = nodes.start("redis"), nodes.start("snug", "--replica-read-only", "no")
     call(old, "SET", "a", "b")

@@ -134,6 +134,17 @@ fn new_server(
         return Ok(());
     }
     println!("to    {}: Snug {snug}", new.address.name());
+    let run = server.text("run_id");
+    if !run.is_empty() && run == old.info("server")?.text("run_id") {
+        found.obstacles.push("both are the same server".into());
+        return Ok(());
+    }
+    if args.switch && old.info("replication")?.text("role") == "slave" {
+        found.obstacles.push(format!(
+            "{} is a replica: it cannot hand over; move from its primary, or switch by hand",
+            old.address.name()
+        ));
+    }
     let replication = new.info("replication")?;
     let follows = replication.text("role") == "slave";
     let same = replication.text("master_port") == old.address.port.to_string();

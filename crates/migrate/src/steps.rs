@@ -16,6 +16,16 @@ const LINK_PATIENCE: Duration = Duration::from_secs(15);
 pub(crate) fn run(args: &MigrateArgs) -> Result<(), Failure> {
     let (from, to) = (Address::parse(&args.from)?, Address::parse(&args.to)?);
     let (mut old, mut new) = (Client::connect(&from, &args.tls)?, Client::connect(&to, &args.tls)?);
+    if is_switched(&mut old, &mut new)? {
+        println!(
+            "done  {} is the primary already, and {} its replica: snug migrate the other way is \
+             FAILOVER on {}",
+            to.name(),
+            from.name(),
+            to.name()
+        );
+        return Ok(());
+    }
     let found = look(args, &mut old, &mut new)?;
     for warning in &found.warnings {
         println!("note  {warning}");
@@ -48,6 +58,14 @@ pub(crate) fn run(args: &MigrateArgs) -> Result<(), Failure> {
          back  to give it up, REPLICAOF NO ONE on {new}: {old} is as it was"
     );
     Ok(())
+}
+
+/// Whether the old server follows the new one: an earlier run has switched.
+fn is_switched(old: &mut Client, new: &mut Client) -> Result<bool, Failure> {
+    let (old, new) = (old.info("replication")?, new.info("replication")?);
+    let same = !new.text("master_replid").is_empty()
+        && old.text("master_replid") == new.text("master_replid");
+    Ok(same && old.text("role") == "slave" && new.text("role") == "master")
 }
 
 /// Makes the new server a replica of the old one, if it is none.
@@ -88,14 +106,18 @@ fn watch(old: &mut Client, new: &mut Client, found: &checks::Findings) -> Result
         seen |= transfers || up;
         if !seen && began.elapsed() > LINK_PATIENCE {
             bar.abandon();
+            new.ask(&["REPLICAOF", "NO", "ONE"])?;
             return Err(Failure::Other(
-                "the link to the old server does not come to be: see the new server's log".into(),
+                "the link to the old server does not come to be: see the new server's log. It is \
+                 a primary again"
+                    .into(),
             ));
         }
         let held = keys(&new.info("keyspace")?);
         bar.set_position(held.min(found.keys));
+        // The old server is asked in any case: it may be gone, and the new one tries for ever.
+        let (ahead, here) = offsets(old, new).inspect_err(|_| bar.abandon())?;
         if up {
-            let (ahead, here) = offsets(old, new)?;
             let behind = ahead.saturating_sub(here);
             bar.set_message(format!("{held} keys, {} behind", megabytes(behind)));
             if behind <= NEAR {

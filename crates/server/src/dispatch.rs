@@ -14,6 +14,7 @@ use crate::engine::call::{Halt, call_by, fail};
 use crate::engine::client::{Caller, Client, ReplyMode};
 use crate::engine::command::{Answer, Command, Group, flags};
 use crate::engine::context::{Context, Origin};
+use crate::engine::errands;
 use crate::engine::eviction::Room;
 use crate::engine::large::{Done, Work};
 use crate::engine::out::Out;
@@ -99,7 +100,7 @@ fn execute_with_care(
     handler: impl FnOnce(&mut Context<'_>, Args<'_>, &mut Out) -> Answer,
 ) -> Result<(), Halt> {
     // What ran aside was admitted, and has happened.
-    let ran = asked.client.aside.is_some();
+    let ran = errands::has_run(asked.client);
     let admitted = found.and_then(|command| match ran {
         true => Ok(command),
         false => admit(asked, command, args),

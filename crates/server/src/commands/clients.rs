@@ -63,7 +63,15 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("client", -2, container)
         sub("setinfo", 4, PLAIN, setinfo, "7.2.0", "O(1)", "Tells the client library's name."),
         sub("kill", -3, ADMINS, kill, "2.4.0", ALL_CLIENTS, "Ends connections."),
         sub("reply", 3, PLAIN, reply, "3.2.0", "O(1)", "Chooses whether commands are answered."),
-        sub("pause", -3, ADMINS, pause, "2.9.50", "O(1)", "Leaves requests waiting for a time."),
+        sub(
+            "pause",
+            -3,
+            ADMINS | WIDE,
+            pause,
+            "2.9.50",
+            "O(1)",
+            "Leaves requests waiting for a time.",
+        ),
         sub(
             "unpause",
             2,

@@ -56,6 +56,8 @@ impl Config {
                 Some(id) if written.contains(&id) => continue,
                 // Another file says it, and may say something else by and by.
                 Some(Param::PackPolicy) if self.policy_is_of_file() => continue,
+                // Redis takes no line that names nobody.
+                Some(Param::Replicaof) if self.bytes(Param::Replicaof).is_empty() => continue,
                 Some(id) => {
                     written.push(id);
                     new.extend(self.line(id));

@@ -180,6 +180,11 @@ impl Aside {
             && self.running.lock().iter().any(|running| running.touches.everything.load(SeqCst))
     }
 
+    /// Whether a client's own command is among them.
+    pub(crate) fn runs_command(&self) -> bool {
+        self.is_active() && self.running.lock().iter().any(|running| !running.is_script())
+    }
+
     /// The scripts among them, the one that began first before others.
     fn scripts(&self) -> Vec<Arc<Running>> {
         let all = self.running.lock();

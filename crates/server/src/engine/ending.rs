@@ -46,6 +46,11 @@ impl Server {
     /// be saved. After an error, which tells why not to end, writes go on.
     pub(crate) async fn before_end(self: Arc<Self>, ending: Ending) -> Result<(), String> {
         self.pause.pause(By::End, u64::MAX, true);
+        // What is under way on workers ends before anything is saved; a long command takes
+        // its time, and replicas are to have what it writes.
+        while self.aside.runs_command() {
+            tokio::time::sleep(LOOKS_EVERY).await;
+        }
         let patience = self.config.number(Param::ShutdownTimeout) as u64;
         let mut done = Ok(());
         if !ending.now && patience > 0 && !self.peers.replicas().is_empty() {

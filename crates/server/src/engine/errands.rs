@@ -10,11 +10,16 @@
 //! which is why short ones run on their clients' workers. A client's command comes here
 //! before it has changed anything, runs here from its beginning to its end, and its client's
 //! worker, which has it executed again, finds the reply.
+//!
+//! It was admitted when it came, and may have to wait for its turn. If writes are paused by
+//! then, as before the end, or this node has become a replica, its client's worker decides
+//! anew. Whoever brings that about (flag `WIDE`, [`Server::before_end`]) waits for the
+//! command that runs.
 
 use crate::config::Param;
 use crate::engine::aside::{Kind, Running, Touches};
 use crate::engine::call;
-use crate::engine::client::{Absent, Caller};
+use crate::engine::client::{Absent, Caller, Client};
 use crate::engine::command::{Command, Unanswered, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::large::{Done, Work};
@@ -24,10 +29,11 @@ use crate::follow::pubsub::{self, OnBehalf};
 use crate::follow::tracking;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
+use crate::peers::limits;
 use crate::request::args::{Args, OwnedArgs};
 use crate::request::error::Error;
 use parking_lot::Mutex;
-use snug_store::Session;
+use snug_store::{Batch, Session};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -64,11 +70,22 @@ pub(crate) struct Came {
     own: Vec<u8>,
 }
 
-/// Where an errand's client finds what came of it.
-type Reply = Arc<Mutex<Option<Came>>>;
+/// How far an errand is.
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Waits,
+    Came(Came),
+    /// It has done nothing, and is to be admitted again.
+    Again,
+}
 
-/// What is to be done, of which the reply comes.
-type Run = Box<dyn FnOnce(&mut Errand<'_>) -> Result<Out, Error> + Send>;
+/// Where an errand's client finds what came of it.
+type Reply = Arc<Mutex<State>>;
+
+/// What is to be done, of which the reply comes; none if nothing was done
+/// ([`State::Again`]).
+type Run = Box<dyn FnOnce(&mut Errand<'_>) -> Option<Result<Out, Error>> + Send>;
 
 /// A command that runs aside.
 #[derive(Debug)]
@@ -113,7 +130,7 @@ fn errands() -> &'static Mutex<Sender<Sent>> {
 pub(crate) fn send(
     cx: &mut Context<'_>,
     args: Args<'_>,
-    run: impl FnOnce(&mut Errand<'_>) -> Result<Out, Error> + Send + 'static,
+    run: impl FnOnce(&mut Errand<'_>) -> Option<Result<Out, Error>> + Send + 'static,
 ) -> Result<Unanswered, Error> {
     let gone = Error::new("ERR the thread of long commands has ended");
     let server = cx.server.me.upgrade().ok_or(gone.clone())?;
@@ -145,11 +162,21 @@ pub(crate) fn send(
     }))))
 }
 
+/// Whether a client's command, which is executed again, has run aside.
+pub(crate) fn has_run(client: &mut Client) -> bool {
+    let Some(sent) = &client.aside else { return false };
+    let again = |reply: &Reply| matches!(*reply.lock(), State::Again);
+    if sent.downcast_ref::<Reply>().is_none_or(again) {
+        client.aside = None;
+    }
+    client.aside.is_some()
+}
+
 /// What came of the command that this client has sent aside, if it has.
 pub(crate) fn came(cx: &mut Context<'_>) -> Option<Came> {
     let sent = cx.client.as_deref_mut()?.aside.take()?;
-    let came = sent.downcast::<Reply>().ok()?.lock().take();
-    let Some(came) = came else {
+    let state = std::mem::take(&mut *sent.downcast::<Reply>().ok()?.lock());
+    let State::Came(came) = state else {
         let reply = Err(Error::new("ERR the command has ended without a reply"));
         return Some(Came { reply, took: Duration::ZERO, counted: false, own: Vec::new() });
     };
@@ -165,6 +192,10 @@ pub(crate) fn came(cx: &mut Context<'_>) -> Option<Came> {
 fn work(errands: &Receiver<Sent>) {
     while let Ok(sent) = errands.recv() {
         let Sent { server, caller, command, worker, args, client, run, reply, done } = sent;
+        if done.is_closed() {
+            // Its client is gone.
+            continue;
+        }
         let on_behalf = OnBehalf::of(&client.shared);
         let mut errand = Errand {
             server: &server,
@@ -178,7 +209,7 @@ fn work(errands: &Receiver<Sent>) {
         };
         let ran = std::panic::AssertUnwindSafe(|| run(&mut errand));
         let result = std::panic::catch_unwind(ran).unwrap_or_else(|_| {
-            Err(Error::new("ERR internal error while the command was running aside"))
+            Some(Err(Error::new("ERR internal error while the command was running aside")))
         });
         if tracking::any_changed() {
             server.tracking.tell_changed();
@@ -186,7 +217,10 @@ fn work(errands: &Receiver<Sent>) {
         let took = errand.took;
         drop(errand);
         let (counted, own) = (call::take_counted(), pubsub::take_own());
-        *reply.lock() = Some(Came { reply: result, took, counted, own });
+        *reply.lock() = match result {
+            Some(reply) => State::Came(Came { reply, took, counted, own }),
+            None => State::Again,
+        };
         drop(on_behalf);
         let _ = done.send(());
         std::thread::sleep((took / RESTS_ONE_IN).min(REST_MAX));
@@ -195,12 +229,13 @@ fn work(errands: &Receiver<Sent>) {
 
 impl Errand<'_> {
     /// One step: others are told what it touches, every batch that was under way ends, and
-    /// it has the store. What is done on its behalf is measured.
+    /// it has the store. What is done on its behalf is measured. Nothing is done if it is to
+    /// be admitted again.
     pub(crate) fn step<R>(
         &mut self,
         running: Running,
         body: impl FnOnce(&mut Context<'_>, &Arc<Running>) -> R,
-    ) -> R {
+    ) -> Option<R> {
         let running = Arc::new(running);
         let (server, is_script) = (self.server, running.is_script());
         // A script that takes long on a worker would be waited for with everybody else behind.
@@ -216,6 +251,9 @@ impl Errand<'_> {
         let batch = server.enter(&mut self.session, unix_ms());
         if !is_script {
             batch.part(self.caller.db, &running.slots());
+        }
+        if !is_admitted(server, &batch, self.command) {
+            return None;
         }
         let mut cx = Context {
             caller: &mut self.caller,
@@ -238,12 +276,26 @@ impl Errand<'_> {
         drop(batch);
         drop(announced);
         self.took += began.elapsed();
-        result
+        Some(result)
     }
 }
 
+/// Whether nothing has come in the way of a command since it was admitted: what is looked
+/// at here is what admission itself waits for or refuses, so that it does not come back for
+/// the same reason.
+fn is_admitted(server: &Server, batch: &Batch<'_>, command: &Command) -> bool {
+    let pause = &server.pause;
+    let is_paused = pause.writes_paused(batch.now())
+        && (pause.is_of_all() || command.has(flags::WRITE | flags::MAY_REPLICATE));
+    let is_refused = command.has(flags::WRITE) && server.may_write().is_err();
+    let limits = server.peers.limits();
+    let is_stale = limits & limits::STALE != 0 && !command.has(flags::STALE);
+    let loads = limits & limits::LOADING != 0 || server.persist.is_loading();
+    !is_paused && !is_refused && !is_stale && (!loads || command.has(flags::LOADING))
+}
+
 /// Runs a command by its handler, from its beginning.
-fn by_handler(errand: &mut Errand<'_>) -> Result<Out, Error> {
+fn by_handler(errand: &mut Errand<'_>) -> Option<Result<Out, Error>> {
     let (args, command) = (errand.args, errand.command);
     let mut out = Out::default();
     out.protocol = errand.caller.protocol;
@@ -254,13 +306,14 @@ fn by_handler(errand: &mut Errand<'_>) -> Result<Out, Error> {
     let place = |index| store.place(errand.caller.db, store.key(args.bytes(index)).slot());
     let touches = Touches::new(indices.into_iter().map(place).collect(), everything);
     let running = Running::new(command.name, Kind::Command, Vec::new(), Instant::now(), touches);
-    match errand.step(running, |cx, _| (command.handler)(cx, args, &mut out)) {
+    let answer = errand.step(running, |cx, _| (command.handler)(cx, args, &mut out))?;
+    Some(match answer {
         Ok(()) => Ok(out),
         Err(Unanswered::Error(error)) => Err(error),
         Err(Unanswered::Wait(_) | Unanswered::Later(_)) => {
             Err(Error::new("ERR this command must wait, and may not here"))
         }
-    }
+    })
 }
 
 /// Others are told of what takes long, until this is dropped.

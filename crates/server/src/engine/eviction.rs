@@ -237,7 +237,8 @@ impl Server {
         let found = match policy(self) {
             _ if self.counted_memory() <= for_writes => Room::Enough,
             _ if self.tiering.makes_room()
-                && self.counted_memory() <= limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER =>
+                && self.counted_memory()
+                    <= limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER =>
             {
                 Room::Later
             }

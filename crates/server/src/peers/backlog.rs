@@ -219,7 +219,9 @@ mod tests {
         let start = backlog.end();
         let mut all = Vec::new();
         // Short ones, long ones, and blocks that either ends.
-        for length in [3, SHORT, 3, 5, 2 * SHORT, 100, SHORT - 1, SHORT - 1, SHORT - 1, SHORT - 1, 7] {
+        for length in
+            [3, SHORT, 3, 5, 2 * SHORT, 100, SHORT - 1, SHORT - 1, SHORT - 1, SHORT - 1, 7]
+        {
             let piece: Vec<u8> = (0..length).map(|n| (n + all.len()) as u8).collect();
             all.extend_from_slice(&piece);
             backlog.append(piece.into());

@@ -59,6 +59,8 @@ impl Persist {
             self.stop.store(true, Relaxed);
             return Ok(());
         }
+        // A command that was under way when writes were paused may still write.
+        self.store.session().wait_for_others();
         let saves = ending.save.unwrap_or_else(|| !self.config.is_empty(super::Param::Save));
         // What is being written is of no use: a newer snapshot comes, or none is wanted.
         self.stop.store(true, Relaxed);

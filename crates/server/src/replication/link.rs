@@ -437,7 +437,7 @@ impl LinkThread {
             return Err(Broken::Unwanted);
         }
         let mut executed = 0;
-        let (mut whole, mut nonsense) = (inflow.appended, None);
+        let (mut whole, mut nonsense, mut inline) = (inflow.appended, None, false);
         let more = loop {
             match inflow.commands.parse_some() {
                 Ok(true) => {}
@@ -451,6 +451,11 @@ impl LinkThread {
             let mut keys = Keys::default();
             inflow.commands.warm(&batch, *execute.database(), &mut keys);
             for (taken, args, key) in inflow.commands.commands(&keys) {
+                if args.buf.first() != Some(&b'*') {
+                    // No primary sends a command as a line: the stream has lost its frame.
+                    inline = true;
+                    break;
+                }
                 if args.is(0, "replconf") {
                     *asked |= args.is(1, "getack");
                 } else {
@@ -469,6 +474,9 @@ impl LinkThread {
                     whole = taken;
                 }
             }
+            if inline {
+                break false;
+            }
             if !execute.is_in_transaction() && began.elapsed() > BATCH_TIME_MAX {
                 break true;
             }
@@ -479,6 +487,10 @@ impl LinkThread {
         if !done.is_empty() {
             server.peers.pass_on(done, *execute.database());
             server.peers.trim(&server.config);
+        }
+        if inline {
+            server.peers.leave_stream();
+            return Err(Broken::Nonsense("a command that is a line".into()));
         }
         if let Some(why) = nonsense {
             return Err(Broken::Nonsense(why.to_string()));

@@ -143,12 +143,14 @@ pub(super) fn take_in(
         selected(&gathered.aux, server.store.databases())
     } else if mode == ON_EMPTY && is_empty {
         let incoming = begun(incoming(wire))?;
-        let _loading = replace(&*incoming.rest.signs.wire, session, incoming.is_image)?;
-        stream(incoming, &end, server)?
+        let loading = replace(&*incoming.rest.signs.wire, session, incoming.is_image)?;
+        let streamed = stream(incoming, &end, server);
+        loading.ended(session, streamed)?
     } else {
         let file = begun(spool(incoming(wire), &end)?)?;
-        let _loading = replace(wire, session, file.is_image)?;
-        load(server, Signed { rest: file, signs: Signs::on(wire) })?
+        let loading = replace(wire, session, file.is_image)?;
+        let loaded = load(server, Signed { rest: file, signs: Signs::on(wire) });
+        loading.ended(session, loaded)?
     };
     // The role does not change within a batch.
     let batch = session.enter(unix_ms());
@@ -220,6 +222,22 @@ impl Drop for Beside<'_> {
 
 /// The data set is being replaced, until this is dropped.
 struct Replacing<'s>(&'s Server);
+
+impl Replacing<'_> {
+    /// What came of it. A part of a data set is none: it goes before anybody can read it.
+    fn ended<T>(self, session: &mut Session, came: Result<T, Broken>) -> Result<T, Broken> {
+        if came.is_err() {
+            let batch = session.enter(unix_ms());
+            let alone = batch.exclusive();
+            let flushed: Vec<_> = self.0.store.databases_used().map(|db| batch.flush(db)).collect();
+            batch.store().families().emptied();
+            drop(alone);
+            drop(batch);
+            drop(flushed);
+        }
+        came
+    }
+}
 
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {

@@ -67,7 +67,7 @@ pub(crate) fn later(server: &Server) -> Unanswered {
 }
 
 impl Script {
-    fn run(self, errand: &mut Errand<'_>) -> Result<Out, Error> {
+    fn run(self, errand: &mut Errand<'_>) -> Option<Result<Out, Error>> {
         let (args, store) = (errand.args, &errand.server.store);
         let mut out = Out::default();
         out.protocol = errand.caller.protocol;
@@ -91,10 +91,10 @@ impl Script {
             let running = Running::new(program.name, kind, command, Instant::now(), touches);
             let result = errand.step(running, |cx, running| {
                 run::aside(cx, &program, self.find, self.short, (running, &self.who), &mut out)
-            });
+            })?;
             // Else it needs more than was thought, and has not written.
             if let Some(result) = result {
-                return result.map(|()| out);
+                return Some(result.map(|()| out));
             }
         }
     }
