@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from harness.resp import Closed, encode
+
 WAIT_SECONDS = 60
 #: `LCS` of these goes through 144 million steps.
 HALF = 6000
@@ -181,3 +183,77 @@ def test_it_is_not_run_aside_if_it_is_not_to(running):
     with running.connect() as one:
         one.call("CONFIG", "SET", "long-command-items", "0")
         assert one.call(*LONG) == LENGTH
+
+
+ITEMS = 60_000
+
+
+def fill(client, key, count=ITEMS):
+    for first in range(0, count, 10_000):
+        client.call("SADD", key, *range(first, first + 10_000))
+
+
+def test_a_pause_of_writes_is_one_for_those_that_wait_for_their_turn(running):
+    with running.connect() as one, running.connect() as two, running.connect() as three:
+        fill(one, "source")
+        for _ in range(3):
+            one.call("DEL", "d1", "d2")
+            one.send("SUNIONSTORE", "d1", "source")
+            two.send("SUNIONSTORE", "d2", "source")
+            three.call("GET", "k")
+            assert three.call("CLIENT", "PAUSE", "60000", "WRITE") == ("+", b"OK")
+            there, until_then = three.call("EXISTS", "d1", "d2"), time.monotonic() + 0.3
+            while time.monotonic() < until_then:
+                assert three.call("EXISTS", "d1", "d2") == there
+            assert three.call("CLIENT", "UNPAUSE") == ("+", b"OK")
+            assert one.reply() == two.reply() == (":", ITEMS)
+
+
+def test_one_that_waits_is_refused_when_its_server_has_become_a_replica(running):
+    with running.connect() as one, running.connect() as two:
+        fill(one, "source")
+        one.send_raw(b"".join(encode(("SUNIONSTORE", f"d{n}", "source")) for n in range(20)))
+        two.call("GET", "k")
+        # Nobody is there: what is here stays as it is.
+        assert two.call("REPLICAOF", "127.0.0.1", "1") == ("+", b"OK")
+        before = two.call("DBSIZE")
+        replies = [one.reply() for _ in range(20)]
+        assert two.call("DBSIZE") == before
+        assert {kind for kind, _ in replies} <= {":", "-"}
+        assert all(text == ITEMS for kind, text in replies if kind == ":")
+        assert all(text.startswith(b"READONLY") for kind, text in replies if kind == "-")
+
+
+@pytest.mark.parametrize("flags", [["--save", "3600 1"], ["--appendonly", "yes"], ["--appendonly", "yes", "--appendfsync", "always"]], ids=" ".join)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_that_was_answered_is_lost_when_the_server_ends(target, flags, workers):
+    server = target.start("--long-command-items", "1", *flags, workers=workers)
+    acknowledged = [0] * 6
+
+    def count(number):
+        try:
+            with server.connect() as client:
+                while True:
+                    client.call("SADD", f"t{number}", acknowledged[number] + 1)
+                    kind, stored = client.call("SUNIONSTORE", f"k{number}", f"k{number}", f"t{number}")
+                    if kind != ":":
+                        return
+                    acknowledged[number] = stored
+        except (Closed, OSError):
+            pass
+
+    threads = [threading.Thread(target=count, args=(n,)) for n in range(len(acknowledged))]
+    for thread in threads:
+        thread.start()
+    until(lambda: min(acknowledged) > 20)
+    server.process.terminate()
+    for thread in threads:
+        thread.join()
+    assert server.process.wait(WAIT_SECONDS) == 0
+    server.launch()
+    server.wait_until_ready()
+    with server.connect() as client:
+        until(lambda: client.call("DBSIZE")[0] == ":")
+        kept = [client.call("SCARD", f"k{n}")[1] for n in range(len(acknowledged))]
+        assert all(k >= a for k, a in zip(kept, acknowledged)), (kept, acknowledged)
+    server.stop()

@@ -701,3 +701,16 @@ def test_the_log_tells_of_no_data_if_it_is_not_to(target, hides):
     assert cut.process.wait(servers.START_SECONDS) == 1
     assert ("secret" in cut.log()) == (hides == "no")
     cut.stop()
+
+
+@pytest.mark.parametrize("policy", ["everysec", "always"])
+def test_an_append_only_file_that_is_turned_on_beside_a_rewrite_comes_to_be(target, policy):
+    """The rewrite began before there was a file: it is of no use to it, and keeps nobody."""
+    for _ in range(6):
+        server = target.start("--appendfsync", policy)
+        with server.connect() as client:
+            replies = client.pipeline([("BGREWRITEAOF",), ("CONFIG", "SET", "appendonly", "yes"), ("SAVE",), ("SET", "k", "x")])
+            assert replies[-1] == ("+", b"OK")
+            until(lambda: server.info()["aof_rewrite_in_progress"] == "0")
+            assert client.call("SET", "k", "y") == ("+", b"OK")
+        server.stop()

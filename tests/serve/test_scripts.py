@@ -350,3 +350,18 @@ def test_a_script_that_runs_aside_does_so_for_its_client(target):
         fields = {entry[n][1]: entry[n + 1][1] for n in range(0, len(entry), 2)}
         assert (fields[b"context"], fields[b"object"], fields[b"username"]) == (b"lua", b"incr", b"few")
     server.stop()
+
+
+@pytest.mark.snug_only
+def test_a_transaction_that_meets_a_slow_script_is_discarded(running):
+    with running.connect() as one, running.connect() as two:
+        assert two.call("MULTI") == ("+", b"OK")
+        assert two.call("GET", "k") == ("+", b"QUEUED")
+        one.send("EVAL", FOREVER, "0")
+        with running.connect() as three:
+            until(lambda: is_busy(three))
+        kind, text = two.call("EXEC")
+        assert kind == "-" and text.startswith(b"EXECABORT Transaction discarded because of: BUSY")
+        assert two.call("SCRIPT", "KILL") == ("+", b"OK")
+        assert one.reply()[0] == "-"
+        assert two.call("EXEC")[1] == b"ERR EXEC without MULTI"

@@ -132,11 +132,16 @@ fn execute_with_care(
             match meeting {
                 Meeting::Wait => return Err(after_script(asked.server)),
                 Meeting::Busy(busy) => {
-                    if let Some(multi) = &mut asked.client.multi {
-                        multi.failed = true;
-                    }
                     asked.server.monitor.rejected(asked.worker, command);
-                    fail(asked.server, &busy, out);
+                    let refusal = match &mut asked.client.multi {
+                        Some(_) if command.name == "exec" => discarded(asked, &busy),
+                        Some(multi) => {
+                            multi.failed = true;
+                            busy
+                        }
+                        None => busy,
+                    };
+                    fail(asked.server, &refusal, out);
                 }
             }
         }
@@ -490,13 +495,16 @@ fn admit(
     if command.name != "exec" {
         return Err(error);
     }
+    let told = discarded(asked, &error);
+    Err(if explained { told } else { error })
+}
+
+/// Ends a client's transaction whose `EXEC` was refused; what it is told.
+fn discarded(asked: &mut Asked<'_>, why: &Error) -> Error {
     commands::transactions::forget(asked.server, asked.store, asked.client);
-    if !explained {
-        return Err(error);
-    }
-    let whole = error.to_string();
+    let whole = why.to_string();
     let reason = whole.strip_prefix("ERR ").unwrap_or(&whole);
-    Err(Error::from(format!("EXECABORT Transaction discarded because of: {reason}")))
+    Error::from(format!("EXECABORT Transaction discarded because of: {reason}"))
 }
 
 /// A refusal, and whether `EXEC` is to explain it as the reason of its own.

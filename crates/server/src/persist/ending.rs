@@ -9,6 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// Commands do not take longer that run on workers; long ones have been waited for. A script
+/// may: what it writes is in no snapshot, and nobody is told of it.
+const UNDER_WAY_MAX: Duration = Duration::from_millis(200);
+
 /// How the server is to end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending {
@@ -60,7 +64,7 @@ impl Persist {
             return Ok(());
         }
         // A command that was under way when writes were paused may still write.
-        self.store.session().wait_for_others();
+        self.store.session().wait_a_while_for_others(UNDER_WAY_MAX);
         let saves = ending.save.unwrap_or_else(|| !self.config.is_empty(super::Param::Save));
         // What is being written is of no use: a newer snapshot comes, or none is wanted.
         self.stop.store(true, Relaxed);

@@ -104,6 +104,8 @@ pub(crate) struct Persist {
     /// Somebody found the writer taken: whoever has it looks again afterwards.
     left: AtomicBool,
     aof_on: AtomicBool,
+    /// How often it was turned on.
+    turned_on: AtomicU64,
     /// Held by whoever turns it on or off, and waited for by nobody.
     switching: Mutex<()>,
     pub(crate) figures: Figures,
@@ -201,6 +203,7 @@ impl Persist {
             writer: Mutex::default(),
             left: AtomicBool::new(false),
             aof_on: AtomicBool::new(false),
+            turned_on: AtomicU64::new(0),
             switching: Mutex::default(),
             figures: Figures::default(),
             libraries: OnceLock::new(),

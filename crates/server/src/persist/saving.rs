@@ -214,10 +214,11 @@ impl Persist {
         let (place, format) = (self.aof_place(), self.base_format());
         self.files.make_dir(&place.dir).map_err(|e| format!("{}: {e}", place.dir.display()))?;
         let path = place.temporary();
-        let (mut snapshot, mark) = self.snapshot(|batch| self.journal.mark(batch))?;
+        let (mut snapshot, (mark, turned_on)) =
+            self.snapshot(|batch| (self.journal.mark(batch), self.turned_on.load(Relaxed)))?;
         self.write_file(&mut snapshot, &path, format, true)?;
         drop(snapshot);
-        self.hand_over(Rewritten { path: path.clone(), mark, format })?;
+        self.hand_over(Rewritten { path: path.clone(), mark, format }, turned_on)?;
         Ok((0, path))
     }
 }

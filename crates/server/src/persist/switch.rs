@@ -101,7 +101,12 @@ impl Persist {
         let aof = open()?;
         let waker = Arc::<Waker>::default();
         let wake = Arc::clone(&waker);
-        let follower = self.journal.join(batch, false, Box::new(move || wake.wake()));
+        let follower = {
+            // A snapshot whose mark it does not see is of a time before it was turned on.
+            let _alone = batch.exclusive();
+            self.turned_on.fetch_add(1, Relaxed);
+            self.journal.join(batch, false, Box::new(move || wake.wake()))
+        };
         let writer = Writer::new(aof, follower, unix_ms());
         self.publish(&writer);
         self.durable.reached(writer.reached());
@@ -350,15 +355,17 @@ impl Persist {
         }
     }
 
-    /// Hands a snapshot that is on disk to the writer, and waits until it is the base.
-    pub(super) fn hand_over(&self, rewritten: Rewritten) -> Result<(), String> {
+    /// Hands a snapshot that is on disk to the writer, and waits until it is the base. It is
+    /// of no use to a file that was turned on since, whose writer has not seen its mark.
+    pub(super) fn hand_over(&self, rewritten: Rewritten, turned_on: u64) -> Result<(), String> {
         let (sender, receiver) = mpsc::channel();
         let path = rewritten.path.clone();
         {
             let writing = self.aof.lock();
-            let Some(writing) = &*writing else {
+            let same = self.turned_on.load(Relaxed) == turned_on;
+            let Some(writing) = writing.as_ref().filter(|_| same) else {
                 let _ = self.files.remove(&path);
-                return Err("the append-only file was turned off meanwhile".into());
+                return Err("the append-only file was turned on or off meanwhile".into());
             };
             *writing.inbox.rewritten.lock() = Some((rewritten, sender));
             writing.thread.unpark();

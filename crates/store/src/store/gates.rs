@@ -7,6 +7,7 @@ use super::session::{Mode, Session};
 use crate::sync::{MutexGuard, RawRwLock};
 use parking_lot::lock_api::{RawRwLock as _, RawRwLockTimed as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What one session holds while it executes a batch.
 pub(super) struct Gate(pub(super) RawRwLock);
@@ -27,13 +28,26 @@ impl Session {
     /// Waits until every batch of another session that is under way has ended; new ones
     /// may have begun by then.
     pub fn wait_for_others(&mut self) {
+        self.wait_for_each(|gate| {
+            gate.lock_exclusive();
+            true
+        });
+    }
+
+    /// The same for so long at most for each: a script may run for ever.
+    pub fn wait_a_while_for_others(&mut self, patience: Duration) {
+        self.wait_for_each(|gate| gate.try_lock_exclusive_for(patience));
+    }
+
+    fn wait_for_each(&mut self, lock: impl Fn(&RawRwLock) -> bool) {
         let gates = self.store.gates.lock();
         for gate in gates.iter().filter(|gate| !Arc::ptr_eq(gate, &self.gate)) {
-            gate.0.lock_exclusive();
-            // SAFETY: locked just now.
-            #[allow(unsafe_code)]
-            unsafe {
-                gate.0.unlock_exclusive();
+            if lock(&gate.0) {
+                // SAFETY: locked just now.
+                #[allow(unsafe_code)]
+                unsafe {
+                    gate.0.unlock_exclusive();
+                }
             }
         }
     }
