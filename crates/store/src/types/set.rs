@@ -20,7 +20,7 @@ pub use several::{Elements, Gathered};
 use super::pages::Order;
 use super::pages::edit::View;
 use super::pages::element;
-use super::pages::keyed::{self, Records, integer};
+use super::pages::keyed::{self, Finder, Records, integer};
 use super::pages::paged::{Item, Needle, item};
 use crate::image::{Pen, Source};
 use crate::pack::form::Damaged;
@@ -210,8 +210,10 @@ impl MemberSet<'_> {
         self.records.page(self.session, rank, |record| into.push(record, strings))
     }
 
-    /// Keeps of `elements` those that are members, or those that are not. O(elements log n).
+    /// Keeps of `elements` those that are members, or those that are not. O(elements log n);
+    /// each page that is packed is unpacked once.
     pub fn keep(&self, elements: &mut Elements, members: bool) -> Result<(), Damaged> {
-        elements.retain(|needle| Ok(self.has(needle)? == members))
+        let mut finder = Finder::of(self.records);
+        elements.retain(|needle| Ok(finder.finds(self.session, needle)? == members))
     }
 }

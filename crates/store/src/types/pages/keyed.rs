@@ -23,6 +23,7 @@ use super::tree::{ByBound, ByRank, Tree};
 use crate::pack::form::Damaged;
 use crate::store::Session;
 use crate::types::Reader;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 
@@ -80,6 +81,33 @@ pub(crate) fn find(
     strings: &LargeStrings,
 ) -> Option<usize> {
     page.find(tag(key), |record| needle.is(body(record), Some(strings)))
+}
+
+/// Looks several elements up, one after the other: a page that is packed is unpacked once
+/// for all that follow each other there.
+pub(crate) struct Finder<'v, O: Order> {
+    records: Records<'v, O>,
+    last: Option<(&'v Page, Cow<'v, Page>)>,
+}
+
+impl<'v, O: Order<Bound = u64>> Finder<'v, O> {
+    pub(crate) fn of(records: Records<'v, O>) -> Self {
+        Self { records, last: None }
+    }
+
+    /// Whether there is a record whose first element is this.
+    pub(crate) fn finds(&mut self, session: &Session, needle: &Needle) -> Result<bool, Damaged> {
+        let Records::Large(large) = self.records else {
+            return Ok(self.records.find(session, needle, |_| ())?.is_some());
+        };
+        let key = needle.key();
+        let page = large.tree.page(ByBound(|bound: &u64| key >= *bound));
+        let page = match self.last.take() {
+            Some((last, raw)) if std::ptr::eq(last, page) => &self.last.insert((last, raw)).1,
+            _ => &self.last.insert((page, raw::<O>(page, session)?)).1,
+        };
+        Ok(find(page, needle, key, &large.strings).is_some())
+    }
 }
 
 /// Where in a run the record is whose first element is this, and its length.

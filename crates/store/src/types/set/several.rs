@@ -88,19 +88,25 @@ impl Elements {
             .map(|record| Needle::of_record(record, Some(&self.strings)))
     }
 
+    /// Keeps those that `keep` says, which is asked in the order of the keys by which
+    /// members lie in pages.
     pub(super) fn retain(
         &mut self,
         mut keep: impl FnMut(&Needle) -> Result<bool, Damaged>,
     ) -> Result<(), Damaged> {
-        let mut kept = Vec::with_capacity(self.records.len());
-        let mut count = 0;
-        for record in all_in::<Members>(&self.records) {
-            if keep(&Needle::of_record(record, Some(&self.strings)))? {
-                kept.extend_from_slice(record);
-                count += 1;
-            }
+        let mut needles: Vec<_> = self.needles().enumerate().collect();
+        needles.sort_unstable_by_key(|(_, needle)| needle.key());
+        let mut stays = vec![false; needles.len()];
+        for (place, needle) in &needles {
+            stays[*place] = keep(needle)?;
         }
-        (self.records, self.count) = (kept, count);
+        let mut kept = Vec::with_capacity(self.records.len());
+        for (record, _) in all_in::<Members>(&self.records).zip(&stays).filter(|(_, stays)| **stays)
+        {
+            kept.extend_from_slice(record);
+        }
+        self.count = stays.iter().filter(|stays| **stays).count();
+        self.records = kept;
         Ok(())
     }
 }
