@@ -138,7 +138,7 @@ tier: setup release ## the disk tier on ten times maxmemory: hit rate beside red
 	cd tests && ../$(PYTHON) -m bench.tier --snug $(TARGET)/release/snug --folder $(TARGET) $(TIER_FLAGS)
 
 .PHONY: stalls
-stalls: setup release ## what small commands wait beside unions, copies and deletes of collections of a million, beside redis-server
+stalls: setup release ## what small commands wait beside unions, copies and deletes of a million items, beside redis-server
 	cd tests && ../$(PYTHON) -m bench.stalls --snug $(TARGET)/release/snug $(STALLS_FLAGS)
 
 .PHONY: programs

@@ -109,11 +109,11 @@ def main():
     print("| meanwhile | server | times | p50 us | p99 us | p99.9 us | max us |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, server in (("Snug", target.start(workers=options.workers)), ("redis-server", servers.redis())):
         try:
-            fill(redis.Redis(port=server.port), options.items)
+            fill(redis.Redis(port=server.port, socket_timeout=600), options.items)
             for work_name, work in WORKS.items():
                 if options.only not in work_name:
                     continue
-                with Other(redis.Redis(port=server.port), work) as other:
+                with Other(redis.Redis(port=server.port, socket_timeout=600), work) as other:
                     row = small(snug, server, options.rate, options.seconds)
                 print(f"| {work_name} | {name} | {other.done or ''} | {row['p50_us']} | {row['p99_us']} | {row['p999_us']} | {row['max_us']} |", flush=True)
         finally:
