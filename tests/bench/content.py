@@ -90,7 +90,7 @@ def beside_nginx(target, seconds, cores):
         finally:
             nginx.terminate()
             nginx.wait()
-    server = serving(target, "--workers", "1", "--pack", "no")
+    server = serving(target, "--pack", "no", workers=1)
     server.command = ["taskset", "-c", str(cores[0]), *server.command]
     server.start()
     content = Content(server)
@@ -112,7 +112,7 @@ def beside_nginx(target, seconds, cores):
 def encodings(target, cores):
     print("\nBytes on the wire, and CPU of the server for each request; nothing kept.\n")
     print("| JSON, bytes | identity | us | zstd | us | br | us | gzip | us |\n| ---: " + "| ---: " * 8 + "|")
-    server = serving(target, "--workers", "1", "--pack", "no", "--content-cache-bytes", "0").start()
+    server = serving(target, "--pack", "no", "--content-cache-bytes", "0", workers=1).start()
     os.sched_setaffinity(server.pid, {cores[0]})
     content = Content(server)
     try:
@@ -138,7 +138,7 @@ def capture(target, path, seconds):
     """What a capture pipeline has put over RESP, fetched over HTTP, kind by kind."""
     print(f"\n`capture`, {seconds} s of it at a fiftieth of its rate over RESP, then 200 of each kind over HTTP: bytes on the wire for each byte, and CPU us a KiB.\n")
     print("| kind | mean bytes | identity us | zstd | us | br | us | gzip | us | verdict |\n| --- | ---: " + "| ---: " * 7 + "| --- |")
-    server = serving(target, "--workers", "1", "--pack", "no", "--content-cache-bytes", "0").start()
+    server = serving(target, "--pack", "no", "--content-cache-bytes", "0", workers=1).start()
     content = Content(server)
     try:
         subprocess.run([path, "bench", "capture", "--port", str(server.port), "--scale", "0.02", "--duration", str(seconds)], check=True, capture_output=True)
