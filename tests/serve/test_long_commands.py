@@ -71,7 +71,7 @@ def test_others_are_served_meanwhile(running):
             assert two.call("GET", "k") == ("$", b"x")
             served += 1
         assert one.reply() == LENGTH
-        assert served > 20
+        assert served > 5
 
 
 def test_what_is_pipelined_behind_it_waits_and_has_its_own_reply(running):
