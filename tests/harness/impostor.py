@@ -5,20 +5,16 @@ One thread per client; `alter(args, reply, past)` gets the request, the encoded
 reply and the earlier requests of the connection, and returns what to send.
 """
 
-import socket
-import threading
-
+from harness.listening import Listening
 from harness.resp import Closed, Connection
 
 
-class Impostor:
+class Impostor(Listening):
     kind = "impostor"
 
     def __init__(self, server, alter):
         self.server, self.alter = server, alter
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        super().__init__()
 
     def connect(self, protocol=2, **more):
         return Connection(self.port, protocol, **more)
@@ -31,14 +27,6 @@ class Impostor:
 
     def stop(self):
         self.listener.close()
-
-    def accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
 
     def serve(self, client):
         reader = Connection.__new__(Connection)

@@ -1,10 +1,8 @@
 """Primaries that break off or lose their frame: what came of them is not served."""
 
-import socket
-import threading
-
 import pytest
 
+from harness.listening import Listening
 from harness.nodes import call, eventually
 
 pytestmark = pytest.mark.snug_only
@@ -15,22 +13,12 @@ HALF = b"REDIS0009\xfe\x00" + b"".join(b"\x00\x04k%03d\x01v" % n for n in range(
 EMPTY = b"REDIS0009\xff" + bytes(8)
 
 
-class Primary:
+class Primary(Listening):
     """Answers a replica's handshake, sends what it is given, and keeps count of requests."""
 
     def __init__(self, payload, after=b""):
         self.payload, self.after, self.asked = payload, after, []
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listening.getsockname()[1]
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        while True:
-            try:
-                connected, _ = self.listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(connected,), daemon=True).start()
+        super().__init__()
 
     def serve(self, connected):
         with connected, connected.makefile("rb") as lines:

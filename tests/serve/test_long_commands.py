@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from harness.nodes import eventually
 from harness.resp import Closed, encode
 
 WAIT_SECONDS = 60
@@ -28,13 +29,6 @@ def running(target, request):
     server.stop()
 
 
-def until(condition):
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
-
-
 def has_reply(client):
     return bool(select.select([client.socket], [], [], 0)[0])
 
@@ -54,7 +48,7 @@ class Looping(threading.Thread):
 
     def __enter__(self):
         self.start()
-        until(lambda: self.done > 0)
+        eventually("its first reply", lambda: self.done > 0)
         return self
 
     def __exit__(self, *_):
@@ -126,7 +120,7 @@ def test_transactions_and_scripts_have_it_as_one_of_their_steps(running):
 def test_keys_expire_and_others_run_scripts_while_long_commands_follow_each_other(running):
     with running.connect() as one, Looping(running):
         one.pipeline([("SET", f"short:{n}", "x", "PX", "20") for n in range(1000)])
-        until(lambda: one.call("DBSIZE") == (":", 3))
+        eventually("the end of keys", lambda: one.call("DBSIZE") == (":", 3))
         assert one.call("EVAL", "return redis.call('get', KEYS[1])", "1", "k") == ("$", b"x")
 
 
@@ -141,7 +135,7 @@ def test_memory_stays_below_its_limit_while_long_commands_follow_each_other(targ
                 # What the long command reads is in use, and stays.
                 one.pipeline([("GET", "long:a"), ("GET", "long:b")])
                 most = max(most, int(server.info()["used_memory"]))
-            until(lambda: other.done > before)
+            eventually("another reply", lambda: other.done > before)
         assert most < 44 << 20, f"{most >> 20} MB"
         assert int(server.info()["evicted_keys"]) > 10_000
     server.stop()
@@ -152,7 +146,7 @@ def test_a_client_that_goes_away_leaves_nothing_behind(running):
         with running.connect() as one:
             one.send(*LONG)
     with running.connect() as two:
-        until(lambda: "connected_clients:1\r\n" in two.call("INFO", "clients")[1].decode())
+        eventually("the end of clients", lambda: "connected_clients:1\r\n" in two.call("INFO", "clients")[1].decode())
         assert two.call(*LONG) == LENGTH
 
 
@@ -161,7 +155,7 @@ def test_who_waits_for_what_it_stores_is_served(target):
     with server.connect() as one, server.connect() as two:
         two.call("RPUSH", "numbers", "3", "1", "2")
         one.send("BLPOP", "sorted", "0")
-        until(lambda: "blocked_clients:1\r\n" in two.call("INFO", "clients")[1].decode())
+        eventually("a client that waits", lambda: "blocked_clients:1\r\n" in two.call("INFO", "clients")[1].decode())
         assert two.call("SORT", "numbers", "STORE", "sorted") == (":", 3)
         assert one.reply() == ("*", [("$", b"sorted"), ("$", b"1")])
     server.stop()
@@ -245,7 +239,7 @@ def test_nothing_that_was_answered_is_lost_when_the_server_ends(target, flags, w
     threads = [threading.Thread(target=count, args=(n,)) for n in range(len(acknowledged))]
     for thread in threads:
         thread.start()
-    until(lambda: min(acknowledged) > 20)
+    eventually("writes", lambda: min(acknowledged) > 20)
     server.process.terminate()
     for thread in threads:
         thread.join()
@@ -253,7 +247,7 @@ def test_nothing_that_was_answered_is_lost_when_the_server_ends(target, flags, w
     server.launch()
     server.wait_until_ready()
     with server.connect() as client:
-        until(lambda: client.call("DBSIZE")[0] == ":")
+        eventually("what was saved", lambda: client.call("DBSIZE")[0] == ":")
         kept = [client.call("SCARD", f"k{n}")[1] for n in range(len(acknowledged))]
         assert all(k >= a for k, a in zip(kept, acknowledged)), (kept, acknowledged)
     server.stop()

@@ -16,7 +16,7 @@ use crate::engine::command::{Answer, Command, Group, flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::errands;
 use crate::engine::eviction::Room;
-use crate::engine::large::{Done, Work};
+use crate::engine::large::Done;
 use crate::engine::out::Out;
 use crate::engine::server::Server;
 use crate::follow::pubsub::{self, OnBehalf};
@@ -127,10 +127,10 @@ fn execute_with_care(
         }
         Ok(command)
             if asked.server.aside.is_active()
-                && let Some(meeting) = meets_script(asked, command, args) =>
+                && let Some(meeting) = meets_long(asked, command, args) =>
         {
             match meeting {
-                Meeting::Wait => return Err(after_script(asked.server)),
+                Meeting::Wait => return Err(Halt::Work(Box::new(errands::later(asked.server)))),
                 Meeting::Busy(busy) => {
                     asked.server.monitor.rejected(asked.worker, command);
                     let refusal = match &mut asked.client.multi {
@@ -245,9 +245,9 @@ fn perform_noting(
     called
 }
 
-/// What is to become of a command that may meet the script that runs aside, if it may.
+/// What is to become of a command that may meet what takes long, if it may.
 #[cold]
-fn meets_script(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Option<Meeting> {
+fn meets_long(asked: &Asked<'_>, command: &Command, args: Args<'_>) -> Option<Meeting> {
     let Server { aside, config, store, .. } = asked.server;
     let meeting = aside.meets(config, store, command, args);
     match &asked.client.multi {
@@ -284,7 +284,7 @@ fn call_or_give_up(
         Ok(called) => called,
         Err(payload) if payload.is::<GaveUp>() => {
             out.truncate(mark);
-            Err(after_script(server))
+            Err(Halt::Work(Box::new(errands::later(server))))
         }
         Err(payload) => resume_unwind(payload),
     }
@@ -309,18 +309,6 @@ fn meets_away(asked: &Asked<'_>, command: &'static Command, args: Args<'_>) -> O
     }
     let wanted = away::wanted(asked.store, asked.caller.db, command, args);
     (!wanted.is_empty()).then(|| away::halt(asked.server, wanted))
-}
-
-/// Has a command executed when the script that runs aside has ended, or counts as slow.
-#[cold]
-fn after_script(server: &Server) -> Halt {
-    let server = server.me.clone();
-    Halt::Work(Box::new(Work(Box::pin(async move {
-        if let Some(server) = server.upgrade() {
-            server.aside.wait().await;
-        }
-        Done::Nothing
-    }))))
 }
 
 /// What the handler of a command is given.

@@ -13,8 +13,9 @@ use crate::engine::accounts;
 use crate::engine::call::{call, fail};
 use crate::engine::client::{Client, Multi, ReplyMode, Watching};
 use crate::engine::command::flags::*;
-use crate::engine::command::{Answer, Command, Group};
+use crate::engine::command::{Answer, Command, Group, Unanswered};
 use crate::engine::context::{Context, Origin};
+use crate::engine::errands;
 use crate::engine::keys::uses::*;
 use crate::engine::large::changes_in_place;
 use crate::engine::out::Out;
@@ -167,7 +168,7 @@ fn exec(cx: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
             let Some(turn) = undeclared.try_lock_for(PATIENCE) else {
                 let client = cx.client()?;
                 (client.multi, client.watch) = (Some(multi), watch);
-                return Err(crate::script::later(server));
+                return Err(Unanswered::Later(errands::later(server)));
             };
             Some(turn)
         }

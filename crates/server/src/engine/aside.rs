@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What it may touch.
+/// What a script or command that takes long may touch.
 #[derive(Debug)]
 pub(crate) struct Touches {
     /// Keys of the slots at these places ([`Store::place`]), and those that are under one

@@ -162,6 +162,18 @@ pub(crate) fn send(
     }))))
 }
 
+/// Has a command executed again when what takes long has ended, or in a while.
+#[cold]
+pub(crate) fn later(server: &Server) -> Work {
+    let server = server.me.clone();
+    Work(Box::pin(async move {
+        if let Some(server) = server.upgrade() {
+            server.aside.wait().await;
+        }
+        Done::Nothing
+    }))
+}
+
 /// Whether a client's command, which is executed again, has run aside.
 pub(crate) fn has_run(client: &mut Client) -> bool {
     let Some(sent) = &client.aside else { return false };
@@ -301,7 +313,9 @@ fn by_handler(errand: &mut Errand<'_>) -> Option<Result<Out, Error>> {
     out.protocol = errand.caller.protocol;
     let mut indices = command.key_indices(args).unwrap_or_default();
     let everything = indices.len() > KEYS_MAX;
-    indices.truncate(if everything { 0 } else { KEYS_MAX });
+    if everything {
+        indices.clear();
+    }
     let store = &errand.server.store;
     let place = |index| store.place(errand.caller.db, store.key(args.bytes(index)).slot());
     let touches = Touches::new(indices.into_iter().map(place).collect(), everything);

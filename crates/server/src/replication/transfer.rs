@@ -24,7 +24,7 @@ use crate::replication::dataset::nameless;
 use crate::replication::link::{Broken, Wire};
 use snug_rdb::{Event, Loading, ReadOptions, Reader, Refused};
 use snug_store::image::{ImageReader, Part, Trust};
-use snug_store::{Detached, Limits, Session};
+use snug_store::{Batch, Detached, Flushed, Limits, Session};
 use std::io::{self, Cursor, ErrorKind, Read, Seek, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -143,14 +143,14 @@ pub(super) fn take_in(
         selected(&gathered.aux, server.store.databases())
     } else if mode == ON_EMPTY && is_empty {
         let incoming = begun(incoming(wire))?;
-        let loading = replace(&*incoming.rest.signs.wire, session, incoming.is_image)?;
+        let _loading = replace(&*incoming.rest.signs.wire, session, incoming.is_image)?;
         let streamed = stream(incoming, &end, server);
-        loading.ended(session, streamed)?
+        whole(session, streamed)?
     } else {
         let file = begun(spool(incoming(wire), &end)?)?;
-        let loading = replace(wire, session, file.is_image)?;
+        let _loading = replace(wire, session, file.is_image)?;
         let loaded = load(server, Signed { rest: file, signs: Signs::on(wire) });
-        loading.ended(session, loaded)?
+        whole(session, loaded)?
     };
     // The role does not change within a batch.
     let batch = session.enter(unix_ms());
@@ -223,27 +223,30 @@ impl Drop for Beside<'_> {
 /// The data set is being replaced, until this is dropped.
 struct Replacing<'s>(&'s Server);
 
-impl Replacing<'_> {
-    /// What came of it. A part of a data set is none: it goes before anybody can read it.
-    fn ended<T>(self, session: &mut Session, came: Result<T, Broken>) -> Result<T, Broken> {
-        if came.is_err() {
-            let batch = session.enter(unix_ms());
-            let alone = batch.exclusive();
-            let flushed: Vec<_> = self.0.store.databases_used().map(|db| batch.flush(db)).collect();
-            batch.store().families().emptied();
-            drop(alone);
-            drop(batch);
-            drop(flushed);
-        }
-        came
-    }
-}
-
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
         self.0.persist.loading.is_packed.store(false, Relaxed);
         self.0.peers.set_loading(&self.0.config, false);
     }
+}
+
+/// Takes away what all databases hold, and what was learnt of it; it is freed when the store
+/// is not held.
+fn take_away(batch: &Batch<'_>) -> Vec<Flushed> {
+    let _alone = batch.exclusive();
+    let flushed = batch.store().databases_used().map(|db| batch.flush(db)).collect();
+    batch.store().families().emptied();
+    flushed
+}
+
+/// What came of taking a data set in. A part of one is none: it goes before anybody can read
+/// it.
+fn whole<T>(session: &mut Session, came: Result<T, Broken>) -> Result<T, Broken> {
+    if came.is_err() {
+        let taken = take_away(&session.enter(unix_ms()));
+        drop(taken);
+    }
+    came
 }
 
 /// Takes away what is here. What comes in Snug's own format brings the ids of its
@@ -266,8 +269,7 @@ fn replace<'s>(
         return Err(Broken::Unwanted);
     }
     server.peers.leave_stream();
-    let flushed: Vec<_> = server.store.databases_used().map(|db| batch.flush(db)).collect();
-    batch.store().families().emptied();
+    let flushed = take_away(&batch);
     drop(alone);
     drop(batch);
     if is_image {

@@ -10,10 +10,8 @@ use crate::engine::aside::{Kind, Running, Touches};
 use crate::engine::command::Unanswered;
 use crate::engine::context::Context;
 use crate::engine::errands::{self, Errand};
-use crate::engine::large::{Done, Work};
 use crate::engine::out::Out;
 use crate::engine::scripts::{Habits, Needs, ScriptFlags};
-use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::request::error::Error;
 use std::ops::Range;
@@ -53,17 +51,6 @@ pub(super) fn send(
         who: Who::of(cx.client()?),
     };
     errands::send(cx, program.args, move |errand| script.run(errand))
-}
-
-/// Has a command executed again when what takes long has ended, or in a while.
-pub(crate) fn later(server: &Server) -> Unanswered {
-    let server = server.me.clone();
-    Unanswered::Later(Work(Box::pin(async move {
-        if let Some(server) = server.upgrade() {
-            server.aside.wait().await;
-        }
-        Done::Nothing
-    })))
 }
 
 impl Script {

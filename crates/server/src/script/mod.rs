@@ -20,5 +20,4 @@ pub(crate) mod library;
 mod machine;
 pub(crate) mod run;
 
-pub(crate) use aside::later;
 pub(crate) use machine::check;

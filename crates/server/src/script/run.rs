@@ -21,8 +21,9 @@ use super::machine::{self, Interpreter, SHORT, kept};
 use crate::config::Param;
 use crate::engine::aside::Running;
 use crate::engine::call;
-use crate::engine::command::Answer;
+use crate::engine::command::{Answer, Unanswered};
 use crate::engine::context::{Context, Origin};
+use crate::engine::errands;
 use crate::engine::eviction::Room;
 use crate::engine::libraries::Library;
 use crate::engine::out::Out;
@@ -96,7 +97,7 @@ pub(crate) fn run(
             Err(Ended::Error(error)) => return Err(error.into()),
             Err(Ended::NeedsMore(needs)) => program.habits.learn(needs),
             Err(Ended::TooLong) => program.habits.ran_long(),
-            Err(Ended::Waits) => return Err(aside::later(cx.server)),
+            Err(Ended::Waits) => return Err(Unanswered::Later(errands::later(cx.server))),
         }
     }
 }

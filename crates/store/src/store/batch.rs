@@ -86,24 +86,26 @@ impl<'s> Batch<'s> {
     /// The locked slot of a key, unless somebody else has it: for what can be left undone
     /// then. Panics as [`lock`](Self::lock) does.
     pub fn try_lock(&self, db: usize, key: &Key<'_>) -> Option<SlotGuard<'_>> {
+        self.try_lock_slot(db, key.slot())
+    }
+
+    fn try_lock_slot(&self, db: usize, slot: usize) -> Option<SlotGuard<'_>> {
         if self.session.mode.get() != Mode::Single {
-            return Some(self.lock(db, key));
+            return Some(self.lock_slot(db, slot));
         }
         let keyspace = self.store().keyspace_of(db);
-        let slot = self.store().keyspaces.slot(keyspace, key.slot());
-        SlotGuard::try_lock(self.session, slot, db, keyspace)
+        let cells = self.store().keyspaces.slot(keyspace, slot);
+        SlotGuard::try_lock(self.session, cells, db, keyspace)
     }
 
     /// The locked slot of that number; none where somebody has slots for long
     /// ([`Store::rest`](super::Store::rest)) and this may be one of them: for what any slot
     /// will do for.
     pub(crate) fn lock_unless_taken(&self, db: usize, slot: usize) -> Option<SlotGuard<'_>> {
-        if self.session.mode.get() != Mode::Single || !self.store().resting.load(Ordering::SeqCst) {
-            return Some(self.lock_slot(db, slot));
+        match self.store().resting.load(Ordering::SeqCst) {
+            true => self.try_lock_slot(db, slot),
+            false => Some(self.lock_slot(db, slot)),
         }
-        let keyspace = self.store().keyspace_of(db);
-        let cells = self.store().keyspaces.slot(keyspace, slot);
-        SlotGuard::try_lock(self.session, cells, db, keyspace)
     }
 
     /// The locked slot of that number. Panics as [`lock`](Self::lock) does.
