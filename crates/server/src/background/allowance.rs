@@ -29,9 +29,8 @@
 
 use crate::config::Param;
 use crate::engine::server::Server;
-use crate::outside::clock::Instant;
+use crate::outside::clock::{self, Instant};
 use std::time::Duration;
-use tokio::runtime::Handle;
 
 /// Percent of the time that packing is granted when memory is shortest. It is granted
 /// `pack-cpu-percent` if that is more.
@@ -98,7 +97,7 @@ impl Allowance {
     /// time since it last did. To be called on the worker's runtime.
     pub(crate) fn tick(&mut self, server: &Server) -> Duration {
         let since = self.ticked.elapsed();
-        let ran = Handle::current().metrics().worker_total_busy_duration(0);
+        let ran = clock::busy();
         let for_clients = ran.saturating_sub(self.ran).saturating_sub(self.swept);
         let of_time = |part: Duration| part.as_secs_f64() / since.as_secs_f64().max(1e-9);
         let (busy, swept) = (of_time(for_clients), of_time(self.swept));

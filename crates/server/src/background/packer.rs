@@ -22,8 +22,7 @@ use crate::config::Param;
 use crate::engine::large::{self, Done, Finished, Work};
 use crate::engine::server::Server;
 use crate::measure::stats::Stat;
-use crate::outside::clock::Instant;
-use crate::outside::clock::unix_ms;
+use crate::outside::clock::{Instant, thread_cpu, unix_ms};
 use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
 use snug_codec::stream::SomePace;
@@ -176,13 +175,13 @@ impl Packer {
             let has_whole = self.whole.is_some() || !self.names.is_empty();
             if has_whole && std::mem::replace(&mut self.whole_next, false) {
                 let started = Instant::now();
-                first.get_or_insert_with(|| (started, slices::thread_cpu()));
+                first.get_or_insert_with(|| (started, thread_cpu()));
                 self.work_on_whole(server, session, cooler, &params);
                 packed_for += started.elapsed();
                 break true;
             } else if let Some(job) = self.cooled.pop() {
                 let started = Instant::now();
-                first.get_or_insert_with(|| (started, slices::thread_cpu()));
+                first.get_or_insert_with(|| (started, thread_cpu()));
                 self.pack_short(server, session, cooler, job, &params);
                 packed_for += started.elapsed();
             } else if !cooler.walk(server, session, &params, &mut self.cooled, &mut self.names) {
@@ -197,7 +196,7 @@ impl Packer {
         if let Some((started, cpu)) = first {
             // Walking and packing take turns too short to read this clock at each:
             // its time is divided among them as the time that passed is.
-            let used = slices::thread_cpu().saturating_sub(cpu);
+            let used = thread_cpu().saturating_sub(cpu);
             let share = packed_for.div_duration_f64(started.elapsed()).min(1.0);
             let used = used.mul_f64(share);
             server.stats.add(Stat::pack_microseconds, used.as_micros() as u64);
@@ -265,7 +264,7 @@ impl Packer {
         if self.part.is_none() && !self.may_have_parts {
             return false;
         }
-        let (began, cpu) = (Instant::now(), slices::thread_cpu());
+        let (began, cpu) = (Instant::now(), thread_cpu());
         let params = server.config.piece_params();
         let more = loop {
             if self.part.is_none() {
@@ -293,7 +292,7 @@ impl Packer {
                 break true;
             }
         };
-        let used = slices::thread_cpu().saturating_sub(cpu);
+        let used = thread_cpu().saturating_sub(cpu);
         server.stats.add(Stat::pack_microseconds, used.as_micros() as u64);
         more
     }

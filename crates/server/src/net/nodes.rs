@@ -77,7 +77,7 @@ impl Part {
             let mut is_over = false;
             for tick in 1.. {
                 if goes_on.recv().is_err() {
-                    return;
+                    break;
                 }
                 runtime.block_on(async {
                     let end = tokio::time::sleep_until(began + Duration::from_millis(tick));
@@ -91,9 +91,12 @@ impl Part {
                     }
                 });
                 if done.send(()).is_err() {
-                    return;
+                    break;
                 }
             }
+            drop(work);
+            drop((local, runtime));
+            threads::simulated::end();
         });
         Self { go_on, is_done, thread }
     }
@@ -169,6 +172,7 @@ fn simulate<F: Future<Output = ()>>(
             return;
         }
         for port in std::mem::take(&mut *deaths.0.lock()) {
+            network.reset_all(port);
             if let Some(Part { go_on, is_done, thread }) = nodes.remove(&port) {
                 drop((go_on, is_done));
                 thread.join().expect("a node that did not fail");

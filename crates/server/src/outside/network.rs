@@ -14,7 +14,7 @@ use tokio::io::{
     AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::watch;
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 /// Where every node and every client is, as addresses go.
@@ -39,8 +39,9 @@ struct State {
     doors: BTreeMap<u16, UnboundedSender<DuplexStream>>,
     /// Pairs that hear nothing of each other.
     cut: BTreeSet<(u16, u16)>,
-    /// Connections of pairs, which end when this is changed.
-    resets: BTreeMap<(u16, u16), watch::Sender<()>>,
+    /// Connections of pairs, two directions each, which end when these are dropped: in
+    /// their order, or no run could be repeated.
+    resets: BTreeMap<(u16, u16), Vec<oneshot::Sender<()>>>,
     /// How long bytes are on their way at most, in milliseconds.
     delay_max: u64,
 }
@@ -86,6 +87,11 @@ impl Network {
         self.0.lock().resets.remove(&pair(a, b));
     }
 
+    /// Ends all connections of a node.
+    pub(crate) fn reset_all(&self, port: u16) {
+        self.0.lock().resets.retain(|&(a, b), _| a != port && b != port);
+    }
+
     /// Bytes take up to so many milliseconds.
     pub(crate) fn slow_down(&self, delay_max: u64) {
         self.0.lock().delay_max = delay_max;
@@ -102,15 +108,22 @@ impl Network {
             sleep(LOOK_EVERY).await;
         }
         let ((mine, near), (far, theirs)) = (duplex(ROOM), duplex(ROOM));
-        let reset = {
+        let (reset_there, reset_back) = {
             let state = &mut self.0.lock();
             let door = state.doors.get(&to).ok_or(ErrorKind::ConnectionRefused)?;
             door.send(theirs).map_err(|_| ErrorKind::ConnectionRefused)?;
-            state.resets.entry(pair).or_insert_with(|| watch::channel(()).0).subscribe()
+            let resets = state.resets.entry(pair).or_default();
+            resets.retain(|reset| !reset.is_closed());
+            let mut one = || {
+                let (reset, is_reset) = oneshot::channel();
+                resets.push(reset);
+                is_reset
+            };
+            (one(), one())
         };
         let ((near_out, near_in), (far_out, far_in)) = (split(near), split(far));
-        tokio::spawn(self.clone().carry(pair, near_out, far_in, reset.clone()));
-        tokio::spawn(self.clone().carry(pair, far_out, near_in, reset));
+        tokio::spawn(self.clone().carry(pair, near_out, far_in, reset_there));
+        tokio::spawn(self.clone().carry(pair, far_out, near_in, reset_back));
         Ok(mine)
     }
 
@@ -120,11 +133,11 @@ impl Network {
         pair: (u16, u16),
         from: ReadHalf<DuplexStream>,
         to: WriteHalf<DuplexStream>,
-        mut reset: watch::Receiver<()>,
+        reset: oneshot::Receiver<()>,
     ) {
         tokio::select! {
             biased;
-            _ = reset.changed() => {}
+            _ = reset => {}
             _ = self.carry_on(pair, from, to) => {}
         }
     }

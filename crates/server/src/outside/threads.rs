@@ -45,11 +45,14 @@ pub(crate) fn send<T: Send + 'static>(
 #[cfg(test)]
 pub(crate) mod simulated {
     use crate::outside::{chance, clock, network};
+    use parking_lot::Mutex;
     use rand::RngExt as _;
-    use std::cell::{Cell, RefCell};
+    use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     use std::pin::Pin;
+    use std::sync::Arc;
     use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::JoinHandle;
     use tokio::runtime::Handle;
 
     /// What a thread waits for.
@@ -62,20 +65,34 @@ pub(crate) mod simulated {
     }
 
     thread_local! {
-        static IS_HERE: Cell<bool> = const { Cell::new(false) };
+        /// The threads of this one's simulation, if it is part of one.
+        static STARTED: RefCell<Option<Started>> = const { RefCell::new(None) };
         static TURNS: RefCell<Option<Turns>> = const { RefCell::new(None) };
     }
+
+    /// Threads to be waited for.
+    type Started = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
     /// Why a thread unwinds when its simulation is over.
     struct Over;
 
     /// From now on threads that this one starts take turns with its runtime.
     pub(crate) fn begin() {
-        IS_HERE.set(true);
+        STARTED.set(Some(Arc::default()));
+    }
+
+    /// Waits until they have ended, which they do once the runtime is gone: what they held,
+    /// connections among it, is gone then too.
+    pub(crate) fn end() {
+        let started = STARTED.take().expect("a simulation has begun");
+        loop {
+            let Some(thread) = started.lock().pop() else { return };
+            thread.join().expect("a thread that did not fail");
+        }
     }
 
     pub(super) fn is_here() -> bool {
-        IS_HERE.get()
+        STARTED.with_borrow(Option::is_some)
     }
 
     /// Starts a thread that has the time, the chance and the network of this one.
@@ -84,12 +101,14 @@ pub(crate) mod simulated {
         let (go_on, goes_on) = channel();
         let (runtime, seed) = (Handle::current(), chance::rng().random());
         let (clock, network) = (clock::simulated::here(), network::here());
-        std::thread::spawn(move || {
+        let started = STARTED.with_borrow(Clone::clone).expect("a simulation has begun");
+        let all = Arc::clone(&started);
+        let thread = std::thread::spawn(move || {
             let _runtime = runtime.enter();
             clock::simulated::join(clock);
             chance::simulated::begin(seed);
             network::join(network);
-            IS_HERE.set(true);
+            STARTED.set(Some(all));
             let turns = Turns { waits, goes_on };
             if turns.goes_on.recv().is_ok() {
                 TURNS.set(Some(turns));
@@ -102,6 +121,7 @@ pub(crate) mod simulated {
                 }
             }
         });
+        started.lock().push(thread);
         tokio::spawn(async move {
             while go_on.send(()).is_ok() {
                 // It runs meanwhile, and nobody else.

@@ -75,13 +75,6 @@ impl Pace for InSlices {
     }
 }
 
-/// The CPU time that this thread has used so far, waiting left out. A system call:
-/// half a microsecond, so for what takes a slice and not for single values.
-pub(crate) fn thread_cpu() -> Duration {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(used).unwrap_or_default()
-}
-
 /// How long a slice is to be, in nanoseconds.
 pub(crate) fn slice_ns(config: &Config) -> u64 {
     config.number(Param::PackSliceUs) as u64 * 1000
@@ -96,23 +89,5 @@ pub(crate) fn slice<T>(work: &mut InTurns<T>) -> Option<T> {
     match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(done) => Some(done),
         Poll::Pending => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waiting_takes_no_cpu_time_and_working_does() {
-        let (before, began) = (thread_cpu(), Instant::now());
-        std::thread::sleep(Duration::from_millis(50));
-        let used = || thread_cpu().saturating_sub(before);
-        let slept = used();
-        assert!(slept < began.elapsed() / 2, "{slept:?}");
-        while used() < Duration::from_millis(20) {
-            std::hint::black_box(0);
-        }
-        assert!(began.elapsed() >= Duration::from_millis(60));
     }
 }
