@@ -222,7 +222,8 @@ impl<W: Write> Writer<W> {
         }
         let with_times = !as_aux;
         let version = self.options.version;
-        let mut out = ValueOut::new(&mut self.to, Some(value.key()), version, with_times);
+        let key = value.key();
+        let mut out = ValueOut::new(&mut self.to, Some(&key), version, with_times);
         value.save(session, scratch, &mut out)
     }
 

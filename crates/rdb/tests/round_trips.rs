@@ -54,7 +54,8 @@ proptest! {
         let mut session_there = other.session();
         for value in &values {
             let batch = session_there.enter(1);
-            let key = batch.key(value.key());
+            let name = value.key();
+            let key = batch.key(&name);
             let mut slot = batch.lock(3, &key);
             let found = slot.find_untouched(&key).expect("the key is there");
             let there = slot.duplicate(found);

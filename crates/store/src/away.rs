@@ -384,7 +384,7 @@ impl SlotGuard<'_> {
     fn bring(&mut self, found: Found) -> Result<(), Lost> {
         let cell = self.cell(found);
         let Some(held) = Held::of(cell, self.session().store()) else { return Ok(()) };
-        let home = held.read(cell.key())?;
+        let home = held.read(&cell.key())?;
         self.put_home(found, &held.away, home);
         Ok(())
     }
@@ -474,7 +474,7 @@ impl Leaving {
         };
         if home.is_boxed() {
             let value = cell.value();
-            let note = Transit::note(store, keyspace, cell.key());
+            let note = Transit::note(store, keyspace, &cell.key());
             return Self {
                 raw: (home.type_of().row().len)(value) as u32,
                 beside: value.notes().into(),

@@ -35,6 +35,7 @@ use crate::hash::SLOTS;
 use crate::jobs::{Job, Names};
 use crate::keyspace::{Keyspace, PAGE_SLOTS};
 use crate::pack::form::{dictionary_id, raw_len};
+use crate::pack::keys;
 use crate::pack::piece::PieceParams;
 use crate::packing::PackedStr;
 use crate::policy::{Change, Edition};
@@ -61,6 +62,10 @@ const LEAVE_ONE_IN: u16 = 8;
 const LOOK_AT_ONCE: usize = 128;
 /// Most bytes copied out while a slot's lock is held once.
 const COPY_AT_ONCE: usize = 64 * 1024;
+/// Most keys packed while a slot's lock is held once.
+const KEYS_AT_ONCE: usize = 32;
+/// A pass asks one hot value in so many whether its key is packed, and unpacks that if so.
+const UNPACK_KEY_ONE_IN: u16 = 8;
 /// Most bytes unpacked while a slot's lock is held once.
 const UNPACK_AT_ONCE: usize = 64 * 1024;
 
@@ -97,6 +102,10 @@ pub struct Cooling {
     /// The policy when the pass began, and what of it is new.
     edition: Option<Edition>,
     change: Option<Change>,
+    /// The generation of what is known of keys when the pass began, and whether it was
+    /// another before.
+    keys: u64,
+    keys_changed: bool,
     /// Which pass this is.
     pass: u64,
     /// Cold strings that this pass has left for another.
@@ -120,6 +129,8 @@ impl Cooling {
             recheck: Recheck::Nothing,
             edition: None,
             change: None,
+            keys: 0,
+            keys_changed: false,
             pass: 0,
             left: std::cell::Cell::default(),
         }
@@ -142,6 +153,8 @@ impl Cooling {
         let edition = store.families().policy();
         self.change = self.edition.as_ref().and_then(|old| Change::between(old, &edition));
         self.edition = Some(edition);
+        let keys = keys::generation();
+        self.keys_changed = std::mem::replace(&mut self.keys, keys) != keys;
         self.left.set(0);
         self.pass += 1;
     }
@@ -214,9 +227,11 @@ impl Cooling {
                     stays_until: guard.session().now().saturating_add(self.leave_within_ms),
                     recheck: self.recheck,
                     change: self.change.as_ref(),
+                    keys_changed: self.keys_changed,
                     left: &self.left,
                     meets: (self.pass % MEET_ONE_IN) as u16,
                     leaves_sparse: (self.pass % u64::from(LEAVE_ONE_IN)) as u16,
+                    unpacks_key: (self.pass % u64::from(UNPACK_KEY_ONE_IN)) as u16,
                 };
                 match guard.cool(self.mark, rules, jobs, names) {
                     Some(mark) => self.mark = mark,
@@ -244,14 +259,23 @@ impl SlotGuard<'_> {
         names: &mut Names,
     ) -> Option<Mark> {
         let (session, db) = (self.session(), self.db());
-        let (mut copied, mut unpacked, mut work) = (0, 0, false);
+        let (mut copied, mut unpacked, mut keys, mut work) = (0, 0, 0, false);
         let rest = self.cells_mut().walk_mut(mark, LOOK_AT_ONCE, &mut |cell| {
             let (access, bits, store) = (cell.access(), cell.bits(), session.store());
             if rules.meets(cell) {
-                store.families().meet(cell.type_of(), cell.key());
+                store.families().meet(cell.type_of(), &cell.key());
             }
             if cell.tag() % LEAVE_ONE_IN == rules.leaves_sparse {
                 cell.leave_sparse_page();
+            }
+            if rules.packs_key(cell) {
+                if keys == KEYS_AT_ONCE {
+                    return false;
+                }
+                keys += 1;
+                Weight::recounted(store, cell, Cell::pack_key);
+            } else if rules.unpacks_key(cell) {
+                Weight::recounted(store, cell, Cell::unpack_key);
             }
             if bits.is_away() {
                 cell.set_access(rules.aged(session, cell));
@@ -263,14 +287,14 @@ impl SlotGuard<'_> {
                     Wish::Pieces => work = true,
                     Wish::Pack => {
                         // Where there is no room for its name, the next pass finds it cold.
-                        let named = names.push_to_pack(db, cell.key());
+                        let named = names.push_to_pack(db, &cell.key());
                         cell.set_access(if named { 0 } else { access.max(1) });
                         rules.left.update(|left| left + u64::from(!named));
                         return true;
                     }
                     Wish::Unpack => {
                         // Where there is no room for its name, the next pass finds it hot.
-                        if !names.push_to_unpack(db, cell.key()) {
+                        if !names.push_to_unpack(db, &cell.key()) {
                             cell.set_access(ACCESS_MAX);
                         }
                         return true;
@@ -351,6 +375,10 @@ pub(crate) struct Rules<'p> {
     pub(crate) meets: u16,
     /// Values whose tags leave this by [`LEAVE_ONE_IN`] move out of sparse pages.
     pub(crate) leaves_sparse: u16,
+    /// Whether keys may be packed better than they are.
+    pub(crate) keys_changed: bool,
+    /// Hot values whose tags leave this by [`UNPACK_KEY_ONE_IN`] have their keys unpacked.
+    pub(crate) unpacks_key: u16,
 }
 
 /// Why a settled string is looked at again.
@@ -371,6 +399,24 @@ impl Rules<'_> {
             && session.store().log_factor().is_none();
         let is_hot = was_read && !self.keep_packed && session.below(READ_AGES_ONE_IN) > 0;
         access.saturating_sub(u8::from(!is_hot))
+    }
+
+    /// Whether the key is to be packed: its value has just cooled, or more is known now of
+    /// what keys share. Most have been packed with their values, and are not touched.
+    fn packs_key(&self, cell: &Cell) -> bool {
+        let has_cooled = match cell.access() {
+            0 => self.keys_changed,
+            1 => self.keys_changed || !cell.bits().is_packed_inline(),
+            _ => self.at_once && !cell.bits().is_packed_inline(),
+        };
+        has_cooled && !self.expires_soon(cell)
+    }
+
+    fn unpacks_key(&self, cell: &Cell) -> bool {
+        cell.access() == ACCESS_MAX
+            && !self.keep_packed
+            && cell.tag() % UNPACK_KEY_ONE_IN == self.unpacks_key
+            && cell.key_is_packed()
     }
 
     /// Whether a string's family is to be told of it by this pass. A key's tag stays
@@ -396,7 +442,11 @@ impl Rules<'_> {
     fn newly_cold(&self, store: &Store, cell: &Cell) -> Option<Reason> {
         let fits = self.fits(cell);
         if !fits && self.is_long(cell) {
-            store.families().claim(cell.type_of(), cell.key(), cell.bytes()).family.left_expiring();
+            store
+                .families()
+                .claim(cell.type_of(), &cell.key(), cell.bytes())
+                .family
+                .left_expiring();
         }
         fits.then_some(Reason::Recheck)
     }
@@ -409,7 +459,11 @@ impl Rules<'_> {
     fn leaves(&self, store: &Store, cell: &Cell) -> bool {
         self.leave_mixed
             && self.is_long(cell)
-            && store.families().claim_of(cell.type_of(), cell.key(), cell.bytes()).family.is_mixed()
+            && store
+                .families()
+                .claim_of(cell.type_of(), &cell.key(), cell.bytes())
+                .family
+                .is_mixed()
     }
 
     /// What a boxed value wants, now that it was met. One that is neither just cold nor
@@ -460,7 +514,7 @@ impl Rules<'_> {
         }
         let len = if is_packed { raw_len(cell.bytes()) } else { cell.bytes().len() };
         let concerned =
-            (is_packed || self.fits(cell)) && self.concerns(cell.type_of(), cell.key(), len);
+            (is_packed || self.fits(cell)) && self.concerns(cell.type_of(), &cell.key(), len);
         concerned.then_some(Reason::Policy)
     }
 
@@ -486,13 +540,13 @@ impl Rules<'_> {
         }
         let families = store.families();
         if !is_packed {
-            let claim = families.claim_of(cell.type_of(), cell.key(), cell.bytes());
+            let claim = families.claim_of(cell.type_of(), &cell.key(), cell.bytes());
             return claim.changed_since(since);
         }
         // What it looks like is not known while it is packed: its key tells whose it may
         // be, and its dictionary whether there is a newer one of the same family.
         let id = dictionary_id(cell.bytes());
-        let claim = families.claim_of_key(cell.type_of(), cell.key());
+        let claim = families.claim_of_key(cell.type_of(), &cell.key());
         let is_provisional = raw_len(cell.bytes()) < PROVISIONAL_BELOW
             && families.is_provisional(cell.type_of(), id);
         id != 0 && !families.is_current(id)

@@ -482,7 +482,7 @@ impl SlotGuard<'_> {
         };
         let families = self.session().store().families();
         let new = families.generation() != job.generation && !piece.is_whole();
-        let new = new.then(|| families.of(kind, key).dictionary_id());
+        let new = new.then(|| families.of(kind, &key).dictionary_id());
         let new_dictionary = new.filter(|&id| id != 0);
         let back = Back { access: self.access(found), forced: job.forced, new_dictionary };
         self.change(found, |cell| {

@@ -356,7 +356,8 @@ impl Keyspace {
         for slot in old {
             new.iter_mut().for_each(|new| new.take_notes(&slot));
             for cell in slot.into_cells().into_each() {
-                let key = hasher.key(cell.key());
+                let key = cell.key();
+                let key = hasher.key(&key);
                 let (place, branch) = (key.slot() % len, key.branch());
                 new[place].put(branch, cell, |key| hasher.key(key).branch());
             }

@@ -85,6 +85,7 @@ pub use making::{Limits, Making, Restore};
 pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};
 pub use pack::families::{self, Families, KeyFamily};
 pub use pack::form::Damaged;
+pub use pack::keys::{KeyBytes, held as held_fragments};
 pub use pack::piece::{Fate, PieceParams};
 pub use pack::saving::MinSaving;
 pub use packing::PackedStr;

@@ -284,7 +284,7 @@ impl Batch<'_> {
     /// filling a store that nobody follows yet. If there is such a key already, the value
     /// is given back.
     pub fn load(&self, db: usize, value: Detached) -> Result<(), Detached> {
-        let name: SmallVec<[u8; 64]> = SmallVec::from_slice(value.key());
+        let name: SmallVec<[u8; 64]> = SmallVec::from_slice(&value.key());
         let key = self.key(&name);
         let mut slot = self.lock(db, &key);
         if slot.find_entry(&key).is_some() {

@@ -624,6 +624,7 @@ fn packing(cx: &View<'_>, text: &mut String) {
     let (slices, longest_slice) = cx.server.slices.figures();
     let workspaces = cx.server.workspaces.stats();
     let backlog = cx.server.backlog();
+    let (fragments, fragment_bytes) = snug_store::held_fragments();
     let (mut from, mut into, mut raw) = (0, 0, 0);
     for &kind in Type::ALL {
         let memory = cx.store.store().type_memory(kind);
@@ -666,6 +667,8 @@ fn packing(cx: &View<'_>, text: &mut String) {
         "string_dictionaries": dictionaries.live,
         "string_dictionaries_retired": dictionaries.superseded,
         "string_dictionary_bytes": dictionaries.memory_bytes,
+        "key_fragments": fragments,
+        "key_fragment_bytes": fragment_bytes,
         "dictionaries_trained": stats.get(Stat::dictionaries_trained),
         "dictionaries_rejected": stats.get(Stat::dictionaries_rejected),
         "pack_cpu_milliseconds": stats.get(Stat::pack_microseconds) / 1000,

@@ -82,7 +82,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let packed = anatomy.packed.unwrap_or_default();
     let (dictionary_id, level) = anatomy.dictionary_id.unwrap_or_default();
     let w = &mut out.w();
-    w.map(13 + usize::from(has_blocks));
+    w.map(14 + usize::from(has_blocks));
     let texts = [
         ("type", kind.name().as_bytes()),
         ("encoding", anatomy.encoding.as_bytes()),
@@ -95,6 +95,7 @@ fn object(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     }
     for (field, value) in [
         ("allocated-bytes", anatomy.allocated as i64),
+        ("key-bytes", anatomy.key as i64),
         ("raw-bytes", anatomy.raw as i64),
         ("packed-from-bytes", packed.raw as i64),
         ("packed-bytes", packed.packed as i64),

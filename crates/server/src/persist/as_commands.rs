@@ -79,7 +79,7 @@ impl<W: Write> CommandsWriter<W> {
         let key = value.key();
         let mut maker = Maker {
             out: self,
-            key,
+            key: &key,
             command: b"",
             words: Vec::new(),
             elements: 0,
@@ -92,7 +92,7 @@ impl<W: Write> CommandsWriter<W> {
         };
         value.save(session, scratch, &mut maker)?;
         if let Some(at) = value.expiry() {
-            self.command(&[b"PEXPIREAT", key, at.to_string().as_bytes()])?;
+            self.command(&[b"PEXPIREAT", &key, at.to_string().as_bytes()])?;
         }
         Ok(())
     }

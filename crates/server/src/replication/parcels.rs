@@ -200,7 +200,8 @@ fn dump(
             Unsaved::Taken(why) => why.to_string(),
         })?;
         let left = left.to_string();
-        let head = [restore, value.key(), left.as_bytes(), &payload];
+        let key = value.key();
+        let head = [restore, &key, left.as_bytes(), &payload];
         command(request, head, replaces.then_some(b"REPLACE".as_slice()));
         keys.push(value.key().to_vec());
     }

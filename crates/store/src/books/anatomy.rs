@@ -18,6 +18,8 @@ pub struct Anatomy {
     pub allocated: usize,
     /// The same if nothing of it were packed.
     pub allocated_raw: usize,
+    /// Bytes of the key as it lies: fewer than it has where it is packed.
+    pub key: usize,
     /// Bytes of value as a client sees them (for streams: as rows).
     pub raw: usize,
     /// Of those, the bytes that are packed, and what they are packed into.
@@ -62,7 +64,7 @@ impl Anatomy {
                 return notes;
             }
             let held = Held::of(cell, session.store());
-            let Some(home) = held.and_then(|held| held.read(cell.key()).ok()) else { return 0 };
+            let Some(home) = held.and_then(|held| held.read(&cell.key()).ok()) else { return 0 };
             if !away.is_packed() {
                 return home.bytes().first().copied().unwrap_or_default();
             }
@@ -77,6 +79,7 @@ impl Anatomy {
             encoding: (cell.type_of().row().encoding)(value, raw, &mut notes),
             allocated: cell.entry_allocated() + size_of::<Cell>(),
             allocated_raw: cell.allocated_with(raw) + size_of::<Cell>(),
+            key: cell.key_bytes(),
             raw,
             packed: away.is_packed().then_some(Packed { raw, packed: len }),
             codec: "none",
@@ -111,7 +114,8 @@ impl Anatomy {
         let plain = Self {
             encoding: (row.encoding)(value, raw, &mut notes),
             allocated,
-            allocated_raw: allocated,
+            allocated_raw: cell.entry_allocated_plain() + size_of::<Cell>() + measure.allocated,
+            key: cell.key_bytes(),
             raw,
             packed: (packed.packed > 0).then_some(packed),
             codec: "none",
@@ -123,7 +127,9 @@ impl Anatomy {
         };
         if let Some(packing) = value.packing() {
             return Self {
-                allocated_raw: entry + packing.allocated_raw,
+                allocated_raw: cell.entry_allocated_plain()
+                    + size_of::<Cell>()
+                    + packing.allocated_raw,
                 codec: packing.codec,
                 dictionary: packing.dictionary.as_ref().map(|d| d.bytes().len()),
                 dictionary_id: packing.dictionary.map(|d| (d.id(), d.level())),

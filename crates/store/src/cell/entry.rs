@@ -13,7 +13,13 @@
 //!
 //!  the same of what is boxed
 //!  | expiry, ms: 8 if `expires` | key length: 1 or 5 | form: 1 | key | pointer: 8 |
+//!
+//!  in place of the key's length and the key, where that saves memory
+//!  | ... | fe | length: 1 | ... | packed key | ...
 //! ```
+//!
+//! A key is packed (`pack/keys`) when its value is, or when it has cooled, and lies plain
+//! again when a raw value is written.
 //!
 //! What a walk over a slot wants to know (how the value lies and whether it is
 //! packed, whether it expires, whether it was read lately) is in the cell, so
@@ -36,6 +42,7 @@
 #![allow(clippy::cast_ptr_alignment, clippy::verbose_bit_mask)]
 
 use crate::memory::{alloc_packed, is_to_move, prefetch, realloc_packed, usable};
+use crate::pack::keys::{self, KeyBytes, Room};
 use crate::types::Type;
 use crate::types::forms::{Bits, Boxed, Form, Owned, Value, ValueMut};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
@@ -73,6 +80,7 @@ unsafe impl Send for Cell {}
 struct Parts {
     key: usize,
     key_len: usize,
+    key_is_packed: bool,
     value: usize,
     value_len: usize,
     /// Which form, of what is boxed.
@@ -83,6 +91,8 @@ struct Parts {
 const POINTER: usize = 8;
 
 const LONG: u8 = u8::MAX;
+/// In place of a key's length: the key is packed.
+const PACKED_KEY: u8 = LONG - 1;
 
 const fn length_bytes(len: usize) -> usize {
     if len < LONG as usize { 1 } else { 5 }
@@ -118,6 +128,95 @@ unsafe fn read_length(at: *const u8) -> (usize, usize) {
             LONG => (at.add(1).cast::<u32>().read_unaligned() as usize, 5),
             short => (short as usize, 1),
         }
+    }
+}
+
+/// A key as it lies in an entry.
+#[derive(Clone, Copy)]
+struct StoredKey<'a> {
+    bytes: &'a [u8],
+    is_packed: bool,
+}
+
+impl<'a> StoredKey<'a> {
+    fn plain(bytes: &'a [u8]) -> Self {
+        Self { bytes, is_packed: false }
+    }
+
+    fn packed(bytes: &'a [u8]) -> Self {
+        Self { bytes, is_packed: true }
+    }
+
+    /// Bytes of what tells its length.
+    fn length_bytes(self) -> usize {
+        match self.is_packed {
+            true => 2,
+            false if self.bytes.len() < PACKED_KEY as usize => 1,
+            false => 5,
+        }
+    }
+
+    /// Bytes of it all.
+    fn len(self) -> usize {
+        self.length_bytes() + self.bytes.len()
+    }
+
+    /// Writes what tells its length at `at`.
+    ///
+    /// # Safety
+    /// `self.length_bytes()` bytes at `at` are the caller's to write.
+    unsafe fn write_length(self, at: *mut u8) {
+        let len = self.bytes.len();
+        // SAFETY: by the caller's contract.
+        unsafe {
+            match self.length_bytes() {
+                1 => at.write(len as u8),
+                2 => at.cast::<[u8; 2]>().write([PACKED_KEY, len as u8]),
+                _ => {
+                    at.write(LONG);
+                    at.add(1).cast::<u32>().write_unaligned(len as u32);
+                }
+            }
+        }
+    }
+
+    /// Reads what tells a key's length at `at`: the length, whether the key is packed, and
+    /// the bytes it took.
+    ///
+    /// # Safety
+    /// It was written at `at` by [`write_length`](Self::write_length).
+    #[inline]
+    unsafe fn read_length(at: *const u8) -> (usize, bool, usize) {
+        // SAFETY: by the caller's contract.
+        unsafe {
+            match at.read() {
+                LONG => (at.add(1).cast::<u32>().read_unaligned() as usize, false, 5),
+                PACKED_KEY => (at.add(1).read() as usize, true, 2),
+                short => (short as usize, false, 1),
+            }
+        }
+    }
+
+    /// Packed, if an entry of so many bytes beside it is then of a smaller size.
+    fn packed_beside<'r>(self, beside: usize, room: &'r mut Room) -> Option<StoredKey<'r>> {
+        let least = usable(beside + 3);
+        if least == usable(beside + self.len()) {
+            return None;
+        }
+        room.clear();
+        match self.is_packed {
+            false if self.bytes.len() <= keys::KEY_MAX => keys::pack(self.bytes, room),
+            true if keys::has_text(self.bytes) => {
+                let mut raw = Room::new();
+                keys::unpack(self.bytes, &mut raw);
+                keys::pack(&raw, room);
+            }
+            _ => return None,
+        }
+        let fits = room.len() <= keys::KEY_MAX;
+        let packed = StoredKey::packed(room);
+        let pays = fits && usable(beside + packed.len()) < usable(beside + self.len());
+        pays.then_some(packed)
     }
 }
 
@@ -190,10 +289,14 @@ impl<'a> Payload<'a> {
 impl Cell {
     /// A new entry. O(key + value); one allocation.
     pub(crate) fn new(tag: u16, key: &[u8], expiry: Option<u64>, payload: Payload<'_>) -> Self {
+        Self::with(tag, StoredKey::plain(key), expiry, payload)
+    }
+
+    fn with(tag: u16, key: StoredKey<'_>, expiry: Option<u64>, payload: Payload<'_>) -> Self {
         let bits = payload.form().bits();
         let (value_len, value_length_len) = payload.size();
-        let key_at = 8 * usize::from(expiry.is_some()) + length_bytes(key.len()) + value_length_len;
-        let layout = layout(key_at + key.len() + value_len);
+        let key_at = 8 * usize::from(expiry.is_some()) + key.length_bytes() + value_length_len;
+        let layout = layout(key_at + key.bytes.len() + value_len);
         // SAFETY: the layout is not empty (a length takes a byte), and every
         // write below stays within the sizes summed above.
         let entry = unsafe {
@@ -204,11 +307,12 @@ impl Cell {
                 at.cast::<u64>().write(expiry);
                 at = at.add(8);
             }
-            at = at.add(write_length(at, key.len()));
+            key.write_length(at);
+            at = at.add(key.length_bytes());
             payload.write_length(at);
             at = at.add(value_length_len);
-            at.copy_from_nonoverlapping(key.as_ptr(), key.len());
-            payload.write(at.add(key.len()));
+            at.copy_from_nonoverlapping(key.bytes.as_ptr(), key.bytes.len());
+            payload.write(at.add(key.bytes.len()));
             entry
         };
         Self::assemble(tag, bits, expiry.is_some(), 0, entry)
@@ -289,7 +393,7 @@ impl Cell {
         let mut at = if self.expires() { 8 } else { 0 };
         // SAFETY: the entry was written by `new` with this layout.
         unsafe {
-            let (key_len, n) = read_length(start.add(at));
+            let (key_len, key_is_packed, n) = StoredKey::read_length(start.add(at));
             at += n;
             let (value_len, form, n) = if self.bits().is_boxed() {
                 (POINTER, start.add(at).read(), 1)
@@ -298,15 +402,66 @@ impl Cell {
                 (value_len, 0, n)
             };
             at += n;
-            Parts { key: at, key_len, value: at + key_len, value_len, form }
+            Parts { key: at, key_len, key_is_packed, value: at + key_len, value_len, form }
         }
     }
 
+    /// The key as it lies.
     #[inline]
-    pub(crate) fn key(&self) -> &[u8] {
+    fn stored_key(&self) -> StoredKey<'_> {
         let parts = self.parts();
         // SAFETY: the key's bytes, which live as long as the cell.
-        unsafe { std::slice::from_raw_parts(self.entry().add(parts.key), parts.key_len) }
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.entry().add(parts.key), parts.key_len) };
+        StoredKey { bytes, is_packed: parts.key_is_packed }
+    }
+
+    /// The key.
+    #[inline]
+    pub(crate) fn key(&self) -> KeyBytes<'_> {
+        let StoredKey { bytes, is_packed } = self.stored_key();
+        if !is_packed {
+            return KeyBytes::Plain(bytes);
+        }
+        let mut raw = Room::new();
+        keys::unpack(bytes, &mut raw);
+        KeyBytes::Unpacked(raw)
+    }
+
+    /// Whether this is the key.
+    #[inline]
+    pub(crate) fn is_of(&self, key: &[u8]) -> bool {
+        let StoredKey { bytes, is_packed } = self.stored_key();
+        if is_packed { keys::is(bytes, key) } else { bytes == key }
+    }
+
+    /// Whether the key is packed. Reads the entry.
+    pub(crate) fn key_is_packed(&self) -> bool {
+        self.stored_key().is_packed
+    }
+
+    /// Bytes of the key as it lies.
+    pub(crate) fn key_bytes(&self) -> usize {
+        self.stored_key().bytes.len()
+    }
+
+    /// Packs the key, or packs it better than it is, if that saves memory; whether it did.
+    /// O(key + value) then, else O(key).
+    pub(crate) fn pack_key(&mut self) -> bool {
+        let parts = self.parts();
+        let key = self.stored_key();
+        let beside = parts.value - key.len() + parts.value_len;
+        let mut room = Room::new();
+        let Some(packed) = key.packed_beside(beside, &mut room) else { return false };
+        self.rebuild(self.tag(), Some(packed), self.expiry());
+        true
+    }
+
+    /// Has the key lie as it was sent.
+    pub(crate) fn unpack_key(&mut self) {
+        if let KeyBytes::Unpacked(raw) = self.key() {
+            self.rebuild(self.tag(), Some(StoredKey::plain(&raw)), self.expiry());
+        }
     }
 
     /// When the key expires, or a part of its value, whichever is first; `u64::MAX` for
@@ -423,13 +578,26 @@ impl Cell {
 
     /// Gives the entry another value and expiry. In place, without touching
     /// the heap, when the new entry fits the old allocation exactly.
+    ///
+    /// The key is packed with a value that is packed or on disk. It lies plain beside one
+    /// that is raw.
     pub(crate) fn replace(&mut self, expiry: Option<u64>, payload: Payload<'_>) {
-        let parts = self.parts();
-        let (old_size, bits) = (parts.value + parts.value_len, payload.form().bits());
+        let (parts, key, bits) = (self.parts(), self.stored_key(), payload.form().bits());
         let (value_len, value_length_len) = payload.size();
-        let key_at =
-            8 * usize::from(expiry.is_some()) + length_bytes(parts.key_len) + value_length_len;
-        let in_place = key_at == parts.key
+        let beside = 8 * usize::from(expiry.is_some()) + value_length_len + value_len;
+        let mut room = Room::new();
+        let new_key = if bits.is_packed_inline() || bits.is_away() {
+            key.packed_beside(beside, &mut room).unwrap_or(key)
+        } else if key.is_packed && !bits.is_boxed() {
+            keys::unpack(key.bytes, &mut room);
+            StoredKey::plain(&room)
+        } else {
+            key
+        };
+        let old_size = parts.value + parts.value_len;
+        let key_at = beside - value_len + key.length_bytes();
+        let in_place = std::ptr::eq(new_key.bytes, key.bytes)
+            && key_at == parts.key
             && expiry.is_some() == self.expires()
             && usable(key_at + parts.key_len + value_len) == usable(old_size)
             // What is packed has a heap of its own.
@@ -437,7 +605,7 @@ impl Cell {
             && !self.bits().is_boxed()
             && !bits.is_boxed();
         if !in_place {
-            let mut new = Self::new(self.tag(), self.key(), expiry, payload);
+            let mut new = Self::with(self.tag(), new_key, expiry, payload);
             new.set_access(self.access());
             *self = new;
             return;
@@ -514,7 +682,7 @@ impl Cell {
 
     /// Gives the entry another key (and its tag), keeping value and expiry.
     pub(crate) fn rename(&mut self, tag: u16, key: &[u8]) {
-        self.rebuild(tag, Some(key), self.expiry());
+        self.rebuild(tag, Some(StoredKey::plain(key)), self.expiry());
     }
 
     /// Moves an entry that is packed and lies in a page of memory with holes, so that
@@ -527,8 +695,8 @@ impl Cell {
     }
 
     /// Moves the value into a new entry; what it boxes is handed over as it is.
-    fn rebuild(&mut self, tag: u16, key: Option<&[u8]>, expiry: Option<u64>) {
-        let key = key.unwrap_or(self.key());
+    fn rebuild(&mut self, tag: u16, key: Option<StoredKey<'_>>, expiry: Option<u64>) {
+        let key = key.unwrap_or(self.stored_key());
         let payload = match self.bits().inline() {
             Some(form) => Payload::Inline(form, self.bytes()),
             None if self.bits().is_away() => Payload::Inline(self.form(), self.bytes()),
@@ -541,7 +709,7 @@ impl Cell {
                 })
             }
         };
-        let mut new = Self::new(tag, key, expiry, payload);
+        let mut new = Self::with(tag, key, expiry, payload);
         new.set_access(self.access());
         let old = std::mem::replace(self, new);
         if old.bits().is_boxed() {
@@ -562,10 +730,19 @@ impl Cell {
         self.entry_allocated() + self.value().measure().allocated
     }
 
-    /// What the entry would have allocated with `len` bytes of inline value.
+    /// What the entry would have allocated with a plain key and `len` bytes of inline value.
     pub(crate) fn allocated_with(&self, len: usize) -> usize {
         let parts = self.parts();
-        usable(parts.value - length_bytes(parts.value_len) + length_bytes(len) + len)
+        let plain = StoredKey::plain(&self.key()).len();
+        let beside = parts.value - self.stored_key().len() - length_bytes(parts.value_len);
+        usable(beside + plain + length_bytes(len) + len)
+    }
+
+    /// What the entry alone would have allocated with a plain key.
+    pub(crate) fn entry_allocated_plain(&self) -> usize {
+        let parts = self.parts();
+        let plain = StoredKey::plain(&self.key()).len();
+        usable(parts.value - self.stored_key().len() + plain + parts.value_len)
     }
 
     /// Frees the entry's own memory and nothing that it boxes.
@@ -651,7 +828,8 @@ mod tests {
                 cell.replace(expiry, Payload::boxed(packed.clone()));
                 assert!(cell.get::<PackedChain>().unwrap().is_same(&packed));
                 assert!(cell.get_mut::<Segments>().is_none());
-                assert_eq!((cell.key(), cell.expiry()), (&key[..], expiry));
+                assert_eq!((&*cell.key(), cell.expiry()), (&key[..], expiry));
+                assert!(cell.is_of(key) && !cell.is_of(b"another"));
                 assert_eq!((cell.tag(), cell.access()), (0xabc, 2));
             }
         }
@@ -674,11 +852,11 @@ mod tests {
             let form = cell.form();
             for expiry in [Some(5), Some(6), None, None, Some(7)] {
                 cell.set_expiry(expiry);
-                assert_eq!((cell.expiry(), cell.form(), cell.key()), (expiry, form, &b"old"[..]));
+                assert_eq!((cell.expiry(), cell.form(), &*cell.key()), (expiry, form, &b"old"[..]));
             }
             cell.rename(2, b"a longer name");
             assert_eq!(
-                (cell.tag(), cell.key(), cell.expiry()),
+                (cell.tag(), &*cell.key(), cell.expiry()),
                 (2, &b"a longer name"[..], Some(7))
             );
             let value = cell.value();

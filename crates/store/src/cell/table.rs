@@ -72,7 +72,7 @@ impl Table {
             if cell.bits().is_packed_inline() {
                 cell.prefetch();
             }
-            cell.key() == key.bytes
+            cell.is_of(key.bytes)
         };
         same.enumerate().find(|(_, cell)| is_it(cell)).map(|(i, _)| first + i)
     }
@@ -273,7 +273,7 @@ impl Cells {
         let bit = BRANCH_BITS - depth;
         let (mut low, mut high) = (Vec::new(), Vec::new());
         for cell in std::mem::take(&mut table.cells) {
-            let side = if hash(cell.key()) >> bit & 1 == 0 { &mut low } else { &mut high };
+            let side = if hash(&cell.key()) >> bit & 1 == 0 { &mut low } else { &mut high };
             if side.capacity() == 0 {
                 side.reserve_exact(TABLE_MAX / 2 + TABLE_MAX / 8);
             }

@@ -77,9 +77,9 @@ impl SlotGuard<'_> {
         let value = self.detach(found);
         let session = self.session();
         if session.store().is_followed() {
-            session.record(self.db(), |form| Delete::write(value.key(), form));
+            session.record(self.db(), |form| Delete::write(&value.key(), form));
         }
-        self.tell(value.key(), Told::Everybody, event);
+        self.tell(&value.key(), Told::Everybody, event);
         value
     }
 }

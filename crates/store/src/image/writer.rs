@@ -136,7 +136,7 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         if let Some(at) = expiry {
             self.put(&at.to_le_bytes())?;
         }
-        self.counted(value.key())?;
+        self.counted(&value.key())?;
         match lies.store(self) {
             Some(stored) => stored,
             None => {

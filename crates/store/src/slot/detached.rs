@@ -12,6 +12,7 @@ use crate::hash::Key;
 use crate::keyspace::Keys;
 use crate::pack::dictionaries::Pin;
 use crate::pack::form;
+use crate::pack::keys::KeyBytes;
 use crate::store::Store;
 use crate::types::Type;
 use crate::types::forms::Value;
@@ -29,7 +30,7 @@ pub struct Detached {
 
 impl Detached {
     /// The key that it had.
-    pub fn key(&self) -> &[u8] {
+    pub fn key(&self) -> KeyBytes<'_> {
         self.cell.key()
     }
 
@@ -70,9 +71,9 @@ impl Detached {
     /// The value in memory, if this one is on disk. The thread may block.
     pub(crate) fn brought(&self) -> Result<Option<Self>, Lost> {
         let Some(away) = &self.away else { return Ok(None) };
-        let home = away.read(self.key())?;
+        let home = away.read(&self.key())?;
         let (tag, expiry) = (self.cell.tag(), self.expiry());
-        let mut cell = home.put(|payload| Cell::new(tag, self.key(), expiry, payload));
+        let mut cell = home.put(|payload| Cell::new(tag, &self.key(), expiry, payload));
         cell.set_access(self.access());
         Ok(Some(Self { cell, _pin: None, away: None }))
     }
@@ -131,13 +132,13 @@ impl SlotGuard<'_> {
     pub(crate) fn duplicate_each(&self, visit: &mut dyn FnMut(&Key<'_>, &dyn Fn() -> Detached)) {
         let store = self.session.store();
         for cell in self.cells().iter() {
-            visit(&store.key(cell.key()), &|| self.copy_of(cell));
+            visit(&store.key(&cell.key()), &|| self.copy_of(cell));
         }
     }
 
     fn copy_of(&self, cell: &Cell) -> Detached {
         let store = self.session.store();
-        let mut copy = Cell::new(cell.tag(), cell.key(), cell.expiry(), cell.payload());
+        let mut copy = Cell::new(cell.tag(), &cell.key(), cell.expiry(), cell.payload());
         copy.set_access(cell.access());
         Detached { cell: copy, _pin: pin(cell, store), away: Held::of(cell, store) }
     }
@@ -145,7 +146,7 @@ impl SlotGuard<'_> {
     /// Gives a detached value to a key that does not exist here.
     pub(crate) fn attach(&mut self, key: &Key<'_>, value: Detached) -> Found {
         let Detached { mut cell, _pin, away: _away } = value;
-        if (cell.tag(), cell.key()) != (key.tag(), key.bytes) {
+        if cell.tag() != key.tag() || !cell.is_of(key.bytes) {
             cell.rename(key.tag(), key.bytes);
         }
         self.insert(key, cell)

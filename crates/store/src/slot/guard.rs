@@ -15,6 +15,7 @@ use crate::cell::table::{Cells, Place};
 use crate::effect::Event;
 use crate::hash::Key;
 use crate::keyspace::{CROWDED, Keys};
+use crate::pack::keys::KeyBytes;
 use crate::store::{Counter, Expired, Session};
 use crate::types::Type;
 use std::ops::Range;
@@ -165,7 +166,7 @@ impl<'a> SlotGuard<'a> {
     /// a folded page.
     pub(crate) fn keys_of(&self, slot: usize) -> usize {
         let store = self.session.store();
-        self.cells().iter().filter(|cell| store.key(cell.key()).slot() == slot).count()
+        self.cells().iter().filter(|cell| store.key(&cell.key()).slot() == slot).count()
     }
 
     /// The slots of which this is the lock, the slot of `key` among them.
@@ -219,7 +220,7 @@ impl<'a> SlotGuard<'a> {
     }
 
     /// The key at a place.
-    pub fn key(&self, found: Found) -> &[u8] {
+    pub fn key(&self, found: Found) -> KeyBytes<'_> {
         self.cell(found).key()
     }
 

@@ -5,6 +5,7 @@ use super::{Found, SlotGuard, UNPACKED};
 use crate::cell::entry::Cell;
 use crate::cell::table::Mark;
 use crate::eviction::{self, Eviction, Sampled};
+use crate::pack::keys::KeyBytes;
 use crate::types::Type;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,7 +31,7 @@ impl SlotGuard<'_> {
         let now = self.session.now();
         self.cells().walk(mark, count, &mut |cell| {
             let live = cell.expiry().is_none_or(|expiry| expiry > now);
-            visit(cell.key(), cell.type_of(), live);
+            visit(&cell.key(), cell.type_of(), live);
         })
     }
 
@@ -71,14 +72,14 @@ impl SlotGuard<'_> {
     /// Visits the first `count` live keys of the slot of this number.
     pub fn first_keys(&self, slot: usize, count: usize, mut visit: impl FnMut(&[u8])) {
         let store = self.session.store();
-        let live = self.cells().iter().filter(|cell| store.key(cell.key()).slot() == slot);
+        let live = self.cells().iter().filter(|cell| store.key(&cell.key()).slot() == slot);
         let live =
             live.filter(|cell| cell.expiry().is_none_or(|expiry| expiry > self.session.now()));
-        live.take(count).for_each(|cell| visit(cell.key()));
+        live.take(count).for_each(|cell| visit(&cell.key()));
     }
 
     /// The `n`-th key of the slot, if it is not expired.
-    pub(crate) fn nth_key(&self, n: usize) -> Option<&[u8]> {
+    pub(crate) fn nth_key(&self, n: usize) -> Option<KeyBytes<'_>> {
         let cell = self.cells().get(self.cells().nth(n)?);
         cell.expiry().is_none_or(|expiry| expiry > self.session.now()).then(|| cell.key())
     }

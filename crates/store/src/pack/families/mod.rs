@@ -62,7 +62,6 @@
 mod family;
 mod known;
 mod patience;
-mod recurring;
 mod samples;
 mod shape;
 mod sign;
@@ -74,13 +73,13 @@ pub use family::{FamilyInfo, KeyFamily};
 pub(crate) use known::Known;
 
 use crate::pack::dictionaries::{Dictionaries, DictionaryInfo, OwnDictionary};
+use crate::pack::recurring::Recurring;
 use crate::policy::{Edition, InForce};
 use crate::sync::{AtomicU64, AtomicUsize, RwLock};
 use crate::timing::UnpackTimes;
 use crate::types::Type;
 use family::State;
 use foldhash::HashMap;
-use recurring::Recurring;
 use samples::SAMPLES_MAX;
 use shape::{SHAPE_MAX, shape};
 use sign::Sign;
@@ -114,6 +113,8 @@ type ByShape = HashMap<Box<[u8]>, Arc<KeyFamily>>;
 const FIRST_SHAPES: usize = 16;
 /// The same of signs.
 const FIRST_SIGNS: usize = 4;
+/// A shape or a sign recurs once so many units of values have come by under it.
+const RECURS: u16 = 512;
 /// Most signs that have a family.
 const SIGNS_MAX: usize = 128;
 /// A family learns by itself when so many bytes of values have come to it. It does so
@@ -198,7 +199,7 @@ impl Default for Families {
         Self {
             dictionaries: Arc::default(),
             of_types: std::array::from_fn(|n| OfType::new(Type::ALL[n])),
-            recurring: Recurring::default(),
+            recurring: Recurring::new(RECURS),
             sample_bytes: AtomicUsize::new(0),
             sample_bytes_max: AtomicUsize::new(SAMPLES_MAX),
             sampled_below: AtomicUsize::new(usize::MAX),

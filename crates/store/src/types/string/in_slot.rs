@@ -265,6 +265,8 @@ mod tests {
                         left: &std::cell::Cell::default(),
                         meets: 0,
                         leaves_sparse: 0,
+                        keys_changed: true,
+                        unpacks_key: 0,
                     };
                     for _ in 0..4 {
                         let _ = slot.find(&key);

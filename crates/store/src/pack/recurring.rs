@@ -1,44 +1,44 @@
-//! Which names recur: a name is given a family only when so much has come by under it that
-//! a family of its own may be worth it. A family takes some 800 bytes.
+//! Which names recur. A shape of keys is given a family only when so much has come by under
+//! it that a family of its own may be worth it, some 800 bytes; a text that keys share gets
+//! a number only when many keys have had it.
 //!
 //! Counts are kept by hashes of names in a table of fixed size, two for each name, of
 //! which the smaller counts (a count-min sketch). After so much has come by all counts are
 //! halved, so that a name must come by at some rate. Cost: 4 KiB, whatever comes.
 
-use crate::sync::{AtomicU16, AtomicU32};
 use std::hash::BuildHasher;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 const COUNTS: usize = 2048;
 /// What comes by is counted in so many bytes; less counts as much.
 const UNIT: usize = 32;
-/// A name recurs once so many units have come by under it ...
-const RECURS: u16 = 512;
-/// ... among fewer than about so many in all.
+/// Counts are of the last so many units, about.
 const HALVED_EVERY: u32 = 1 << 16;
 
 /// How much came by under names of late.
 #[derive(Debug)]
-pub(super) struct Recurring {
+pub(crate) struct Recurring {
+    /// A name recurs once so many units have come by under it.
+    recurs: u16,
     counts: Box<[AtomicU16]>,
     met: AtomicU32,
     hasher: foldhash::fast::RandomState,
 }
 
-impl Default for Recurring {
-    fn default() -> Self {
+impl Recurring {
+    /// Of names under which so many units are to come by.
+    pub(crate) fn new(recurs: u16) -> Self {
         Self {
+            recurs,
             counts: (0..COUNTS).map(|_| AtomicU16::new(0)).collect(),
             met: AtomicU32::new(0),
             hasher: foldhash::fast::RandomState::default(),
         }
     }
-}
 
-impl Recurring {
     /// Takes note that a value of so many bytes came by under a name; whether that recurs.
-    pub(super) fn meet(&self, kind: usize, name: &[u8], bytes: usize) -> bool {
-        let units = (bytes / UNIT).clamp(1, usize::from(RECURS)) as u16;
+    pub(crate) fn meet(&self, kind: usize, name: &[u8], bytes: usize) -> bool {
+        let units = (bytes / UNIT).clamp(1, usize::from(self.recurs)) as u16;
         if self.met.fetch_add(u32::from(units), Ordering::Relaxed) >= HALVED_EVERY {
             self.met.store(0, Ordering::Relaxed);
             self.counts.iter().for_each(|count| {
@@ -54,7 +54,7 @@ impl Recurring {
         for count in two {
             count.fetch_max(now, Ordering::Relaxed);
         }
-        now >= RECURS
+        now >= self.recurs
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn what_comes_often_recurs_among_many_that_come_once() {
-        let recurring = Recurring::default();
+        let recurring = Recurring::new(512);
         let (mut wrong, mut found) = (0, None);
         for n in 0..200_000u32 {
             wrong += u32::from(recurring.meet(0, format!("name {n}").as_bytes(), 60));
