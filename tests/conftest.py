@@ -33,6 +33,12 @@ VARIANTS = {
     },
     # Whatever goes through two items runs in a thread of its own.
     "aside": {"flags": ["--long-command-items", "1"], "workers": 2},
+    # Before each command whatever may lie on disk goes there, packed if it can be.
+    "tiered": {
+        "flags": ["--tier-path", "tier", "--pack-cold-after", "0", "--pack-min-size", "1", "--hz", "500"],
+        "workers": 2,
+        "tiered": True,
+    },
 }
 
 
@@ -148,7 +154,7 @@ class Pairs:
         if self.target.is_redis:
             flags += own
         try:
-            return Pair(reference, self.target.start(*flags, *how["flags"], workers=how["workers"]))
+            return Pair(reference, self.target.start(*flags, *how["flags"], workers=how["workers"]), how.get("tiered", False))
         except BaseException:
             reference.stop()
             raise

@@ -10,12 +10,16 @@ from dataclasses import dataclass
 
 from harness import exceptions
 from harness.resp import Closed, Connection, Silent, encode, show, to_bytes
+from harness.tier import Mover
 
 CLOSED = ("x", b"connection closed")
 SILENT = ("x", b"nothing came")
 #: Commands that answer with as many frames as they like: read up to a marker.
 MANY_FRAMES = {"subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe", "exec", "reset", "publish", "spublish"}
 _marker_numbers = itertools.count(1)
+#: Commands of one pipeline, and where values go to disk before each: few, so that many
+#: commands find their values there, and some find them on the way back.
+AT_ONCE, AT_ONCE_TIERED = (50,), (1, 1, 2, 1, 5)
 
 
 @dataclass
@@ -151,10 +155,11 @@ def is_marker(frame, marker):
 
 
 class Pair:
-    """The reference and the server under test."""
+    """The reference and the server under test. `tiered`: before each step, whatever the
+    latter holds goes to its disk tier."""
 
-    def __init__(self, reference, tested):
-        self.reference, self.tested = reference, tested
+    def __init__(self, reference, tested, tiered=False):
+        self.reference, self.tested, self.tiered = reference, tested, tiered
 
     @property
     def tests_snug(self):
@@ -249,10 +254,11 @@ class _Run:
         self.left, self.right = Side(pair.reference, protocol), Side(pair.tested, protocol)
         self.queued = {}
         self.done = []
+        self.mover = Mover(pair.tested.connect()) if pair.tiered else None
 
     def all(self, batch, drains):
         if batch:
-            for group in batches(self.steps):
+            for group in batches(self.steps, AT_ONCE_TIERED if self.mover else AT_ONCE):
                 self.group(group)
         else:
             for step in self.steps:
@@ -265,9 +271,17 @@ class _Run:
     def close(self):
         self.left.close()
         self.right.close()
+        if self.mover:
+            leave(self.mover.connection)
+
+    def move(self):
+        """Has values go to disk, so that the next step finds them there."""
+        if self.mover:
+            self.mover.move()
 
     def one(self, step):
         self.done.append(step)
+        self.move()
         if step.action == "sleep":
             time.sleep(step.args[0] / 1000)
         elif step.action == "drain":
@@ -290,6 +304,7 @@ class _Run:
         if len(steps) == 1:
             self.one(steps[0])
             return
+        self.move()
         number = steps[0].connection
         data = b"".join(encode(s.args) for s in steps)
         for side in (self.left, self.right):
@@ -406,14 +421,15 @@ def parse_drain(number):
     return Step("drain", number)
 
 
-def batches(steps):
-    """Consecutive plain calls of one connection, up to 50 of them."""
-    group = []
+def batches(steps, sizes):
+    """Consecutive plain calls of one connection, up to so many of them, the sizes in turn."""
+    group, sizes = [], itertools.cycle(sizes)
+    most = next(sizes)
     for step in steps:
         plain = step.action == "call" and step.name not in MANY_FRAMES and not step.keep_as and not step.snug_only
-        if group and (not plain or step.connection != group[0].connection or len(group) == 50):
+        if group and (not plain or step.connection != group[0].connection or len(group) == most):
             yield group
-            group = []
+            group, most = [], next(sizes)
         if plain:
             group.append(step)
         else:

@@ -176,7 +176,7 @@ class Target:
         return self.server(*flags, **more).start()
 
 
-#: Parameters that redis-server does not have, beside those of packing.
+#: Parameters that redis-server does not have, beside those of packing and of the disk tier.
 OWN = ("--workers", "--pack", "--log-format", "--long-command-items")
 
 
@@ -185,7 +185,7 @@ def without_own_flags(flags):
     for flag in flags:
         if skip:
             skip = False
-        elif flag in OWN or flag.startswith("--pack-"):
+        elif flag in OWN or flag.startswith(("--pack-", "--tier-")):
             skip = True
         else:
             kept.append(flag)
