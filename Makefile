@@ -137,6 +137,10 @@ blobs: ## the disk tier's engines on JSON blobs: rates, bytes on disk and by the
 tier: setup release ## the disk tier on ten times maxmemory: hit rate beside redis-server's, hits, misses; TIER_FLAGS="--folder /mnt hits"
 	cd tests && ../$(PYTHON) -m bench.tier --snug $(TARGET)/release/snug --folder $(TARGET) $(TIER_FLAGS)
 
+.PHONY: capture
+capture: setup release ## a packet-capture pipeline at its full rate, over RESP beside redis-server and over HTTP; CAPTURE_FLAGS="--scale 0.5 http"
+	cd tests && ../$(PYTHON) -m bench.capture --snug $(TARGET)/release/snug $(CAPTURE_FLAGS)
+
 .PHONY: stalls
 stalls: setup release ## what small commands wait beside unions, copies and deletes of a million items, beside redis-server
 	cd tests && ../$(PYTHON) -m bench.stalls --snug $(TARGET)/release/snug $(STALLS_FLAGS)
