@@ -539,6 +539,25 @@ def test_a_tier_that_is_full_leaves_all_to_eviction(target):
         until(goes_on, "it goes on")
 
 
+#: Strings above 64 KiB, and collections that do not lie in their entries.
+LARGE = {
+    "strings": lambda n: ("SET", f"key:{n}", random.Random(n).randbytes(100_000)),
+    "hashes": lambda n: ("HSET", f"key:{n}", *[x for f in range(200) for x in (f"f{f}", random.Random(f"{n} {f}").randbytes(400))]),
+}
+
+
+@pytest.mark.xfail(strict=True, reason="what lies in a box and is not packed never cools enough to go by itself")
+@pytest.mark.parametrize("policy", ["noeviction", "allkeys-lru"])
+@pytest.mark.parametrize("kind", LARGE)
+def test_large_values_that_are_not_packed_go_when_memory_is_short(target, kind, policy):
+    count = 400
+    with running(target, "--maxmemory", str(24 * MB), "--maxmemory-policy", policy) as server, server.connect() as c:
+        replies = [c.call(*LARGE[kind](n)) for n in range(count)]
+        assert [reply for reply in replies if reply[0] == "-"] == []
+        assert (int(server.info()["evicted_keys"]), c.call("DBSIZE")) == (0, (":", count))
+        assert int(tier(c)["tier_values"]) > 0
+
+
 def test_room_on_disk_is_given_back(target):
     with running(target, "--maxmemory", str(LIMIT), "--tier-max-bytes", str(30 * MB)) as server, server.connect() as c:
         count = 2 * LIMIT // LEN
