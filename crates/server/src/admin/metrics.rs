@@ -304,7 +304,7 @@ fn of_values(scrape: &mut Scrape, server: &Server) {
         (
             Stat::values_damaged,
             "snug_values_damaged",
-            "Times that a packed value or block was found damaged.",
+            "Times that a value was found damaged, in memory or on disk.",
         ),
     ] {
         scrape.counter(name, help, server.stats.get(stat) as f64);

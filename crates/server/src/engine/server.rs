@@ -309,13 +309,13 @@ impl Server {
         })
     }
 
-    /// Counts a packed value that does not unpack, or would not, and says so in the
-    /// log. Called as often as one is met, whoever reads it.
+    /// Counts a value that does not unpack, or would not, or cannot be read back from disk,
+    /// and says so in the log. Called as often as one is met, whoever reads it.
     #[cold]
     pub(crate) fn damaged(&self, why: &dyn Display) {
         self.stats.add(Stat::values_damaged, 1);
         if let Some(unsaid) = self.damage_told.tell(self.uptime_ms()) {
-            tracing::error!(%why, unsaid, "a packed value is damaged");
+            tracing::error!(%why, unsaid, "a value is damaged");
         }
     }
 
