@@ -128,6 +128,68 @@ def test_limits(own_content):
     until(lambda: content.get("none")[0] == 404)
 
 
+def head_of(size):
+    """The head of a request without its end."""
+    head = b"GET /content/none HTTP/1.1\r\nHost: x\r\nX: "
+    return head + b"y" * (size - len(head))
+
+
+def test_heads_are_short(content):
+    end = b"\r\nConnection: close\r\n\r\n"
+    for size, status in [(15_000, b"404"), (17_000, b"431"), (100_000, b"431"), (1_000_000, b"431")]:
+        assert content.raw(head_of(size) + end)[9:12] == status, size
+    # It is refused when there is too much of it, not at its end; nor is a large body before
+    # it, or many requests, what makes it longer.
+    assert content.raw(head_of(17_000))[9:12] == b"431"
+    put = b"PUT /content/longhead HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n" + b"x" * 3_000_000
+    get = b"GET /content/none HTTP/1.1\r\nHost: x\r\n\r\n"
+    for before in (put, get * 100):
+        assert content.raw(before + head_of(17_000) + end).split(b"HTTP/1.1 ")[-1].startswith(b"431")
+    lines = b"GET /content/none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    for count, status in [(62, b"404"), (63, b"431")]:
+        assert content.raw(lines + b"X: y\r\n" * count + b"\r\n")[9:12] == status, count
+
+
+@pytest.mark.skipif(not CURL, reason="curl is not installed")
+def test_heads_of_http_2_are_short(content):
+    url = f"http://127.0.0.1:{content.port}/content/none"
+    for headers, status in [(["x: y"] * 60, b"404"), (["x: y"] * 70, b"431"), (["x: y"] * 200, b"431"), (["x: " + "y" * 10_000] * 2, b"431")]:
+        words = [word for header in headers for word in ("--header", header)]
+        done = subprocess.run([CURL, "--silent", "--http2-prior-knowledge", "--output", "/dev/null", "--write-out", "%{http_code}", *words, url], capture_output=True, timeout=60)
+        assert done.stdout == status, len(headers)
+
+
+@pytest.mark.parametrize("own_content", [["--requirepass", "secret"]], indirect=True)
+def test_unfinished_heads_are_counted_and_cost_little(own_content):
+    content, many, size = own_content, 200, 15_000
+    with content.server.connect() as client, contextlib.ExitStack() as peers:
+        client.call("AUTH", "secret")
+
+        def lines():
+            return [line for line in client.call("CLIENT", "LIST")[1].split(b"\n") if b"lib-name=http" in line]
+
+        def sum_of(field):
+            return sum(int(line.split(field)[1].split()[0]) for line in lines())
+
+        def used():
+            return int(client.call("INFO", "memory")[1].split(b"used_memory:")[1].split()[0])
+
+        before = used()
+        for _ in range(many):
+            peers.enter_context(socket.create_connection(("127.0.0.1", content.port))).sendall(head_of(size))
+        until(lambda: sum_of(b" qbuf=") == many * size)
+        counted, taken = sum_of(b" tot-mem="), used() - before
+        assert many * size < counted < many * 50_000
+        assert taken < many * 60_000 and counted > taken * 0.7, (taken, counted)
+        client.call("CONFIG", "SET", "maxmemory-clients", "1mb")
+        with socket.create_connection(("127.0.0.1", content.port)) as one_more:
+            one_more.sendall(head_of(size))
+            until(lambda: sum_of(b" tot-mem=") < 1_100_000)
+        # Who has not logged in has no body received.
+        said = content.raw(b"PUT /content/x HTTP/1.1\r\nHost: x\r\nContent-Length: 50000\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 401") and b"connection: close" in said.lower()
+
+
 def has_more(peer):
     """Whether a peer has said something, or has closed."""
     return bool(select.select([peer], [], [], 0)[0])

@@ -60,6 +60,15 @@ impl<'l> Asking<'l> {
         Ok(Self { link, client })
     }
 
+    /// Refuses one who has to log in and has not: before a body is received, for whoever
+    /// sends it may take no memory yet.
+    pub(super) fn check_logged_in(&self) -> Result<(), Refusal> {
+        match self.link.server.must_log_in(&self.client) {
+            true => Err(Refusal::of_error(b"NOAUTH Authentication required.")),
+            false => Ok(()),
+        }
+    }
+
     /// Executes a command as a client's, and gives its reply back.
     pub(super) async fn command(&mut self, words: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
         self.by(&OwnedArgs::of(words), |cx, args, out| (cx.command.handler)(cx, args, out)).await

@@ -3,8 +3,14 @@
 //!
 //! A connection counts as a client: `CLIENT LIST` shows it with the library name `http`,
 //! `CLIENT KILL` ends it, `maxclients` and protected mode keep it out as they do any other.
-//! It is ended when no byte has come or gone for [`IDLE`]: then it is idle, or its peer
-//! neither sends what it has begun nor reads what it has asked for.
+//! It is ended when for [`IDLE`] nothing has gone out, and nothing has come for a request that
+//! is under way: then it is idle, or its peer neither sends what it has begun nor reads what
+//! it has asked for. Bytes of a head are none of a request that is under way, so that a head
+//! has that long to come as a whole, however slowly its bytes follow each other.
+//!
+//! What an unfinished head costs is bounded, for whoever sends one has not said yet who it
+//! is: hyper keeps at most [`HEAD_BYTES_MAX`] of it and one read more, and reads are of
+//! [`READ_MAX`] while no body is on its way.
 
 use super::answer::Answer;
 use super::route;
@@ -18,9 +24,9 @@ use crate::outside::clock::unix_ms;
 use crate::sockets::stream::Stream;
 use hyper::Request;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -33,15 +39,26 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Sleep;
 
-/// How long no byte may come or go.
+/// How long nothing may happen: see the [module](self). Looked at as often, so that it may be
+/// twice as long.
 const IDLE: Duration = Duration::from_mins(1);
-/// For the head of a request to come, from its first byte.
+/// For the head of an HTTP/1.1 request to come, from the end of the one before.
 const HEAD_TIME: Duration = Duration::from_mins(1);
 /// For the peer to close, once it has been told all.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// The request's line and headers.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-const HEADERS_MAX: usize = 64;
+pub(super) const HEADERS_MAX: usize = 64;
+/// What is read at once while no body is on its way. When 8 KiB came at once, hyper makes its
+/// buffer larger, and keeps it.
+const READ_MAX: usize = 8 * 1024 - 1;
+/// Changes of what is kept of a head by less than this are not told.
+const TOLD_FROM: usize = 4 * 1024;
+/// What an HTTP/2 client says first.
+const PREFACE: [u8; 24] = *b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// What a connection takes beside what comes: the task that serves it, and hyper's buffer for
+/// heads of answers.
+const CONNECTION_BYTES: usize = 12 * 1024;
 /// What hyper gathers of an answer before it writes.
 const GATHERED_MAX: usize = 256 * 1024;
 /// Requests of one HTTP/2 connection that are served at once.
@@ -68,24 +85,81 @@ pub(super) struct Link {
     pub woken: Notify,
     /// Requests that wait for others than the peer.
     pub waiting: AtomicUsize,
-    /// Bytes that have come and gone.
+    /// Requests that are being answered.
+    serving: AtomicUsize,
+    /// Bytes that have gone, and those that have come for requests that are being answered.
     moved: AtomicU64,
     /// Bytes of bodies that are on their way in.
     incoming: AtomicUsize,
+    /// Bytes that have come of a head that is not whole.
+    head: AtomicUsize,
+    /// The buffer into which is read, with what has come of a head.
+    buffer: AtomicUsize,
 }
 
 impl Link {
     /// So many bytes more of bodies are kept, or fewer; how many there are now.
     pub(super) fn keeps(&self, more: usize, fewer: usize) -> usize {
         self.incoming.fetch_add(more.wrapping_sub(fewer), Relaxed);
-        let bytes = self.incoming.load(Relaxed);
-        self.shared.figures.query_bytes.store(bytes, Relaxed);
-        self.shared.figures.query_capacity.store(bytes, Relaxed);
-        self.server.client_memory.count(&self.shared, size_of::<Self>() + HEAD_BYTES_MAX + bytes);
-        if more > fewer {
+        self.tell_memory(more > fewer);
+        self.incoming.load(Relaxed)
+    }
+
+    /// Has others see what the connection takes, which may be `more` than before.
+    fn tell_memory(&self, more: bool) {
+        let capacity = self.incoming.load(Relaxed) + self.buffer.load(Relaxed);
+        self.tell_begun();
+        self.shared.figures.query_capacity.store(capacity, Relaxed);
+        let bytes = size_of::<Self>() + size_of::<Shared>() + CONNECTION_BYTES + capacity;
+        self.server.client_memory.count(&self.shared, bytes);
+        if more {
             self.server.evict_clients();
         }
-        bytes
+    }
+
+    /// Bytes have come.
+    fn came(&self, bytes: usize) {
+        if self.serving.load(Relaxed) > 0 {
+            self.moved.fetch_add(bytes as u64, Relaxed);
+        } else {
+            // What HTTP/2 clients say between requests is read and gone.
+            let head = self.head.load(Relaxed) + bytes;
+            self.head.store(head.min(HEAD_BYTES_MAX), Relaxed);
+            self.tell_begun();
+        }
+    }
+
+    /// Has others see how much of requests has come that are not whole.
+    fn tell_begun(&self) {
+        let begun = self.incoming.load(Relaxed) + self.head.load(Relaxed);
+        self.shared.figures.query_bytes.store(begun, Relaxed);
+    }
+
+    /// There is so much room for what comes next, behind what has come of a head.
+    fn has_room(&self, room: usize) {
+        let (before, now) = (self.buffer.load(Relaxed), self.head.load(Relaxed) + room);
+        if now.abs_diff(before) >= TOLD_FROM {
+            self.buffer.store(now, Relaxed);
+            self.tell_memory(now > before);
+        }
+    }
+}
+
+/// A request that is being answered: its head is whole.
+pub(super) struct Serving<'l>(&'l Link);
+
+impl<'l> Serving<'l> {
+    pub(super) fn begin(link: &'l Link) -> Self {
+        link.serving.fetch_add(1, Relaxed);
+        link.head.store(0, Relaxed);
+        link.tell_begun();
+        Self(link)
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, Relaxed);
     }
 }
 
@@ -110,8 +184,11 @@ fn welcome(server: &Arc<Server>, stream: Stream, ends: Ends) {
         certificate: stream.common_name().filter(|_| by_certificate),
         woken: Notify::new(),
         waiting: AtomicUsize::new(0),
+        serving: AtomicUsize::new(0),
         moved: AtomicU64::new(0),
         incoming: AtomicUsize::new(0),
+        head: AtomicUsize::new(0),
+        buffer: AtomicUsize::new(0),
     });
     link.keeps(0, 0);
     tokio::spawn(serve(link, stream));
@@ -119,27 +196,20 @@ fn welcome(server: &Arc<Server>, stream: Stream, ends: Ends) {
 
 /// Serves a connection until it ends.
 async fn serve(link: Arc<Link>, stream: Stream) {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
-        .max_buf_size(GATHERED_MAX)
-        .max_headers(HEADERS_MAX)
-        .half_close(true)
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW_OF_ALL)
-        .max_send_buf_size(GATHERED_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX as u32);
     let service = service_fn(|request: Request<Incoming>| {
         let link = Arc::clone(&link);
         async move { Ok::<Answer, Infallible>(route::answer(&link, request).await) }
     });
-    let socket = Socket { stream, link: Arc::clone(&link), lingering: None };
-    let mut served = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut socket = Socket { stream, link: Arc::clone(&link), first: Vec::new(), lingering: None };
+    let mut served = pin!(async move {
+        let http2 = socket.speaks_http2().await?;
+        let io = TokioIo::new(socket);
+        match http2 {
+            true => by_http2().serve_connection(io, service).await,
+            false => by_http1().serve_connection(io, service).await,
+        }
+        .map_err(io::Error::other)
+    });
     let mut timer = pin!(tokio::time::sleep(IDLE));
     let mut seen = 0;
     let ended = poll_fn(|task| {
@@ -166,18 +236,84 @@ async fn serve(link: Arc<Link>, stream: Stream) {
     }
 }
 
+fn by_http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(GATHERED_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .half_close(true);
+    builder
+}
+
+fn by_http2() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW_OF_ALL)
+        .max_send_buf_size(GATHERED_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32);
+    builder
+}
+
 /// The socket as hyper uses it: what comes and goes is counted, and at the end the peer has
 /// a while to read what it was told.
 struct Socket {
     stream: Stream,
     link: Arc<Link>,
+    /// The first bytes, which were read to learn what the peer speaks and come once more.
+    first: Vec<u8>,
     /// What this end has to say is said; until when to wait for the other's.
     lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
+    /// Whether the peer speaks HTTP/2, with or without TLS: its first bytes say so.
+    async fn speaks_http2(&mut self) -> io::Result<bool> {
+        let (mut first, mut len) = ([0; PREFACE.len()], 0);
+        while len < PREFACE.len() && PREFACE.starts_with(&first[..len]) {
+            let mut buffer = ReadBuf::new(&mut first[len..]);
+            poll_fn(|task| Pin::new(&mut *self).poll_read(task, &mut buffer)).await?;
+            match buffer.filled().len() {
+                0 => break,
+                read => len += read,
+            }
+        }
+        self.first = first[..len].to_vec();
+        Ok(first == PREFACE)
+    }
+
+    /// Reads from the stream: `most` bytes at once, unless a body is on its way.
+    fn poll_more(
+        &mut self,
+        task: &mut Task<'_>,
+        buffer: &mut ReadBuf<'_>,
+        most: usize,
+    ) -> Poll<io::Result<()>> {
+        let room = buffer.remaining();
+        if room == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        self.link.has_room(room);
+        if room <= most || self.link.incoming.load(Relaxed) > 0 {
+            ready!(Pin::new(&mut self.stream).poll_read(task, buffer))?;
+        } else {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+            ready!(Pin::new(&mut self.stream).poll_read(task, &mut part))?;
+            let bytes = part.filled().len();
+            buffer.advance(bytes);
+        }
+        let bytes = room - buffer.remaining();
+        self.link.came(bytes);
+        self.moved(bytes, Stat::total_net_input_bytes, Stat::total_reads_processed);
+        Poll::Ready(Ok(()))
+    }
+
     fn moved(&self, bytes: usize, total: Stat, times: Stat) {
-        self.link.moved.fetch_add(bytes as u64, Relaxed);
         self.link.shared.figures.last_active.store(unix_ms(), Relaxed);
         self.link.server.stats.add(total, bytes as u64);
         self.link.server.stats.add(times, 1);
@@ -185,6 +321,7 @@ impl Socket {
 
     fn sent(&self, sent: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &sent {
+            self.link.moved.fetch_add(*bytes as u64, Relaxed);
             self.moved(*bytes, Stat::total_net_output_bytes, Stat::total_writes_processed);
         }
         sent
@@ -197,11 +334,19 @@ impl AsyncRead for Socket {
         task: &mut Task<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let (socket, before) = (self.get_mut(), buffer.filled().len());
-        ready!(Pin::new(&mut socket.stream).poll_read(task, buffer))?;
-        let bytes = buffer.filled().len() - before;
-        socket.moved(bytes, Stat::total_net_input_bytes, Stat::total_reads_processed);
-        Poll::Ready(Ok(()))
+        let socket = self.get_mut();
+        let first = std::mem::take(&mut socket.first);
+        if first.is_empty() {
+            return socket.poll_more(task, buffer, READ_MAX);
+        }
+        let (now, later) = first.split_at(first.len().min(buffer.remaining()));
+        buffer.put_slice(now);
+        socket.first = later.to_vec();
+        // What came with them goes into the same buffer: hyper would make a larger one.
+        match socket.poll_more(task, buffer, READ_MAX - now.len()) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
-use super::link::Link;
+use super::link::{HEADERS_MAX, Link, Serving};
 use super::{get, listing, name, policy, put};
 use crate::measure::stats::Stat;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, Request, StatusCode, Version};
 
 const OF_A_KEY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
@@ -15,6 +15,7 @@ const OF_THE_POLICY: &str = "GET, HEAD, PUT, OPTIONS";
 
 /// Answers a request.
 pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
+    let _serving = Serving::begin(link);
     let head = request.method() == Method::HEAD;
     link.server.stats.add(Stat::content_requests, 1);
     let mut answer = routed(link, request).await.unwrap_or_else(Answer::from);
@@ -26,6 +27,15 @@ pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
         }
     }
     answer
+}
+
+fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
+    // HTTP/1.1's are counted before they are kept.
+    if headers.len() > HEADERS_MAX {
+        let why = format!("there are more than {HEADERS_MAX} lines of headers");
+        return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+    }
+    Ok(())
 }
 
 /// Refuses what HTTP/1.1 forbids and hyper lets pass: a request that does not name its host,
@@ -49,6 +59,7 @@ fn check_framing(request: &Request<Incoming>) -> Result<(), Refusal> {
 
 async fn routed(link: &Link, request: Request<Incoming>) -> Result<Answer, Refusal> {
     check_framing(&request)?;
+    check_headers(request.headers())?;
     let uri = request.uri().clone();
     let rest = uri.path().strip_prefix(name::ROOT);
     let allowed = match (uri.path(), rest) {
@@ -70,6 +81,7 @@ async fn routed(link: &Link, request: Request<Incoming>) -> Result<Answer, Refus
         put::refuse_foreign(request.headers(), host)?;
     }
     let mut asking = Asking::of(link, request.headers())?;
+    asking.check_logged_in()?;
     match allowed {
         OF_ALL if reads => listing::answer(&mut asking, &uri).await,
         OF_ALL if method == Method::POST => put::post(&mut asking, request).await,
