@@ -13,6 +13,7 @@ import pytest
 
 from harness.content import Content, path_of, serving
 from harness.packing import until
+from harness.servers import info_fields
 
 pytestmark = pytest.mark.snug_only
 
@@ -262,6 +263,50 @@ def test_requests_that_others_may_read_otherwise_are_refused(content):
     assert content.raw(put + b"Host: a\r\nTransfer-Encoding: Chunked" + chunked).startswith(b"HTTP/1.1 201")
     # HTTP/1.0 knows no hosts.
     assert content.raw(b"GET /content/framed HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\na")
+
+
+def test_what_is_on_disk_is_read_only_where_its_bytes_matter(target):
+    """And what is damaged there can be replaced and removed."""
+    server = serving(target, "--tier-path", "tier", "--pack", "no", "--maxmemory", "100mb").start()
+    content = Content(server)
+    changes = [("PUT", {}, 204), ("PUT", {"If-None-Match": "*"}, 412), ("PUT", {"If-Match": "*"}, 204), ("DELETE", {"If-Match": "*"}, 204), ("DELETE", {}, 204)]
+    bodies = (LARGE, TEXT[:5_000])
+
+    def leave(client):
+        client.call("FLUSHALL")
+        for body in bodies:
+            for n in range(len(changes)):
+                content.put(f"{len(body)}:{n}", body, Content_Type="text/x")
+                for key in (f"{len(body)}:{n}", f"snug:content:{{{len(body)}:{n}}}"):
+                    client.call("SNUG", "TIER", key)
+        fields = info_fields(client.call("INFO", "tier")[1].decode())
+        assert int(fields["tier_values"]) >= len(bodies) * len(changes)
+        return fields["tier_read_bytes"]
+
+    def change():
+        for body in bodies:
+            for n, (method, headers, status) in enumerate(changes):
+                for small in (b"new", LARGE) if method == "PUT" else (None,):
+                    said = content.ask(method, path_of(f"{len(body)}:{n}"), small, headers)[0]
+                    assert said == status, (method, headers, len(body))
+                    assert status != 204 or method == "DELETE" or content.get(f"{len(body)}:{n}")[1] == small
+
+    try:
+        with server.connect() as client:
+            read = leave(client)
+            change()
+            assert info_fields(client.call("INFO", "tier")[1].decode())["tier_read_bytes"] == read
+            leave(client)
+            for file in (server.directory / "tier").glob("*.seg"):
+                file.write_bytes(b"\xaa" * file.stat().st_size)
+            for method, headers in [("GET", {}), ("HEAD", {}), ("PUT", {"If-Match": '"x"'}), ("DELETE", {"If-Match": '"x"'})]:
+                for body in bodies:
+                    status, said, _ = content.ask(method, path_of(f"{len(body)}:0"), b"x" if method == "PUT" else None, headers)
+                    assert status == 500 and (method == "HEAD" or b"cannot be read back from disk" in said)
+            change()
+        assert "a value is damaged" in server.log()
+    finally:
+        server.stop()
 
 
 def test_pages_of_other_sites_may_not_write(content):

@@ -11,9 +11,25 @@ use std::time::{Duration, SystemTime};
 /// What of a string conditions are about; nothing if there is no such key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Current {
-    pub tag: Tag,
+    /// The tag of its bytes; none if no condition asks for that.
+    pub tag: Option<Tag>,
     /// When it was put over HTTP, in Unix seconds.
     pub modified: Option<u64>,
+}
+
+impl Current {
+    /// A string of which it is known that it is there.
+    pub(super) const THERE: Self = Self { tag: None, modified: None };
+}
+
+/// What the conditions of a change ask of the string that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    /// Whether there is one.
+    Presence,
+    /// Its bytes, of which its tag is made, or by whose tag its card is believed.
+    Bytes,
 }
 
 /// What the conditions come to.
@@ -25,16 +41,20 @@ pub(super) enum Verdict {
     Failed,
 }
 
-/// Whether a request has conditions at all.
-pub(super) fn are_there(headers: &HeaderMap) -> bool {
-    [
-        header::IF_MATCH,
-        header::IF_NONE_MATCH,
-        header::IF_UNMODIFIED_SINCE,
-        header::IF_MODIFIED_SINCE,
-    ]
-    .iter()
-    .any(|name| headers.contains_key(name))
+/// What is to be known of a string before a change of it is judged.
+pub(super) fn needs(headers: &HeaderMap) -> Needs {
+    let tags = [header::IF_MATCH, header::IF_NONE_MATCH];
+    let mut tags = tags.iter().flat_map(|name| headers.get_all(name)).peekable();
+    if headers.contains_key(header::IF_UNMODIFIED_SINCE) {
+        return Needs::Bytes;
+    }
+    if tags.peek().is_none() {
+        return Needs::Nothing;
+    }
+    match tags.all(|value| value.as_bytes().trim_ascii() == b"*") {
+        true => Needs::Presence,
+        false => Needs::Bytes,
+    }
 }
 
 /// Judges the conditions of a request that changes, or of one that `reads`. Of one that reads
@@ -86,11 +106,9 @@ fn matches(
     mut is_it: impl FnMut(Listed<'_>, Tag) -> bool,
 ) -> bool {
     let Some(Current { tag, .. }) = current else { return false };
-    headers
-        .get_all(name)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .any(|text| text.trim() == "*" || listed(text).any(|one| is_it(one, tag)))
+    headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).any(|text| {
+        text.trim() == "*" || tag.is_some_and(|tag| listed(text).any(|one| is_it(one, tag)))
+    })
 }
 
 /// A date in Unix seconds; one that is none is as if it were not there.
@@ -137,7 +155,7 @@ mod tests {
             .iter()
             .map(|(n, v)| (n.clone(), HeaderValue::from_str(&fill(v)).unwrap()))
             .collect();
-        let current = there.then_some(Current { tag, modified: Some(AT) });
+        let current = there.then_some(Current { tag: Some(tag), modified: Some(AT) });
         judge(&headers, current, reads, |opaque| !opaque.ends_with("-br"))
     }
 
@@ -172,6 +190,22 @@ mod tests {
             (vec![(im, "\"TAG\""), (ius, EARLIER)], true, false, Go),
         ] {
             assert_eq!(verdict(&headers, there, reads), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_change_asks_of_what_is_there() {
+        let (im, inm) = (header::IF_MATCH, header::IF_NONE_MATCH);
+        for (headers, expected) in [
+            (vec![], Needs::Nothing),
+            (vec![(header::IF_MODIFIED_SINCE, DATE)], Needs::Nothing),
+            (vec![(inm.clone(), "*")], Needs::Presence),
+            (vec![(im.clone(), " * "), (inm.clone(), "*")], Needs::Presence),
+            (vec![(im, "*"), (inm, "\"a\"")], Needs::Bytes),
+            (vec![(header::IF_UNMODIFIED_SINCE, DATE)], Needs::Bytes),
+        ] {
+            let headers = headers.into_iter().map(|(n, v)| (n, HeaderValue::from_static(v)));
+            assert_eq!(needs(&headers.collect()), expected);
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) fn current(&self) -> Current {
-        Current { tag: self.tag, modified: self.card.as_ref().map(|card| card.modified) }
+        Current { tag: Some(self.tag), modified: self.card.as_ref().map(|card| card.modified) }
     }
 
     fn content_type(&self) -> HeaderValue {

@@ -13,7 +13,7 @@ use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
 use super::body::Held;
 use super::card::{Card, is_doubled};
-use super::conditions::{self, Current, Verdict};
+use super::conditions::{self, Current, Needs, Verdict};
 use super::get::{self, Seen, TTL};
 use super::receive::{self, Received, receive};
 use super::{get::card_of, name};
@@ -28,7 +28,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode};
 use snug_resp::LARGE_BULK;
-use snug_store::{Class, Delete, Event, Found, NewStr, Set, SetExpiry, SlotGuard, Type};
+use snug_store::{Class, Delete, Event, Found, Key, NewStr, Set, SetExpiry, SlotGuard, Type};
 
 /// How often a change is tried that depends on what is there, while that is replaced again
 /// and again, by others or by packing.
@@ -173,15 +173,15 @@ fn ttl_ms(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     }
 }
 
-/// What is there, if the conditions of a request ask for that.
+/// What is there, if the conditions of a request ask for its bytes.
 async fn known(
     asking: &mut Asking<'_>,
     key: &[u8],
     headers: &HeaderMap,
 ) -> Result<Option<Seen>, Refusal> {
-    match conditions::are_there(headers) {
-        true => unread(asking, &[b"SET", key, b""], key).await,
-        false => Ok(None),
+    match conditions::needs(headers) {
+        Needs::Bytes => unread(asking, &[b"SET", key, b""], key).await,
+        Needs::Nothing | Needs::Presence => Ok(None),
     }
 }
 
@@ -194,6 +194,8 @@ async fn unread(
     let mut seen = None;
     asking
         .by(&OwnedArgs::of(command), |cx, _, _| {
+            // Its bytes are wanted, which those of a key that is set or deleted are not.
+            cx.bring([(0, key)].into_iter())?;
             let name = cx.key(key);
             let mut slot = cx.lock(&name);
             let Some(found) = slot.find_untouched(&name) else { return Ok(()) };
@@ -214,11 +216,26 @@ async fn refuse_early(
     key: &[u8],
     headers: &HeaderMap,
 ) -> Result<(), Refusal> {
-    if !conditions::are_there(headers) {
-        return Ok(());
-    }
-    let seen = unread(asking, &[b"SET", key, b""], key).await?;
-    match conditions::judge(headers, seen.as_ref().map(Seen::current), false, |_| true) {
+    let current = match conditions::needs(headers) {
+        Needs::Nothing => return Ok(()),
+        Needs::Presence => {
+            let mut there = false;
+            let args = OwnedArgs::of(&[b"SET", key, b""]);
+            asking
+                .by(&args, |cx, _, _| {
+                    let name = cx.key(key);
+                    there = cx.lock(&name).find_entry(&name).is_some();
+                    Ok(())
+                })
+                .await?;
+            there.then_some(Current::THERE)
+        }
+        Needs::Bytes => {
+            let seen = unread(asking, &[b"SET", key, b""], key).await?;
+            seen.as_ref().map(Seen::current)
+        }
+    };
+    match conditions::judge(headers, current, false, |_| true) {
         Verdict::Go => Ok(()),
         _ => Err(failed()),
     }
@@ -235,19 +252,31 @@ fn judge(
     if found.is_some_and(|found| slot.type_of(found) != Type::String) {
         return Err(Error::WRONG_TYPE);
     }
-    if !conditions::are_there(headers) {
-        return Ok(None);
-    }
-    let now = found.map(|found| get::held(slot, found)).transpose()?;
-    let current: Option<Current> = match (now, known) {
-        (None, None) => None,
-        (Some(now), Some(seen)) if now.is_same(&seen.held) => Some(seen.current()),
-        _ => return Ok(Some(Made::Overtaken)),
+    let current = match conditions::needs(headers) {
+        Needs::Nothing => return Ok(None),
+        Needs::Presence => found.map(|_| Current::THERE),
+        Needs::Bytes => {
+            let now = found.map(|found| get::held(slot, found)).transpose()?;
+            match (now, known) {
+                (None, None) => None,
+                (Some(now), Some(seen)) if now.is_same(&seen.held) => Some(seen.current()),
+                _ => return Ok(Some(Made::Overtaken)),
+            }
+        }
     };
     Ok(match conditions::judge(headers, current, false, |_| true) {
         Verdict::Go => None,
         _ => Some(Made::Failed),
     })
+}
+
+/// Looks up what is to be changed: a value on disk is read only if the conditions ask for its
+/// bytes.
+fn find(slot: &mut SlotGuard<'_>, name: &Key<'_>, headers: &HeaderMap) -> Option<Found> {
+    match conditions::needs(headers) {
+        Needs::Bytes => slot.find_untouched(name),
+        Needs::Nothing | Needs::Presence => slot.find_entry(name),
+    }
 }
 
 const SET: Event = Event::new(Class::STRING, "set");
@@ -266,7 +295,7 @@ fn set(
     let name = cx.key(key);
     let _held = cx.hold([Some(name), card_key].into_iter().flatten());
     let mut slot = cx.lock(&name);
-    let found = slot.find_untouched(&name);
+    let found = find(&mut slot, &name, headers);
     if found.is_some() && new {
         return Ok(Made::Overtaken);
     }
@@ -280,7 +309,7 @@ fn set(
     drop(slot);
     if let Some(card_key) = card_key {
         let (mut slot, text) = (cx.lock(&card_key), card.to_json());
-        let found = slot.find_untouched(&card_key);
+        let found = slot.find_entry(&card_key);
         let value = NewStr::Bytes(text.as_bytes());
         slot.apply(&card_key, found, Set { value, expiry }, SET);
     }
@@ -294,9 +323,9 @@ pub(super) async fn delete(
     headers: &HeaderMap,
 ) -> Result<Answer, Refusal> {
     for _ in 0..TRIES {
-        let seen = match conditions::are_there(headers) {
-            true => unread(asking, &[b"DEL", key], key).await?,
-            false => None,
+        let seen = match conditions::needs(headers) {
+            Needs::Bytes => unread(asking, &[b"DEL", key], key).await?,
+            Needs::Nothing | Needs::Presence => None,
         };
         let mut made = Made::Failed;
         asking
@@ -330,7 +359,7 @@ fn remove(
     let name = cx.key(key);
     let _held = cx.hold([Some(name), card_key].into_iter().flatten());
     let mut slot = cx.lock(&name);
-    let found = slot.find_untouched(&name);
+    let found = find(&mut slot, &name, headers);
     if let Some(verdict) = judge(&slot, found, headers, known)? {
         return Ok(verdict);
     }
@@ -342,7 +371,7 @@ fn remove(
     drop(slot);
     if let Some(card_key) = card_key {
         let mut slot = cx.lock(&card_key);
-        if let Some(card) = slot.find_untouched(&card_key) {
+        if let Some(card) = slot.find_entry(&card_key) {
             slot.apply(&card_key, Some(card), Delete, Event::DEL);
         }
     }
