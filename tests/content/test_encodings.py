@@ -153,6 +153,13 @@ def test_requests_may_be_encoded(content):
     assert content.put("e", b"x", Content_Encoding="identity")[0] == 204
 
 
+def test_lines_of_accept_encoding_are_one_list(content):
+    content.put("lines", DOCUMENT, Content_Type="application/json")
+    for lines, encoding in [((b"gzip;q=0.1", b"br"), b"br"), ((b"deflate", b"br"), b"br"), ((b"identity;q=0", b"gzip"), b"gzip")]:
+        head = b"HEAD /content/lines HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + b"".join(b"Accept-Encoding: " + line + b"\r\n" for line in lines)
+        assert b"\r\ncontent-encoding: " + encoding + b"\r\n" in content.raw(head + b"\r\n").lower()
+
+
 def test_a_bomb_costs_no_more_than_a_body_may(target):
     server = serving(target, "--proto-max-bulk-len", "1mb").start()
     content = Content(server)

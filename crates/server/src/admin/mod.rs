@@ -296,8 +296,8 @@ fn not_allowed(methods: &'static str) -> Answer {
 }
 
 async fn answer(server: &Server, request: Request<Incoming>) -> Answer {
-    let accept = request.headers().get(header::ACCEPT_ENCODING);
-    let accepted = Accepted::of(accept.and_then(|accept| accept.to_str().ok()));
+    let accept = request.headers().get_all(header::ACCEPT_ENCODING).iter();
+    let accepted = Accepted::of(accept.filter_map(|line| line.to_str().ok()));
     encoded(routed(server, request).await, accepted).await
 }
 

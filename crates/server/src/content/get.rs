@@ -326,11 +326,8 @@ fn whole_or_parts(
     opaque: &str,
 ) -> Result<Answer, Refusal> {
     let len = seen.held.len();
-    let modified = seen.current().modified;
     let asked = match headers.get(header::RANGE).and_then(|range| range.to_str().ok()) {
-        Some(text)
-            if method == Method::GET && conditions::range_holds(headers, opaque, modified) =>
-        {
+        Some(text) if method == Method::GET && conditions::range_holds(headers, opaque) => {
             ranges::asked(text, len)
         }
         _ => Asked::Whole,

@@ -30,8 +30,9 @@ const LOOKED_AT: usize = 4096;
 
 /// What a request says of encodings: without a range, for those are of the bytes as they are.
 pub(super) fn accepted(headers: &HeaderMap) -> Accepted {
-    let header = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
-    Accepted::of(header)
+    Accepted::of(
+        headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok()),
+    )
 }
 
 /// What is sent of a string, and how.

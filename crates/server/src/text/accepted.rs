@@ -28,12 +28,16 @@ pub(crate) enum Sent {
 }
 
 impl Accepted {
-    /// Reads the header; without one a client is sent bytes as they are.
-    pub(crate) fn of(header: Option<&str>) -> Self {
+    /// Reads the header, whose lines are one list; without one a client is sent bytes as they
+    /// are.
+    pub(crate) fn of<'h>(lines: impl IntoIterator<Item = &'h str>) -> Self {
         let mut accepted = Self { codings: [0; Coding::ALL.len()], identity: 1000 };
-        let Some(header) = header else { return accepted };
+        let mut lines = lines.into_iter().peekable();
+        if lines.peek().is_none() {
+            return accepted;
+        }
         let (mut named, mut identity, mut others) = ([None; Coding::ALL.len()], None, None);
-        for part in header.split(',') {
+        for part in lines.flat_map(|line| line.split(',')) {
             let mut words = part.split(';').map(str::trim);
             let name = words.next().unwrap_or_default();
             let q = words.find_map(|word| word.strip_prefix("q=").or(word.strip_prefix("Q=")));
@@ -132,12 +136,14 @@ mod tests {
         ] {
             assert_eq!(Accepted::of(header).choose(lies, worth), sent, "{header:?}");
         }
+        let two = Accepted::of(["gzip;q=0.1", "br, identity;q=0"]);
+        assert_eq!(two.choose(None, true), Sent::Made(Brotli));
     }
 
     proptest! {
         #[test]
         fn nothing_is_sent_that_was_refused(header in "[gzipbrstdentyq=;,.*01 ]{0,40}", worth: bool, lies in prop::option::of(0usize..3)) {
-            let accepted = Accepted::of(Some(&header));
+            let accepted = Accepted::of([&header[..]]);
             match accepted.choose(lies.map(|n| Coding::ALL[n]), worth) {
                 Sent::Lies(coding) | Sent::Made(coding) => prop_assert!(accepted.takes(coding)),
                 Sent::Identity => prop_assert!(accepted.takes_identity()),

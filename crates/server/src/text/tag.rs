@@ -8,6 +8,7 @@
 //! A variant in another encoding has the tag of the bytes and the name of the encoding
 //! behind it: `"<tag>-gzip"`.
 
+use snug_codec::coding::Coding;
 use std::fmt;
 use twox_hash::xxhash3_128;
 
@@ -61,9 +62,15 @@ pub(crate) struct Listed<'a> {
 }
 
 impl Listed<'_> {
-    /// Whether it is the tag of these bytes, in whatever encoding.
+    /// Whether it is the tag of these bytes, in whatever encoding they are sent.
     pub(crate) fn is_of(&self, tag: Tag) -> bool {
-        Tag::parse(self.opaque.split('-').next().unwrap_or_default()) == Some(tag)
+        match self.opaque.strip_prefix(&tag.to_string()[..]) {
+            Some("") => true,
+            Some(rest) => rest
+                .strip_prefix('-')
+                .is_some_and(|name| Coding::ALL.iter().any(|coding| coding.name() == name)),
+            None => false,
+        }
     }
 }
 
@@ -117,5 +124,16 @@ mod tests {
         );
         assert!(all[2].is_of(tag) && !all[1].is_of(tag) && all.len() == 3);
         assert_eq!(listed("*").count(), 0);
+        for (behind, is_it) in [
+            ("", true),
+            ("-zstd", true),
+            ("-br", true),
+            ("-", false),
+            ("-x", false),
+            ("-gzip-gzip", false),
+        ] {
+            let opaque = format!("{tag}{behind}");
+            assert_eq!(Listed { weak: false, opaque: &opaque }.is_of(tag), is_it, "{behind}");
+        }
     }
 }
