@@ -270,6 +270,18 @@ def test_requests_that_others_may_read_otherwise_are_refused(content):
     assert content.raw(b"GET /content/framed HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\na")
 
 
+def test_the_policy_takes_no_conditions_and_no_encodings(content):
+    admin = Content(content.server)
+    admin.port = int(content.server.command[content.server.command.index("--admin-port") + 1])
+    for port, token in ((content, {}), (admin, {"Authorization": "Bearer token"})):
+        before = port.ask("GET", "/content/config", headers=token)[1]
+        for headers, status in [({"If-Match": '"x"'}, 400), ({"If-None-Match": "*"}, 400), ({"If-Unmodified-Since": "Sun, 06 Nov 1994 08:49:37 GMT"}, 400), ({"Content-Encoding": "gzip"}, 415)]:
+            said, body, _ = port.ask("PUT", "/content/config", b'{"level": 5}', token | headers)
+            assert said == status and b"policy" in body, headers
+        assert port.ask("GET", "/content/config", headers=token)[1] == before
+        assert port.ask("PUT", "/content/config", before, token | {"Content-Encoding": "identity"})[0] == 200
+
+
 def test_what_is_on_disk_is_read_only_where_its_bytes_matter(target):
     """And what is damaged there can be replaced and removed."""
     server = serving(target, "--tier-path", "tier", "--pack", "no", "--maxmemory", "100mb").start()

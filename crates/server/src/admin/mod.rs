@@ -26,7 +26,7 @@ use crate::sockets::stream::{Stream, Tls};
 use crate::text::accepted::{Accepted, Sent};
 use http_body_util::{BodyExt, Collected, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -406,7 +406,23 @@ fn wants_open_metrics(accept: &str) -> bool {
     }
 }
 
+/// Why a policy is refused that is put with these headers, if it is: it has no tag and no time
+/// that a condition could be about, and it is read as it comes.
+pub(crate) fn refused_policy(headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+    let conditions = [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_UNMODIFIED_SINCE];
+    if conditions.iter().any(|name| headers.contains_key(name)) {
+        let why = "the policy has no tag and no date: it is put without conditions";
+        return Some((StatusCode::BAD_REQUEST, why));
+    }
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let is_plain = codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    (!is_plain).then_some((StatusCode::UNSUPPORTED_MEDIA_TYPE, "a policy is put as it is"))
+}
+
 async fn put_policy(server: &Server, request: Request<Incoming>) -> Answer {
+    if let Some((status, why)) = refused_policy(request.headers()) {
+        return refuse(status, why);
+    }
     let too_long = || {
         let why = format!("the policy is longer than {POLICY_BYTES_MAX} bytes");
         refuse(StatusCode::PAYLOAD_TOO_LARGE, &why)

@@ -3,6 +3,7 @@
 use super::answer::{Answer, Refusal, json};
 use super::ask::Asking;
 use super::receive::{Received, receive};
+use crate::admin::refused_policy;
 use crate::config::{POLICY_BYTES_MAX, Param};
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
@@ -15,6 +16,9 @@ pub(super) async fn answer(
     match *request.method() {
         Method::GET | Method::HEAD => _ = asking.command(&[b"SNUG", b"POLICY", b"GET"]).await?,
         Method::PUT => {
+            if let Some((status, why)) = refused_policy(request.headers()) {
+                return Err(Refusal::new(status, why));
+            }
             let received =
                 receive(asking.link, request.into_body(), POLICY_BYTES_MAX, None).await?;
             let policy = match received {
