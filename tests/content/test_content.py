@@ -221,7 +221,7 @@ def test_listing(content):
         if prefix == "list/1*[":
             expected = {b"list/1*[x]"}
         assert seen == expected
-    for wrong in ("count=0", "count=1001", "cursor=x", "other=1"):
+    for wrong in ("count=0", "count=1001", "cursor=x", "cursor=99999999999999999999999", "other=1", "prefix=a&prefix=b"):
         assert content.ask("GET", f"/content?{wrong}")[0] == 400
 
 
@@ -248,6 +248,11 @@ def test_methods_and_paths(content):
         said = content.raw(b"PUT /content/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 1\r\n" + (twice + b"\r\n") * 2 + b"\r\na")
         assert said.startswith(b"HTTP/1.1 400"), twice
     assert content.get("x")[0] == 404
+    content.put("x", b"a")
+    for twice in (b"Range: bytes=0-0", b'If-Range: "a"', b"Authorization: Basic OnA=", b"If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT", b"If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"):
+        said = content.raw(b"GET /content/x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + (twice + b"\r\n") * 2 + b"\r\n")
+        assert said.startswith(b"HTTP/1.1 400"), twice
+    content.ask("DELETE", "/content/x")
 
 
 def test_requests_that_others_may_read_otherwise_are_refused(content):
@@ -261,13 +266,31 @@ def test_requests_that_others_may_read_otherwise_are_refused(content):
         (b"Host: a\r\nTransfer-Encoding: chunked, chunked" + chunked, 501),
         (b"Host: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked" + chunked, 501),
         (b"Host: a\r\nTransfer-Encoding: gzip\r\n\r\na", 400),
+        (b"Host: a\r\nTransfer-Encoding: xchunked\r\n\r\na", 400),
+        (b"Host: a\r\nContent-Length: 18446744073709551615\r\n\r\na", 431),
+        (b"Host: a b/ %\r\nContent-Length: 1\r\n\r\na", 400),
+        (b"Host: a@b\r\nContent-Length: 1\r\n\r\na", 400),
     ]:
         said = content.raw(put + head)
         assert int(said.split()[1]) == status, (head, said)
     assert content.get("framed")[0] == 404
+    for host in (b"", b"a.b:80", b"[::1]:8080", b"127.0.0.1"):
+        said = content.raw(b"GET /content/framed HTTP/1.1\r\nConnection: close\r\nHost: " + host + b"\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 404"), host
     assert content.raw(put + b"Host: a\r\nTransfer-Encoding: Chunked" + chunked).startswith(b"HTTP/1.1 201")
     # HTTP/1.0 knows no hosts.
     assert content.raw(b"GET /content/framed HTTP/1.0\r\n\r\n").endswith(b"\r\n\r\na")
+
+
+def test_who_is_refused_before_the_body_is_told_that_the_connection_ends(content):
+    put = b"PUT /content/refused HTTP/1.1\r\nHost: a\r\n"
+    for head, status in [(b"Content-Length: 9999999999\r\n\r\na", 413), (b"Expect: 100-continue\r\nContent-Length: 9999999999\r\n\r\n", 413), (b"Snug-TTL: x\r\nContent-Length: 200000\r\n\r\n", 400)]:
+        said = content.raw(put + head)
+        assert int(said.split()[1]) == status and b"\r\nconnection: close\r\n" in said.lower(), said
+    # Whose body was read goes on.
+    wrong = put + b'If-Match: "x"\r\nContent-Length: 1\r\n\r\na'
+    said = content.raw(wrong, wrong, b"GET /content/refused HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    assert [part.split()[0] for part in said.split(b"HTTP/1.1 ")[1:]] == [b"412", b"412", b"404"]
 
 
 def test_the_policy_takes_no_conditions_and_no_encodings(content):

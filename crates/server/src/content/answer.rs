@@ -17,11 +17,13 @@ pub(super) struct Refusal {
     pub why: String,
     /// Headers that the status asks for.
     pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body of the request was read to its end.
+    pub body_was_read: bool,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, why: impl Into<String>) -> Self {
-        Self { status, why: why.into(), headers: Vec::new() }
+        Self { status, why: why.into(), headers: Vec::new(), body_was_read: false }
     }
 
     pub(super) fn bad(why: impl Into<String>) -> Self {
@@ -32,6 +34,12 @@ impl Refusal {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.headers.push((name, value));
         }
+        self
+    }
+
+    /// The same, said when the body of the request had been read.
+    pub(super) fn after_body(mut self) -> Self {
+        self.body_was_read = true;
         self
     }
 

@@ -29,13 +29,17 @@ pub(super) struct Parameters {
 
 pub(super) fn parameters(uri: &Uri) -> Result<Parameters, Refusal> {
     let mut read = Parameters { prefix: Vec::new(), cursor: "0".into(), count: COUNT };
+    let mut seen = Vec::new();
     for pair in uri.query().unwrap_or("").split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let value: Vec<u8> = percent_decode_str(&value.replace('+', " ")).collect();
         let text = String::from_utf8_lossy(&value);
+        if seen.contains(&key) {
+            return Err(Refusal::bad(format!("there is more than one {key}")));
+        }
         match key {
             "prefix" => read.prefix = value,
-            "cursor" if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() => {
+            "cursor" if text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u64>().is_ok() => {
                 read.cursor = text.into_owned();
             }
             "count" => {
@@ -47,6 +51,7 @@ pub(super) fn parameters(uri: &Uri) -> Result<Parameters, Refusal> {
             "cursor" => return Err(Refusal::bad("cursor is none that was given out")),
             _ => return Err(Refusal::bad("known are prefix, cursor and count")),
         }
+        seen.push(key);
     }
     Ok(read)
 }
@@ -121,7 +126,15 @@ mod tests {
         let read_all = read("prefix=a%2Fb+c&cursor=12&count=7").ok().unwrap();
         let all = (&read_all.prefix[..], &read_all.cursor[..], read_all.count);
         assert_eq!(all, (&b"a/b c"[..], "12", 7));
-        for wrong in ["count=0", "count=x", "cursor=", "cursor=-1", "other=1"] {
+        for wrong in [
+            "count=0",
+            "count=x",
+            "cursor=",
+            "cursor=-1",
+            "cursor=18446744073709551616",
+            "other=1",
+            "prefix=a&prefix=a",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

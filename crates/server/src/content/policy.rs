@@ -26,7 +26,7 @@ pub(super) async fn answer(
                 Received::Long(chain) => chain.to_vec(),
             };
             if policy.trim_ascii().is_empty() {
-                return Err(Refusal::bad("there is no policy in the request's body"));
+                return Err(Refusal::bad("there is no policy in the request's body").after_body());
             }
             asking.command(&[b"SNUG", b"POLICY", b"SET", &policy]).await.map_err(reason)?;
         }
@@ -41,5 +41,5 @@ fn reason(mut refusal: Refusal) -> Refusal {
     if refusal.status == StatusCode::INTERNAL_SERVER_ERROR {
         refusal.status = StatusCode::BAD_REQUEST;
     }
-    refusal
+    refusal.after_body()
 }

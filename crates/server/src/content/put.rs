@@ -12,7 +12,7 @@
 use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
 use super::body::Held;
-use super::card::{Card, is_doubled};
+use super::card::Card;
 use super::conditions::{self, Current, Needs, Verdict};
 use super::get::{self, Seen, TTL};
 use super::receive::{self, Received, receive};
@@ -122,6 +122,18 @@ async fn store(
         refuse_early(asking, key, headers).await?;
     }
     let received = receive(asking.link, body, limit, coding).await?;
+    let stored = store_received(asking, key, headers, received, (ttl_ms, card, new)).await;
+    stored.map_err(Refusal::after_body)
+}
+
+/// Stores a body that has come.
+async fn store_received(
+    asking: &mut Asking<'_>,
+    key: &[u8],
+    headers: &HeaderMap,
+    received: Received,
+    (ttl_ms, card, new): (Option<u64>, Card, bool),
+) -> Result<(bool, Tag), Refusal> {
     let (args, tag) = match received {
         Received::Short(bytes) => (OwnedArgs::of(&[b"SET", key, &bytes]), Tag::of(&bytes)),
         Received::Long(chain) => {
@@ -163,9 +175,6 @@ fn overtaken() -> Refusal {
 fn ttl_ms(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     const SECONDS_MAX: u64 = 1 << 40;
     let Some(given) = headers.get(TTL) else { return Ok(None) };
-    if is_doubled(headers, TTL) {
-        return Err(Refusal::bad("there is more than one Snug-TTL"));
-    }
     let seconds = given.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
     match seconds.and_then(|text| text.parse::<u64>().ok()) {
         Some(seconds) if (1..=SECONDS_MAX).contains(&seconds) => Ok(Some(seconds * 1000)),
@@ -382,7 +391,7 @@ fn remove(
 }
 
 /// Headers that a browser sends with what a page has it send.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+pub(super) const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses what a page of another site has a browser send: the browser may have a right to
 /// write here that the page has not.

@@ -2,11 +2,14 @@
 
 use super::answer::{Answer, Refusal, empty};
 use super::ask::Asking;
+use super::card::is_doubled;
+use super::get::TTL;
 use super::link::{HEADERS_MAX, Link, Serving};
 use super::{get, listing, name, policy, put};
 use crate::measure::stats::Stat;
-use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode, Version};
 
 const OF_A_KEY: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
@@ -17,8 +20,20 @@ const OF_THE_POLICY: &str = "GET, HEAD, PUT, OPTIONS";
 pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
     let _serving = Serving::begin(link);
     let head = request.method() == Method::HEAD;
+    let has_body = !request.body().is_end_stream();
+    let takes_body = matches!(*request.method(), Method::PUT | Method::POST);
     link.server.stats.add(Stat::content_requests, 1);
-    let mut answer = routed(link, request).await.unwrap_or_else(Answer::from);
+    let (mut answer, was_read) = match routed(link, request).await {
+        Ok(answer) => (answer, takes_body),
+        Err(refusal) => {
+            let was_read = refusal.body_was_read;
+            (refusal.into(), was_read)
+        }
+    };
+    // Where a request ends whose body was not read is not known, so that hyper closes.
+    if has_body && !was_read {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if head {
         let body = std::mem::take(answer.body_mut());
         if let Some(len) = body.len().filter(|&len| len > 0) {
@@ -29,17 +44,40 @@ pub(super) async fn answer(link: &Link, request: Request<Incoming>) -> Answer {
     answer
 }
 
+/// Headers that may stand once, and mean something here: of two nobody knows which counts.
+/// `card.rs` looks at those that are kept.
+const ONCE: [HeaderName; 9] = [
+    header::AUTHORIZATION,
+    header::CONTENT_RANGE,
+    header::IF_MODIFIED_SINCE,
+    header::IF_RANGE,
+    header::IF_UNMODIFIED_SINCE,
+    header::ORIGIN,
+    header::RANGE,
+    put::FETCH_SITE,
+    TTL,
+];
+
 fn check_headers(headers: &HeaderMap) -> Result<(), Refusal> {
     // HTTP/1.1's are counted before they are kept.
     if headers.len() > HEADERS_MAX {
         let why = format!("there are more than {HEADERS_MAX} lines of headers");
         return Err(Refusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
     }
-    Ok(())
+    match ONCE.iter().find(|name| is_doubled(headers, *name)) {
+        Some(name) => Err(Refusal::bad(format!("there is more than one {name}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether this can be a `Host`: a name or an address, with or without a port, or nothing.
+fn is_host(value: &HeaderValue) -> bool {
+    let host = value.as_bytes();
+    host.is_empty() || (!host.contains(&b'@') && Authority::try_from(host).is_ok())
 }
 
 /// Refuses what HTTP/1.1 forbids and hyper lets pass: a request that does not name its host,
-/// or names two (RFC 9112, section 3.2), and a body in a transfer coding beside `chunked`,
+/// names two, or one that cannot be (RFC 9112, section 3.2), and a body in a transfer coding beside `chunked`,
 /// which nobody here takes off (section 6.1). What stands in front of the server may read
 /// either otherwise.
 fn check_framing(request: &Request<Incoming>) -> Result<(), Refusal> {
@@ -47,6 +85,9 @@ fn check_framing(request: &Request<Incoming>) -> Result<(), Refusal> {
         && request.headers().get_all(header::HOST).iter().count() != 1
     {
         return Err(Refusal::bad("a request names one host"));
+    }
+    if !request.headers().get_all(header::HOST).iter().all(is_host) {
+        return Err(Refusal::bad("Host is no name of a host"));
     }
     let mut codings = request.headers().get_all(header::TRANSFER_ENCODING).iter();
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
