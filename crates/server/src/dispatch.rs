@@ -150,7 +150,7 @@ fn execute_with_care(
             if command.name != "exec"
                 && let Some(Done::Lost(error)) = asked.finished.as_deref() =>
         {
-            fail(asked.server, &Error::from(error.clone()), out);
+            fail(asked.server, error, out);
         }
         Ok(command)
             if asked.server.store.tier().is_used()

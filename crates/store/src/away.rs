@@ -42,7 +42,7 @@ mod transit;
 
 use crate::cell::entry::{Cell, Payload};
 use crate::cell::table::Mark;
-use crate::eviction::{Eviction, Order};
+use crate::eviction::{Eviction, Lying, Order};
 use crate::hash::SLOTS;
 use crate::pack::dictionaries::{Dictionaries, Pin};
 use crate::pack::form;
@@ -404,14 +404,14 @@ impl SlotGuard<'_> {
     /// bytes that were copied.
     fn gather(&mut self, hard: bool, most: usize, out: &mut Vec<Leaving>) -> usize {
         const HOW: Eviction =
-            Eviction { order: Order::Recency, volatile: false, samples: 1, spares_away: false };
+            Eviction { order: Order::Recency, volatile: false, samples: 1, lying: Lying::Anywhere };
         let (session, db, keyspace) = (self.session(), self.db(), self.keyspace());
         let first = session.below(self.keys() as u64) as usize;
         let (mut looks, mut copied) = (0, 0);
         self.cells_mut().round_mut(first, &mut |_, cell| {
             looks += 1;
             if may_leave(cell) {
-                let cold = u8::from(hard && cell.bits().is_raw_inline());
+                let cold = u8::from(hard && !cell.bits().is_packed());
                 if cell.access() <= cold {
                     let leaving = Leaving::of(session.store(), (db, keyspace), cell);
                     copied += leaving.size;
@@ -531,7 +531,7 @@ impl Batch<'_> {
     /// afterwards. `hard` takes raw values, too, that packing has not come to.
     pub fn gather(&self, hard: bool, want: usize, out: &mut Vec<Leaving>) {
         const HOW: Eviction =
-            Eviction { order: Order::Random, volatile: false, samples: 1, spares_away: false };
+            Eviction { order: Order::Random, volatile: false, samples: 1, lying: Lying::Anywhere };
         let counts: Vec<_> =
             self.store().databases_used().map(|db| (db, self.store().keys(db))).collect();
         let mut copied = 0;

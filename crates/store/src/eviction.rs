@@ -62,8 +62,19 @@ pub struct Eviction {
     pub volatile: bool,
     /// How many keys are looked at for each that goes; 1 at least.
     pub samples: usize,
-    /// Whether keys whose values are on disk stay.
-    pub spares_away: bool,
+    /// Where the values lie of those that may go.
+    pub lying: Lying,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lying {
+    /// In memory or on disk.
+    Anywhere,
+    /// In memory.
+    InMemory,
+    /// On disk.
+    OnDisk,
 }
 
 /// Cells looked at for one key, most likely for none, that may be evicted: until
@@ -81,8 +92,12 @@ const AGES_ONE_IN: u64 = 16;
 impl Eviction {
     /// Whether this key may go.
     pub(crate) fn may_evict(&self, cell: &Cell) -> bool {
-        let is_spared = self.spares_away && cell.bits().is_away();
-        !is_spared && (cell.expires() || !(self.volatile || self.order == Order::Expiry))
+        let lies_so = match self.lying {
+            Lying::Anywhere => true,
+            Lying::InMemory => !cell.bits().is_away(),
+            Lying::OnDisk => cell.bits().is_away(),
+        };
+        lies_so && (cell.expires() || !(self.volatile || self.order == Order::Expiry))
     }
 
     /// How much a key is wanted; the least goes first, and nothing is below 0.
@@ -198,7 +213,7 @@ mod tests {
     fn one_read_tells_as_much_of_every_packed_value_and_only_those_age_to_0() {
         let session = Store::new(StoreConfig::default(), Box::new(Unobserved)).session();
         let how =
-            Eviction { order: Order::Recency, volatile: false, samples: 5, spares_away: false };
+            Eviction { order: Order::Recency, volatile: false, samples: 5, lying: Lying::Anywhere };
         let chain = PackedChain::raw(&[7; 300]);
         let payloads = [
             Payload::Inline(SET_PACKED, b"form"),

@@ -77,7 +77,7 @@ pub use books::anatomy::{Anatomy, Packed};
 pub use cell::entry::ACCESS_MAX;
 pub use cooling::{Cooling, MEET_ONE_IN};
 pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
-pub use eviction::{Eviction, Order};
+pub use eviction::{Eviction, Lying, Order};
 pub use hash::{Key, SLOTS, cluster_slot};
 pub use jobs::{Extent, Job, Name, Names, Outcome, Piece};
 pub use large::{Lies, PackedChain, PackedLarge, WeakChain};

@@ -2,7 +2,8 @@
 //! the books are right whatever others do meanwhile.
 
 use snug_store::{
-    Batch, Event, Eviction, NewStr, Order, Set, SetExpiry, Store, StoreConfig, Type, Unobserved,
+    Batch, Event, Eviction, Lying, NewStr, Order, Set, SetExpiry, Store, StoreConfig, Type,
+    Unobserved,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ fn evict(batch: &Batch<'_>, how: &Eviction) -> Option<String> {
 }
 
 fn any(order: Order, samples: usize) -> Eviction {
-    Eviction { order, volatile: false, samples, spares_away: false }
+    Eviction { order, volatile: false, samples, lying: Lying::Anywhere }
 }
 
 /// The sum of squared deviations by what chance makes of it: about 1 for a fair
@@ -85,7 +86,7 @@ fn only_keys_that_expire_go_when_only_they_may() {
             set(&batch, 0, &format!("stays:{n}"), Some(NOW + 5));
             set(&batch, 0, &format!("stays:{n}"), None);
         }
-        let how = Eviction { order, volatile: true, samples: 5, spares_away: false };
+        let how = Eviction { order, volatile: true, samples: 5, lying: Lying::Anywhere };
         for _ in 0..300 {
             let key = evict(&batch, &how).expect("some may still go");
             assert!(key.starts_with("goes:"), "{order:?} evicted {key}");
@@ -185,7 +186,8 @@ fn what_expires_soonest_goes_first() {
         let rank = n * 7919 % 10_000;
         set(&batch, 0, &format!("{rank}"), Some(NOW + 1 + rank));
     }
-    let how = Eviction { order: Order::Expiry, volatile: true, samples: 10, spares_away: false };
+    let how =
+        Eviction { order: Order::Expiry, volatile: true, samples: 10, lying: Lying::Anywhere };
     let ranks = (0..1000).map(|_| evict(&batch, &how).expect("all may go"));
     let sum: u64 = ranks.map(|key| key.parse::<u64>().expect("a rank")).sum();
     // Of ten, the first is at an eleventh of them all on average.
@@ -208,7 +210,7 @@ fn threads_that_write_and_evict_keep_the_books() {
                     set(&batch, 0, &format!("{thread}:{n}"), (n % 3 == 0).then_some(NOW + 1000));
                     let order = [Order::Recency, Order::Random, Order::Expiry][n as usize % 3];
                     let volatile = order == Order::Expiry;
-                    let how = Eviction { order, volatile, samples: 5, spares_away: false };
+                    let how = Eviction { order, volatile, samples: 5, lying: Lying::Anywhere };
                     if n > 500 && batch.evict(&how).is_some() {
                         evicted.fetch_add(1, Relaxed);
                     }
@@ -269,7 +271,8 @@ fn a_key_that_may_go_is_found_among_expired_ones_of_other_databases() {
         (0..9).for_each(|n| set(&batch, 1, &format!("expired:{n}"), Some(NOW + 1)));
         set(&batch, 0, "goes", Some(NOW + 1000));
         batch.set_now(NOW + 2);
-        let how = Eviction { order: Order::Expiry, volatile: true, samples: 3, spares_away: false };
+        let how =
+            Eviction { order: Order::Expiry, volatile: true, samples: 3, lying: Lying::Anywhere };
         let key = batch.key(b"goes");
         while batch.lock(0, &key).find(&key).is_some() {
             // An expired one may go first.

@@ -1,17 +1,24 @@
 //! Keys that cool: packed with their values, found under whatever form they have.
 
-mod strings;
-
 use snug_codec::{Workspace, WorkspaceConfig};
-use snug_store::{Batch, Cooling, MinSaving, Names, PieceParams, Store, StoreConfig, Unobserved};
+use snug_store::{
+    Batch, Cooling, Delete, Event, MinSaving, Names, NewStr, PieceParams, Set, Store, StoreConfig,
+    Type, Unobserved,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use strings::set;
 
 const NOW: u64 = 1_700_000_000_000;
 const PARAMS: PieceParams =
     PieceParams { min_size: 16, min_saving: MinSaving(30), level: 3, ..PieceParams::DEFAULT };
 const KEYS: usize = if cfg!(miri) { 200 } else { 3000 };
+
+fn set(batch: &Batch<'_>, name: &[u8], value: &[u8]) {
+    let key = batch.key(name);
+    let mut slot = batch.lock(0, &key);
+    let found = slot.find(&key);
+    slot.apply(&key, found, Set::to(NewStr::Bytes(value)), Event::NONE);
+}
 
 /// Keys as applications have them, and some that nobody has.
 fn name(n: usize) -> Vec<u8> {
@@ -114,6 +121,7 @@ fn keys_are_packed_when_they_cool_and_found_all_the_while() {
         let found = slot.find(&key).expect("the key is there");
         let bytes = slot.string(found).expect("a string").to_bytes().expect("whole").into_owned();
         assert_eq!(bytes, value(n));
+        drop(slot);
         // Nobody else is found in its place.
         let (last, rest) = name.split_last().expect("a key has a byte");
         for other in [rest.to_vec(), [rest, &[last ^ 1]].concat(), [name, &b"0"[..]].concat()] {
@@ -132,4 +140,14 @@ fn keys_are_packed_when_they_cool_and_found_all_the_while() {
             assert_eq!(weight(&batch, name).0, name.len());
         }
     }
+
+    // Nothing of it is counted any more when all are gone.
+    for name in all.keys() {
+        let key = batch.key(name);
+        let mut slot = batch.lock(0, &key);
+        let found = slot.find(&key);
+        slot.apply(&key, found, Delete, Event::NONE);
+    }
+    let memory = store.type_memory(Type::String);
+    assert_eq!((memory.allocated, memory.raw_values, memory.packed_values), (0, 0, 0));
 }

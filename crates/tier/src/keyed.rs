@@ -131,16 +131,13 @@ impl<S: KeyValues> Keyed<S> {
         let taken = {
             let mut parts = self.parts.lock();
             let there: u64 = parts.values().map(|part| part.there).sum();
-            if !sparse::is_due(
-                self.live.load(Relaxed),
-                there,
-                self.range_bytes,
-                self.limit.load(Relaxed),
-            ) {
+            let limit = self.limit.load(Relaxed);
+            if !sparse::is_due(self.live.load(Relaxed), there, self.range_bytes, limit) {
                 return;
             }
+            let is_full = sparse::is_full(there, self.range_bytes, limit);
             let all = parts.range_mut(..current);
-            let thin = all.filter(|(_, part)| sparse::is_sparse(part.live, part.there));
+            let thin = all.filter(|(_, part)| sparse::is_sparse(part.live, part.there, is_full));
             let sparsest = thin.min_by_key(|(_, part)| part.live * 1000 / part.there.max(1));
             sparsest.map(|(&number, part)| (number, part.live, mem::take(&mut part.gone)))
         };

@@ -301,17 +301,31 @@ impl Engine for Log {
     fn tidy(&self) -> bool {
         self.remove_dead();
         let (len, live) = (self.len.load(Relaxed), self.live.load(Relaxed));
-        let is_due = sparse::is_due(live, len, self.segment_bytes(), self.limit.load(Relaxed));
-        let mut any = false;
-        for segment in self.segments.read().iter().flatten() {
+        let limit = self.limit.load(Relaxed);
+        let is_due = sparse::is_due(live, len, self.segment_bytes(), limit);
+        let is_full = sparse::is_full(len, self.segment_bytes(), limit);
+        let segments = self.segments.read();
+        let mut sparse = Vec::new();
+        // What is being moved comes free only when all of a segment has been: no more is
+        // begun than there is room for.
+        let mut room = if limit == 0 { u64::MAX } else { limit.saturating_sub(len) };
+        for segment in segments.iter().flatten() {
             let (len, live) = (segment.len.load(Relaxed), segment.live.load(Relaxed));
-            let is_sealed = segment.is_sealed.load(Relaxed);
-            if is_due && is_sealed && sparse::is_sparse(live, len) {
+            if segment.is_sparse.load(Relaxed) {
+                room = room.saturating_sub(live);
+            } else if segment.is_sealed.load(Relaxed) && sparse::is_sparse(live, len, is_full) {
+                sparse.push((live, segment));
+            }
+        }
+        if is_due {
+            sparse.sort_unstable_by_key(|(live, _)| *live);
+            for (live, segment) in sparse {
+                let Some(rest) = room.checked_sub(live) else { break };
+                room = rest;
                 segment.is_sparse.store(true, Relaxed);
             }
-            any |= segment.is_sparse.load(Relaxed);
         }
-        any
+        segments.iter().flatten().any(|segment| segment.is_sparse.load(Relaxed))
     }
 
     fn limit(&self, bytes: u64) {
@@ -430,6 +444,46 @@ mod tests {
         assert!(!log.has_room(100_000));
         log.write(&[&record], Purpose::Move).unwrap();
         assert!(log.figures().files_bytes <= 4 << 20);
+    }
+
+    #[test]
+    fn a_full_log_moves_what_it_has_room_for() {
+        let folder = Folder::new("moves");
+        let log = Log::open(&folder.0, 4 << 20).unwrap();
+        let mut places = Vec::new();
+        loop {
+            let byte = places.len() as u8;
+            let Ok(more) = log.write(&[&[byte; 10_000]], Purpose::Leave) else { break };
+            places.push((byte, more[0]));
+        }
+        // Half of each segment is gone, and all of them want to be moved.
+        let mut n = 0;
+        places.retain(|&(_, place)| {
+            n += 1;
+            if n % 2 == 0 {
+                log.release(place, 10_000);
+            }
+            n % 2 != 0
+        });
+        assert!(!log.has_room(1 << 20));
+        while log.tidy() {
+            let mut moved = 0;
+            // As a walk over the keys meets them: in no order that segments have.
+            let len = places.len();
+            for at in (0..len).map(|at| at * 89 % len) {
+                let (byte, place) = places[at];
+                if log.is_sparse(place) {
+                    let new = log.write(&[&[byte; 10_000]], Purpose::Move).expect("room")[0];
+                    log.release(std::mem::replace(&mut places[at].1, new), 10_000);
+                    moved += 1;
+                }
+            }
+            assert!(moved > 0 || !log.tidy(), "what is left can be moved");
+        }
+        assert!(log.has_room(1 << 20), "{:?}", log.figures());
+        for (byte, place) in places {
+            assert!(log.read(place, 10_000).unwrap().iter().all(|&b| b == byte));
+        }
     }
 
     #[test]

@@ -57,6 +57,8 @@ const TICK: Duration = Duration::from_millis(10);
 const REST_MAX: Duration = Duration::from_millis(500);
 /// After a failure it tries again when this is over.
 const RETRY: Duration = Duration::from_secs(2);
+/// Of a full disk so much is given up where keys may be evicted: some segments.
+const GIVE_UP_ONE_IN: u64 = 5;
 /// How often it looks for room to give back, ...
 const TIDY_EVERY: Duration = Duration::from_millis(200);
 /// ... and slots that it walks at once to move what is left.
@@ -71,6 +73,9 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), String> {
     let told = |error: io::Error| format!("tier-path {}: {error}", path.display());
     let limit = server.config.number(Param::TierMaxBytes) as u64;
     let name = server.config.text(Param::TierEngine);
+    // What is found there is removed: nobody else's, please.
+    std::fs::create_dir_all(&path).map_err(told)?;
+    server.persist.lock_tier(Path::new(&path))?;
     let engine = snug_store::tier::open(&name, Path::new(&path), limit).map_err(told)?;
     server.store.tier().set_engine(Arc::clone(&engine));
     let spawn = |name: String, work: Box<dyn FnOnce() + Send>| {
@@ -112,6 +117,8 @@ struct Tierer {
     engine: Arc<dyn Engine>,
     /// When to try again, after a failure.
     retry: Option<Instant>,
+    /// The failure was that `tier-max-bytes` is reached.
+    is_full: bool,
     tidied: Instant,
     /// A walk that moves what is left of segments.
     moving: Option<Moving>,
@@ -128,6 +135,7 @@ impl Tierer {
         Self {
             engine,
             retry: None,
+            is_full: false,
             tidied: Instant::now(),
             moving: None,
             in_vain: 0,
@@ -227,7 +235,8 @@ impl Tierer {
         leaving.retain_mut(|value| value.write_out(&server.store));
         let bytes: usize = leaving.iter().map(|value| value.bytes().len()).sum();
         let records: Vec<&[u8]> = leaving.iter().map(Leaving::bytes).collect();
-        let written = match self.engine.has_room(bytes as u64) {
+        self.is_full = !self.engine.has_room(bytes as u64);
+        let written = match !self.is_full {
             true => self.engine.write(&records, Purpose::Leave),
             false => Err(io::Error::new(io::ErrorKind::StorageFull, "tier-max-bytes is reached")),
         };
@@ -255,16 +264,35 @@ impl Tierer {
         }
     }
 
+    /// Where values are to leave memory and the disk has no room for them, has keys evicted
+    /// whose values are there: so many that segments can be moved.
+    fn give_up(&self, server: &Server) {
+        let is_short = server
+            .memory_for_values()
+            .is_some_and(|limit| server.counted_memory() as f64 > limit as f64 * FROM);
+        if is_short && server.evicts() && server.tiering.live_most().is_none() {
+            let figures = self.engine.figures();
+            let limit = server.config.number(Param::TierMaxBytes) as u64;
+            let all = if limit == 0 { figures.files_bytes } else { limit };
+            let most = all - all / GIVE_UP_ONE_IN;
+            if figures.live > most {
+                server.tiering.give_up(most);
+                server.exceeded.wanted.notify_one();
+            }
+        }
+    }
+
     /// Gives back the room of what is gone on disk, and moves what is left.
     fn tidy(&mut self, server: &Server, session: &mut Session) {
         if self.moving.is_none() && self.tidied.elapsed() >= TIDY_EVERY {
             self.tidied = Instant::now();
             self.moving = self.engine.tidy().then(Moving::default);
-            if self.moving.is_none() && server.tiering.health().0 == Health::Full {
-                // There may be room by now.
-                let is_there = self.engine.has_room(BATCH_MAX as u64);
-                if is_there {
+            if server.tiering.health().0 == Health::Full {
+                // There may be room by now. Whether a disk has any, an attempt will show.
+                if self.is_full && self.engine.has_room(BATCH_MAX as u64) {
                     self.note(server, Ok(()));
+                } else {
+                    self.give_up(server);
                 }
             }
         }

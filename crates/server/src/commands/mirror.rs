@@ -411,7 +411,7 @@ mod tests {
                                     order,
                                     volatile: false,
                                     samples: 5,
-                                    spares_away: false,
+                                    lying: snug_store::Lying::Anywhere,
                                 };
                                 driver.with(now, |cx| drop(cx.store.evict(&how)));
                             }

@@ -20,6 +20,7 @@ use crate::engine::large::{Done, Work};
 use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::request::args::Args;
+use crate::request::error::Error;
 use snug_store::Batch;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -69,13 +70,23 @@ pub(crate) fn wanted(
     keys.filter(|key| store.is_away(db, key)).map(|key| (db, key.to_vec())).collect()
 }
 
-/// Has the command executed again when these values are in memory.
+/// Has the command executed again when these values are in memory. Where they could not
+/// leave it again others are evicted for them, or else the command is refused.
 pub(crate) fn bring(server: &Server, keys: Vec<(usize, Vec<u8>)>) -> Work {
-    let brought = server.tiering.bring(keys);
-    Work(Box::pin(async {
-        match brought.await {
+    let server = server.me.clone();
+    Work(Box::pin(async move {
+        let Some(server) = server.upgrade() else { return Done::Nothing };
+        let began = Instant::now();
+        while server.cannot_hold_more() {
+            if !server.evicts() || began.elapsed() > PATIENCE {
+                return Done::Lost(Error::OOM);
+            }
+            server.exceeded.wanted.notify_one();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        match server.tiering.bring(keys).await {
             Ok(()) => Done::Brought,
-            Err(lost) => Done::Lost(format!("ERR {lost}")),
+            Err(lost) => Done::Lost(Error::from(format!("ERR {lost}"))),
         }
     }))
 }

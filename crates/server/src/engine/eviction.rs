@@ -26,7 +26,7 @@ use crate::measure::stats::Stat;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::work::reclaim::reclaim;
-use snug_store::{Batch, Eviction, Order, memory};
+use snug_store::{Batch, Eviction, Lying, Order, memory};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -130,7 +130,7 @@ fn policy(server: &Server) -> Option<Eviction> {
         _ => Order::Random,
     };
     let samples = server.config.number(Param::MaxmemorySamples) as usize;
-    Some(Eviction { order, volatile: keys == "volatile", samples, spares_away: false })
+    Some(Eviction { order, volatile: keys == "volatile", samples, lying: Lying::Anywhere })
 }
 
 /// For how long one command may evict. Redis's scale of `maxmemory-eviction-tenacity`:
@@ -222,14 +222,58 @@ impl Server {
         limit != 0 && self.counted_memory() > limit && self.learning.is_refusing()
     }
 
-    #[cold]
-    fn evict(&self, store: &Batch<'_>, limit: usize) -> Room {
+    /// Whether nothing is to be evicted now, whatever memory there is.
+    fn spares_all(&self, store: &Batch<'_>) -> bool {
         // A replica's primary evicts.
         let is_replica =
             self.peers.is_replica() && self.config.is_on(Param::ReplicaIgnoreMaxmemory);
         // What it reads is not to go in the middle of a script.
         let waits = self.aside.touches_everything();
-        if is_replica || waits || self.pause.writes_paused(store.now()) {
+        is_replica || waits || self.pause.writes_paused(store.now())
+    }
+
+    /// Evicts keys whose values are on disk, if the disk has no room for those that are to
+    /// leave memory; whether there is more to do. To be called as [`make_room`](Self::make_room).
+    pub(crate) fn make_room_on_disk(&self, store: &Batch<'_>) -> bool {
+        let Some(most) = self.tiering.live_most() else { return false };
+        let is_enough =
+            || self.store.tier().engine().is_none_or(|engine| engine.figures().live <= most);
+        let how = policy(self).filter(|_| !self.spares_all(store));
+        let _nobody = OnBehalf::nobody();
+        let began = Instant::now();
+        let budget = budget(self.config.number(Param::MaxmemoryEvictionTenacity));
+        while let Some(how) = how
+            && !is_enough()
+        {
+            for _ in 0..KEYS_AT_ONCE {
+                let Some((_, value)) = store.evict(&Eviction { lying: Lying::OnDisk, ..how })
+                else {
+                    self.tiering.give_up(u64::MAX);
+                    return false;
+                };
+                reclaim(value);
+                self.stats.add(Stat::evicted_keys, 1);
+            }
+            if began.elapsed() > budget {
+                return true;
+            }
+        }
+        self.tiering.give_up(u64::MAX);
+        false
+    }
+
+    /// Whether what is read from disk would stay in memory for good: it is beyond the limit,
+    /// the tier takes nothing, and nothing is evicted.
+    pub(crate) fn cannot_hold_more(&self) -> bool {
+        let limit = self.config.number(Param::MaxMemory) as usize;
+        limit > 0
+            && !self.tiering.takes()
+            && self.counted_memory() > limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER
+    }
+
+    #[cold]
+    fn evict(&self, store: &Batch<'_>, limit: usize) -> Room {
+        if self.spares_all(store) {
             return Room::Enough;
         }
         let reserved = self.learning.reserved_at(self.uptime_us());
@@ -269,14 +313,12 @@ impl Server {
         let began = Instant::now();
         let mut evicted = 0;
         let room = loop {
-            // What is on disk has hardly any memory to give; where the disk is full, its
-            // keys go, which are the coldest.
-            let spares_away = self.tiering.takes();
-            let evicted_value = store.evict(&Eviction { spares_away, ..*how });
-            let evicted_value = match spares_away {
-                true => evicted_value.or_else(|| store.evict(how)),
-                false => evicted_value,
+            // What is on disk has hardly any memory to give.
+            let evicted_value = match self.tiering.is_on() {
+                true => store.evict(&Eviction { lying: Lying::InMemory, ..*how }),
+                false => None,
             };
+            let evicted_value = evicted_value.or_else(|| store.evict(how));
             let Some((_, value)) = evicted_value else { break Room::None };
             if lazy {
                 reclaim(value);

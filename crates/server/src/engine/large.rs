@@ -67,7 +67,7 @@ pub(crate) enum Done {
     /// What the command wants was on disk, and is in memory now.
     Brought,
     /// It was, and cannot be brought: the error.
-    Lost(String),
+    Lost(Error),
     /// Something that others did: [`Context::wait_until`].
     Waited(Waited),
     /// A payload of `DUMP`, made aside.
@@ -183,7 +183,7 @@ impl Context<'_> {
         let aside = move || server.upgrade().map_or(Done::Nothing, |server| work(&server));
         self.work(async {
             let done = tokio::task::spawn_blocking(aside).await;
-            done.unwrap_or_else(|_| Done::Lost("ERR the value could not be read".into()))
+            done.unwrap_or_else(|_| Done::Lost(Error::new("ERR the value could not be read")))
         })
     }
 

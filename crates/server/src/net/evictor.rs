@@ -20,9 +20,10 @@ pub(crate) async fn evict_in_background(server: Arc<Server>) {
 /// Whether there is more to evict.
 fn slice(server: &Server, scratch: &mut Scratch) -> bool {
     let batch = scratch.session.enter(unix_ms());
+    let on_disk = server.make_room_on_disk(&batch);
     let room = server.make_room(&batch);
     if blocked::any_ready() {
         server.serve(&batch, scratch.worker);
     }
-    room == Room::Soon
+    on_disk || room == Room::Soon
 }

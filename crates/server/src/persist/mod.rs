@@ -382,6 +382,11 @@ impl Persist {
     }
 
     /// Locks a file that no other server may use.
+    /// Locks the folder of the disk tier.
+    pub(crate) fn lock_tier(&self, folder: &Path) -> Result<(), String> {
+        self.lock(&folder.join("tier.lock"))
+    }
+
     fn lock(&self, path: &Path) -> Result<(), String> {
         let mut locks = self.locks.lock();
         if locks.iter().any(|(locked, _)| locked == path) {

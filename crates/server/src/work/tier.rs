@@ -105,6 +105,8 @@ pub(crate) struct Tiering {
     /// It makes no room although it is well: all that is in memory is in use, or the disk
     /// takes long.
     is_helpless: AtomicBool,
+    /// Bytes on disk down to which keys are to be evicted whose values are there.
+    live_most: AtomicU64,
     /// Values have left memory, or will not.
     pub(crate) moved: Notify,
     /// Commands that have waited for room.
@@ -118,6 +120,7 @@ pub(crate) struct Tiering {
 
 impl Tiering {
     pub(crate) fn begin(&self) {
+        self.live_most.store(u64::MAX, Relaxed);
         self.is_well.store(true, Relaxed);
         self.is_on.store(true, Relaxed);
     }
@@ -152,6 +155,17 @@ impl Tiering {
             tracing::warn!(why, "the disk tier makes no room: maxmemory-policy applies");
         }
         self.moved.notify_waiters();
+    }
+
+    /// Has keys evicted whose values are on disk, until there are no more bytes of these.
+    pub(crate) fn give_up(&self, live_most: u64) {
+        self.live_most.store(live_most, Relaxed);
+    }
+
+    /// How many bytes may stay on disk, if there are to be fewer.
+    pub(crate) fn live_most(&self) -> Option<u64> {
+        let most = self.live_most.load(Relaxed);
+        (self.is_on() && most != u64::MAX).then_some(most)
     }
 
     /// How writing goes, and why.

@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use snug_codec::stream::{SomePace, Turns, drive};
 use snug_codec::{Workspace, WorkspaceConfig};
 use snug_store::{
-    Batch, Cooling, Delete, Event, Eviction, Expire, Job, Names, Lengthen, MinSaving, NewStr, Order,
+    Batch, Cooling, Delete, Event, Eviction, Lying, Expire, Job, Names, Lengthen, MinSaving, NewStr, Order,
     Session, Set, SetExpiry, Store, StoreConfig, PieceParams, Type, Unobserved, Write,
 };
 use std::cell::RefCell;
@@ -213,7 +213,7 @@ fn step(
         }
         12 => {
             let how =
-                Eviction { order: Order::Recency, volatile: input.byte()? & 1 == 1, samples: 3, spares_away: false };
+                Eviction { order: Order::Recency, volatile: input.byte()? & 1 == 1, samples: 3, lying: Lying::Anywhere };
             let evicted = batch.evict(&how);
             if let Some((db, value)) = &evicted {
                 // What has expired is in the store until somebody looks for it.
