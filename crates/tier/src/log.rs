@@ -480,7 +480,7 @@ mod tests {
             }
             assert!(moved > 0 || !log.tidy(), "what is left can be moved");
         }
-        assert!(log.has_room(1 << 20), "{:?}", log.figures());
+        assert!(log.has_room(500_000), "{:?}", log.figures());
         for (byte, place) in places {
             assert!(log.read(place, 10_000).unwrap().iter().all(|&b| b == byte));
         }
