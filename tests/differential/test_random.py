@@ -13,6 +13,8 @@ import pytest
 from conftest import VARIANTS
 from differential.generators import GROUPS, KEYS, sequence
 from harness.cases import parse_line
+from harness.packing import until
+from harness.servers import info_fields
 from harness.shrink import shrink
 
 COMMANDS = int(os.environ.get("SNUG_RANDOM_COMMANDS", 4000))
@@ -52,6 +54,35 @@ def cluster_pair(pairs):
 @pytest.mark.parametrize("group", ["strings", "keys", "transactions", "streams", "groups", "lists", "sets", "sorted_sets"])
 def test_random_in_cluster_mode(cluster_pair, group):
     search(cluster_pair, group, 2, COMMANDS // 2, tagged)
+
+
+#: Keys as applications have them, which are packed.
+NAMES = {
+    "a": "session:3f0c8a52-1b7e-4e6a-9d5b-0c2f7a91e344",
+    "b": ":1:views.decorators.cache.cache_page.d41d8cd98f00b204e9800998ecf8427e",
+    "c": "user:00012345:profile",
+    "d": "user:12345:profile",
+    "e": "{order:77}:LINES:D41D8CD98F00B204E9800998ECF8427E",
+    "f": "session:3f0c8a52-1b7e-4e6a-9d5b-0c2f7a91e345",
+}
+
+
+@pytest.mark.snug_only
+@pytest.mark.parametrize("group", [*SUBSET, "keys", "transactions"])
+def test_random_over_packed_keys(pairs, group):
+    """What keys share is learnt first, from many that have it."""
+    pair = pairs.get("packs-at-once")
+    shapes = ["session:{:08x}-1b7e-4e6a-9d5b-0c2f7a91e344", ":1:views.decorators.cache.cache_page.{:032x}", "user:{:09}:profile"]
+    keys = [parse_line(f"set {shape.format(n * 7919)} v") for shape in shapes for n in range(300)]
+    found = pair.difference(keys, 2, batch=True)
+    assert not found, found
+    with pair.tested.connect() as c:
+        until(lambda: int(info_fields(c.call("INFO", "packing")[1].decode())["key_fragments"]) >= 3, "nothing was learnt")
+    search(pair, group, 2, COMMANDS // 4, named)
+
+
+def named(steps):
+    return [replace(s, args=tuple(NAMES.get(a, a) for a in s.args)) for s in steps]
 
 
 def tagged(steps):

@@ -198,7 +198,7 @@ impl<'a> StoredKey<'a> {
     }
 
     /// Packed, if an entry of so many bytes beside it is then of a smaller size.
-    fn packed_beside<'r>(self, beside: usize, room: &'r mut Room) -> Option<StoredKey<'r>> {
+    fn packed_beside(self, beside: usize, room: &mut Room) -> Option<StoredKey<'_>> {
         let least = usable(beside + 3);
         if least == usable(beside + self.len()) {
             return None;
