@@ -257,8 +257,10 @@ def test_what_waits_and_how_long_it_takes_is_told(server):
             c.call("SET", f"doc:{n}", document(random.Random(n)))
         until(lambda: all(about(c, f"doc:{n}")[b"packed-bytes"] > 0 for n in range(300)))
         until(lambda: server.info()["strings_pending"] == "0")
+        # What is packed meanwhile may be in one of both and not yet in the other.
+        packed = int(server.info()["strings_packed"])
         info = server.info()
-        assert int(info["pack_slices"]) >= int(info["strings_packed"]) >= 300, "each is a slice"
+        assert int(info["pack_slices"]) >= packed >= 300, "each is a slice"
         assert 0 < int(info["pack_slice_longest_usec"]) and 0 <= float(info["pack_pass_seconds"]) < 60
         assert 0 <= float(info["pack_pass_progress"]) <= 1
         assert info["values_damaged"] == "0"
