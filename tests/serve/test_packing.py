@@ -250,6 +250,28 @@ def test_holes_between_packed_values_are_closed(server):
         assert server.info()["values_damaged"] == "0"
 
 
+@pytest.mark.parametrize("server", [[*AT_ONCE, "--enable-debug-command", "yes", "--save-format", "snug"]], indirect=True)
+def test_keys_are_packed_again_after_a_restart(server):
+    """What a file says has cooled is not met cooling again."""
+    names = [f"session:{n * 7919:08x}-1b7e-4e6a-9d5b-0c2f7a91e344" for n in range(1000)]
+
+    def packed(c):
+        return sum(about(c, name)[b"key-bytes"] < 20 for name in names[::50])
+
+    with server.connect() as c:
+        for name in names:
+            c.call("SET", name, "v")
+        until(lambda: packed(c) == 20, "keys are packed")
+        assert c.call("SAVE") == ("+", b"OK")
+    server.process.kill()
+    server.process.wait()
+    server.start()
+    with server.connect() as c:
+        until(lambda: c.call("DBSIZE") == (":", 1000), "it has loaded")
+        until(lambda: packed(c) == 20, "and again")
+        assert all(c.call("GET", name) == ("$", b"v") for name in names)
+
+
 @pytest.mark.parametrize("server", [[*AT_ONCE, "--pack-min-saving", "-100"]], indirect=True)
 def test_what_waits_and_how_long_it_takes_is_told(server):
     with server.connect() as c:

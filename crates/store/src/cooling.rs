@@ -273,7 +273,9 @@ impl SlotGuard<'_> {
                     return false;
                 }
                 keys += 1;
-                Weight::recounted(store, cell, Cell::pack_key);
+                // What has cooled before was looked at then.
+                let is_new = access > 0;
+                Weight::recounted(store, cell, |cell| cell.pack_key(is_new));
             } else if rules.unpacks_key(cell) {
                 Weight::recounted(store, cell, Cell::unpack_key);
             }

@@ -198,18 +198,18 @@ impl<'a> StoredKey<'a> {
     }
 
     /// Packed, if an entry of so many bytes beside it is then of a smaller size.
-    fn packed_beside(self, beside: usize, room: &mut Room) -> Option<StoredKey<'_>> {
+    fn packed_beside(self, beside: usize, learns: bool, room: &mut Room) -> Option<StoredKey<'_>> {
         let least = usable(beside + 3);
         if least == usable(beside + self.len()) {
             return None;
         }
         room.clear();
         match self.is_packed {
-            false if self.bytes.len() <= keys::KEY_MAX => keys::pack(self.bytes, room),
+            false if self.bytes.len() <= keys::KEY_MAX => keys::pack(self.bytes, learns, room),
             true if keys::has_text(self.bytes) => {
                 let mut raw = Room::new();
                 keys::unpack(self.bytes, &mut raw);
-                keys::pack(&raw, room);
+                keys::pack(&raw, false, room);
             }
             _ => return None,
         }
@@ -446,13 +446,13 @@ impl Cell {
     }
 
     /// Packs the key, or packs it better than it is, if that saves memory; whether it did.
-    /// O(key + value) then, else O(key).
-    pub(crate) fn pack_key(&mut self) -> bool {
+    /// `learns` says that it has not been looked at before. O(key + value) then, else O(key).
+    pub(crate) fn pack_key(&mut self, learns: bool) -> bool {
         let parts = self.parts();
         let key = self.stored_key();
         let beside = parts.value - key.len() + parts.value_len;
         let mut room = Room::new();
-        let Some(packed) = key.packed_beside(beside, &mut room) else { return false };
+        let Some(packed) = key.packed_beside(beside, learns, &mut room) else { return false };
         self.rebuild(self.tag(), Some(packed), self.expiry());
         true
     }
@@ -587,7 +587,7 @@ impl Cell {
         let beside = 8 * usize::from(expiry.is_some()) + value_length_len + value_len;
         let mut room = Room::new();
         let new_key = if bits.is_packed_inline() || bits.is_away() {
-            key.packed_beside(beside, &mut room).unwrap_or(key)
+            key.packed_beside(beside, !key.is_packed, &mut room).unwrap_or(key)
         } else if key.is_packed && !bits.is_boxed() {
             keys::unpack(key.bytes, &mut room);
             StoredKey::plain(&room)

@@ -65,6 +65,10 @@ impl Detached {
     pub(crate) fn new(key: &Key<'_>, expiry: Option<u64>, access: u8, value: Payload<'_>) -> Self {
         let mut cell = Cell::new(key.tag(), key.bytes, expiry, value);
         cell.set_access(access);
+        // What had cooled where it comes from is not met cooling again.
+        if access == 0 {
+            cell.pack_key(true);
+        }
         Self { cell, _pin: None, away: None }
     }
 

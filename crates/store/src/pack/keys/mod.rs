@@ -86,12 +86,15 @@ impl AsRef<[u8]> for KeyBytes<'_> {
     }
 }
 
-/// Packs a key of at most [`KEY_MAX`] bytes into `out`, which is empty. What it has of
-/// fixed texts is learnt from. O(key).
-pub(crate) fn pack(key: &[u8], out: &mut Room) {
+/// Packs a key of at most [`KEY_MAX`] bytes into `out`, which is empty. O(key).
+///
+/// `learns` says that its texts are to be counted: for a key that comes for the first time,
+/// or what few keys have would be learnt by looking at them often enough.
+pub(crate) fn pack(key: &[u8], learns: bool, out: &mut Room) {
     debug_assert!(key.len() <= KEY_MAX && out.is_empty());
     let known = Fragments::read();
-    let mut unknown = known.is_learning().then(|| fragments::Candidates::of(key));
+    let learns = learns && known.is_learning();
+    let mut unknown = learns.then(|| fragments::Candidates::of(key));
     // What is before `at` and not written yet begins here; and the text that no
     // identifier interrupts.
     let (mut literal, mut text, mut at) = (0, 0, 0);
@@ -393,7 +396,7 @@ mod tests {
 
     fn packed(key: &[u8]) -> Room {
         let mut out = Room::new();
-        pack(key, &mut out);
+        pack(key, true, &mut out);
         out
     }
 
