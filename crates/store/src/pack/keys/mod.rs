@@ -455,7 +455,8 @@ mod tests {
             comes_back(key(n * 7919).as_bytes());
         }
         let packed = packed(key(0xabcd_ef12).as_bytes());
-        assert!(packed.len() <= 19, "{packed:?}");
+        // One text, or a few where keys of other tests have parts of it.
+        assert!(packed.len() <= 24, "{packed:?}");
         assert!(!has_text(&packed));
         assert!(has_text(&super::tests::packed(b"a text that nobody knows")));
     }
@@ -466,7 +467,7 @@ mod tests {
             comes_back(format!("{}:{}:x", mix(n), mix(n + 77)).as_bytes());
         }
         let (fragments, bytes) = held();
-        assert!(fragments <= fragments::FRAGMENTS_MAX && bytes <= fragments * 128, "{bytes}");
+        assert!(fragments <= fragments::FRAGMENTS_MAX / 4 && bytes <= fragments * 128, "{bytes}");
     }
 
     /// A word of letters.
