@@ -182,7 +182,10 @@ def test_approximate_trimming_of_large_entries_keeps_few(both, size):
             longest[n] = max(longest[n], connection.call("XLEN", "s")[1])
     wanted, got = longest
     assert wanted <= 14 and 10 <= got <= wanted + 1
-    both.same(("XTRIM", "s", "MAXLEN", 8), ("XRANGE", "s", "-", "+"))
+    # How many go to leave eight differs by as much.
+    for connection in both.connections:
+        connection.call("XTRIM", "s", "MAXLEN", 8)
+    both.same(("XRANGE", "s", "-", "+"))
     if size > 5000:
         for limit in (1, 2, 3):
             both.same(("XTRIM", "s", "MAXLEN", "~", 1, "LIMIT", limit), ("XLEN", "s"))
