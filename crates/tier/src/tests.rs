@@ -128,7 +128,15 @@ fn a_limit_is_kept() {
             (0..300).take_while(|_| engine.write(&[&record], Purpose::Leave).is_ok()).count();
         assert!((20..256).contains(&count), "{name}: {count}");
         let most: u64 = if is_fjall { 320 << 20 } else { 64 << 20 };
-        assert!(engine.figures().files_bytes <= most, "{name}");
+        // Threads of an engine write a file before they remove those that it stands for.
+        let is_kept = || engine.figures().files_bytes <= most;
+        let kept_at_last = (0..3000).any(|_| {
+            is_kept() || {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                false
+            }
+        });
+        assert!(if name == "log" { is_kept() } else { kept_at_last }, "{name}");
         let error = engine.write(&[&record], Purpose::Leave).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{name}");
         assert!(!engine.has_room(1 << 20), "{name}");
