@@ -163,8 +163,11 @@ impl Moment {
         drop(all);
         for cell in slot.into_cells().into_each() {
             let value = Detached::of_flushed(cell, store);
-            let place = place(keyspace, store.key(&value.key()).slot());
-            if place >= passed && !self.is_noted(place, &value.key()) {
+            let key = value.key();
+            let place = place(keyspace, store.key(&key).slot());
+            let is_taken = place >= passed && !self.is_noted(place, &key);
+            drop(key);
+            if is_taken {
                 taken.push((self.databases[keyspace], value));
             }
         }

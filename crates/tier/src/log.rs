@@ -305,7 +305,7 @@ impl Engine for Log {
         let is_due = sparse::is_due(live, len, self.segment_bytes(), limit);
         let is_full = sparse::is_full(len, self.segment_bytes(), limit);
         let segments = self.segments.read();
-        let mut sparse = Vec::new();
+        let mut thin = Vec::new();
         // What is being moved comes free only when all of a segment has been: no more is
         // begun than there is room for.
         let mut room = if limit == 0 { u64::MAX } else { limit.saturating_sub(len) };
@@ -314,12 +314,12 @@ impl Engine for Log {
             if segment.is_sparse.load(Relaxed) {
                 room = room.saturating_sub(live);
             } else if segment.is_sealed.load(Relaxed) && sparse::is_sparse(live, len, is_full) {
-                sparse.push((live, segment));
+                thin.push((live, segment));
             }
         }
         if is_due {
-            sparse.sort_unstable_by_key(|(live, _)| *live);
-            for (live, segment) in sparse {
+            thin.sort_unstable_by_key(|(live, _)| *live);
+            for (live, segment) in thin {
                 let Some(rest) = room.checked_sub(live) else { break };
                 room = rest;
                 segment.is_sparse.store(true, Relaxed);

@@ -73,7 +73,7 @@ pub(crate) fn start(server: &Arc<Server>) -> Result<(), String> {
     let told = |error: io::Error| format!("tier-path {}: {error}", path.display());
     let limit = server.config.number(Param::TierMaxBytes) as u64;
     let name = server.config.text(Param::TierEngine);
-    // What is found there is removed: nobody else's, please.
+    // What is found there is removed, which must not be what another server uses.
     std::fs::create_dir_all(&path).map_err(told)?;
     server.persist.lock_tier(Path::new(&path))?;
     let engine = snug_store::tier::open(&name, Path::new(&path), limit).map_err(told)?;

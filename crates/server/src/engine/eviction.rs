@@ -248,7 +248,7 @@ impl Server {
             for _ in 0..KEYS_AT_ONCE {
                 let Some((_, value)) = store.evict(&Eviction { lying: Lying::OnDisk, ..how })
                 else {
-                    self.tiering.give_up(u64::MAX);
+                    self.tiering.gave_up();
                     return false;
                 };
                 reclaim(value);
@@ -258,17 +258,19 @@ impl Server {
                 return true;
             }
         }
-        self.tiering.give_up(u64::MAX);
+        self.tiering.gave_up();
         false
     }
 
-    /// Whether what is read from disk would stay in memory for good: it is beyond the limit,
-    /// the tier takes nothing, and nothing is evicted.
+    /// Whether memory is further beyond the limit than the tier may be behind.
+    fn is_ahead_of_tier(&self, limit: usize) -> bool {
+        self.counted_memory() > limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER
+    }
+
+    /// Whether what is read from disk could not leave memory again, which is beyond its limit.
     pub(crate) fn cannot_hold_more(&self) -> bool {
         let limit = self.config.number(Param::MaxMemory) as usize;
-        limit > 0
-            && !self.tiering.takes()
-            && self.counted_memory() > limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER
+        limit > 0 && !self.tiering.takes() && self.is_ahead_of_tier(limit)
     }
 
     #[cold]
@@ -280,12 +282,7 @@ impl Server {
         let for_writes = limit.saturating_sub(reserved + self.packing_to_come());
         let found = match policy(self) {
             _ if self.counted_memory() <= for_writes => Room::Enough,
-            _ if self.tiering.makes_room()
-                && self.counted_memory()
-                    <= limit + limit / AHEAD_OF_TIER_ONE_IN + AHEAD_OF_TIER =>
-            {
-                Room::Later
-            }
+            _ if self.tiering.makes_room() && !self.is_ahead_of_tier(limit) => Room::Later,
             Some(how) => self.evict_by(&how, store, for_writes),
             None => Room::None,
         };

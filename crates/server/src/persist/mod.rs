@@ -381,12 +381,12 @@ impl Persist {
         self.refuses.store(failing, Relaxed);
     }
 
-    /// Locks a file that no other server may use.
     /// Locks the folder of the disk tier.
     pub(crate) fn lock_tier(&self, folder: &Path) -> Result<(), String> {
         self.lock(&folder.join("tier.lock"))
     }
 
+    /// Locks a file that no other server may use.
     fn lock(&self, path: &Path) -> Result<(), String> {
         let mut locks = self.locks.lock();
         if locks.iter().any(|(locked, _)| locked == path) {

@@ -203,7 +203,7 @@ fn dump(
         let key = value.key();
         let head = [restore, &key, left.as_bytes(), &payload];
         command(request, head, replaces.then_some(b"REPLACE".as_slice()));
-        keys.push(value.key().to_vec());
+        keys.push(key.to_vec());
     }
     Ok(keys)
 }

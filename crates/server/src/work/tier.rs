@@ -120,7 +120,7 @@ pub(crate) struct Tiering {
 
 impl Tiering {
     pub(crate) fn begin(&self) {
-        self.live_most.store(u64::MAX, Relaxed);
+        self.gave_up();
         self.is_well.store(true, Relaxed);
         self.is_on.store(true, Relaxed);
     }
@@ -160,6 +160,11 @@ impl Tiering {
     /// Has keys evicted whose values are on disk, until there are no more bytes of these.
     pub(crate) fn give_up(&self, live_most: u64) {
         self.live_most.store(live_most, Relaxed);
+    }
+
+    /// That is done, or there is none that may go.
+    pub(crate) fn gave_up(&self) {
+        self.live_most.store(u64::MAX, Relaxed);
     }
 
     /// How many bytes may stay on disk, if there are to be fewer.

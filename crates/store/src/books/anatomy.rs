@@ -100,6 +100,7 @@ impl Anatomy {
         let (row, measure) = (value.form().type_of().row(), value.measure());
         let raw = (row.len)(value);
         let entry = cell.entry_allocated() + size_of::<Cell>();
+        let plain_entry = cell.entry_allocated_plain() + size_of::<Cell>();
         let allocated = entry + measure.allocated;
         let packed = Packed { raw: measure.packed_from, packed: measure.packed };
         let mut notes = || {
@@ -114,7 +115,7 @@ impl Anatomy {
         let plain = Self {
             encoding: (row.encoding)(value, raw, &mut notes),
             allocated,
-            allocated_raw: cell.entry_allocated_plain() + size_of::<Cell>() + measure.allocated,
+            allocated_raw: plain_entry + measure.allocated,
             key: cell.key_bytes(),
             raw,
             packed: (packed.packed > 0).then_some(packed),
@@ -127,9 +128,7 @@ impl Anatomy {
         };
         if let Some(packing) = value.packing() {
             return Self {
-                allocated_raw: cell.entry_allocated_plain()
-                    + size_of::<Cell>()
-                    + packing.allocated_raw,
+                allocated_raw: plain_entry + packing.allocated_raw,
                 codec: packing.codec,
                 dictionary: packing.dictionary.as_ref().map(|d| d.bytes().len()),
                 dictionary_id: packing.dictionary.map(|d| (d.id(), d.level())),

@@ -75,11 +75,13 @@ impl SlotGuard<'_> {
             self.keep(&self.session().store().key(&name));
         }
         let value = self.detach(found);
+        let key = value.key();
         let session = self.session();
         if session.store().is_followed() {
-            session.record(self.db(), |form| Delete::write(&value.key(), form));
+            session.record(self.db(), |form| Delete::write(&key, form));
         }
-        self.tell(&value.key(), Told::Everybody, event);
+        self.tell(&key, Told::Everybody, event);
+        drop(key);
         value
     }
 }
