@@ -82,7 +82,7 @@ fn copies(session: &mut Session, count: usize) -> Vec<Detached> {
 fn write(store: &Store, values: &[Detached], framed: bool) -> Vec<u8> {
     let mut writer = ImageWriter::new(Vec::new(), store).unwrap();
     if framed {
-        writer.frame();
+        writer.frame(2).unwrap();
     }
     writer.aux(b"ctime", b"5").unwrap();
     writer.function(b"#!lua name=x").unwrap();
@@ -328,7 +328,7 @@ fn libraries_of_any_length_are_kept() {
     let written = |framed: bool| {
         let mut writer = ImageWriter::new(Vec::new(), &first).unwrap();
         if framed {
-            writer.frame();
+            writer.frame(2).unwrap();
         }
         lens.iter().for_each(|&len| writer.function(&code(len)).unwrap());
         writer.end().unwrap()

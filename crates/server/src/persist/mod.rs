@@ -256,8 +256,8 @@ impl Persist {
         }
     }
 
-    /// How many threads load a file.
-    pub(crate) fn loading_threads(&self) -> usize {
+    /// How many threads load a file, or make the frames of one.
+    pub(crate) fn file_threads(&self) -> usize {
         match self.config.number(Param::Workers) as usize {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             workers => workers,

@@ -557,7 +557,7 @@ impl Persist {
             replay,
             checksum: self.config.is_on(Param::Rdbchecksum),
             sanitizes: self.config.number(Param::SanitizeDumpPayload) == 1,
-            threads: self.loading_threads(),
+            threads: self.file_threads(),
             databases: self.store.databases(),
             hides_keys: self.config.is_on(Param::HideUserDataFromLog),
             library,

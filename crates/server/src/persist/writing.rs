@@ -130,7 +130,7 @@ impl Persist {
             Format::Snug => {
                 let mut writer = ImageWriter::new(out, &self.store).map_err(told)?;
                 if self.config.is_on(Param::Rdbcompression) {
-                    writer.frame();
+                    writer.frame(self.file_threads()).map_err(told)?;
                 }
                 for (name, value) in facts {
                     writer.aux(name.as_bytes(), value.as_bytes()).map_err(told)?;

@@ -281,7 +281,7 @@ impl Dataset<'_> {
         let store = Arc::clone(&self.server.store);
         let mut writer = ImageWriter::new(out, &store)?;
         if self.server.config.is_on(Param::Rdbcompression) {
-            writer.frame();
+            writer.frame(self.server.persist.file_threads())?;
         }
         for (name, value) in &self.facts {
             writer.aux(name.as_bytes(), value.as_bytes())?;

@@ -71,7 +71,7 @@ fn run(args: &ConvertArgs) -> Result<u64, Failed> {
         }
         Format::Snug => {
             let mut out = ImageWriter::new(output, &store)?;
-            out.frame();
+            out.frame(std::thread::available_parallelism().map_or(1, usize::from))?;
             pass(kind, input, &store, &bar, ImageOut { out, store: &store })
         }
     };

@@ -24,6 +24,7 @@
 //! come, never for what is announced.
 
 mod check;
+mod framing;
 mod loader;
 mod pen;
 mod reader;

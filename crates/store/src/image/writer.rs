@@ -1,7 +1,8 @@
 //! Writes Snug's format.
 
+use super::framing::{Block, Framing};
 use super::pen::{Pen, wrong};
-use super::{sum, wire};
+use super::wire;
 use crate::pack::dictionaries::HeldDictionary;
 use crate::pack::form;
 use crate::slot::Detached;
@@ -9,7 +10,6 @@ use crate::store::Store;
 use crate::types::pages::element;
 use foldhash::HashMap;
 use snug_codec::Dictionary;
-use snug_codec::frames::Framer;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct ImageWriter<'s, W> {
     out: W,
     store: &'s Store,
     /// Makes frames of blocks, if that is wanted.
-    framer: Option<Framer>,
+    framing: Option<Framing>,
     /// The block that is being filled, and the database of its keys.
     body: Vec<u8>,
     db: usize,
@@ -48,7 +48,7 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         let mut writer = Self {
             out,
             store,
-            framer: None,
+            framing: None,
             body: Vec::with_capacity(2 * wire::KEYS_BYTES),
             db: 0,
             goes_on: false,
@@ -56,29 +56,37 @@ impl<'s, W: Write> ImageWriter<'s, W> {
             keys: 0,
             written: head.len() as u64,
         };
-        writer.block(wire::block::START, 0, &element::seed().to_le_bytes())?;
+        writer.block(wire::block::START, 0, element::seed().to_le_bytes().to_vec())?;
         Ok(writer)
     }
 
     /// From now on blocks are written as frames of zstd where that makes them smaller: what
-    /// is packed value by value or page by page is alike from one to the next.
-    pub fn frame(&mut self) {
-        self.framer = Some(Framer::default());
+    /// is packed value by value or page by page is alike from one to the next. So many
+    /// threads make them, one at least, until this is dropped.
+    pub fn frame(&mut self, threads: usize) -> io::Result<()> {
+        self.framing = Some(Framing::start(threads)?);
+        Ok(())
     }
 
-    fn block(&mut self, kind: u8, flags: u8, body: &[u8]) -> io::Result<()> {
-        let framed = self.framer.as_mut().and_then(|framer| framer.frame(body));
-        let (flags, body) = framed.map_or((flags, body), |frame| (flags | wire::FRAMED, frame));
-        let mut head = [0; wire::BLOCK_HEAD];
-        head[0] = kind;
-        head[1] = flags;
-        head[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
-        let sum = sum(&head[..8], body);
-        head[8..].copy_from_slice(&sum.to_le_bytes());
-        self.out.write_all(&head)?;
-        self.out.write_all(body)?;
-        self.written += (head.len() + body.len()) as u64;
-        Ok(())
+    /// Writes a block; an empty buffer in the place of its body.
+    fn block(&mut self, kind: u8, flags: u8, body: Vec<u8>) -> io::Result<Vec<u8>> {
+        let mut block = Block::new(kind, flags, body);
+        let Some(framing) = &mut self.framing else {
+            block.seal();
+            return self.write(block);
+        };
+        match framing.give(block) {
+            Some(made) => self.write(made),
+            None => Ok(Vec::with_capacity(2 * wire::KEYS_BYTES)),
+        }
+    }
+
+    fn write(&mut self, block: Block) -> io::Result<Vec<u8>> {
+        for part in block.parts() {
+            self.out.write_all(part)?;
+            self.written += part.len() as u64;
+        }
+        Ok(block.into_buffer())
     }
 
     /// Writes an auxiliary field. Names and values are up to whoever writes.
@@ -87,7 +95,7 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         snug_codec::varint::push(&mut body, name.len() as u64);
         body.extend_from_slice(name);
         body.extend_from_slice(value);
-        self.block(wire::block::AUX, 0, &body)
+        self.block(wire::block::AUX, 0, body).map(drop)
     }
 
     /// Writes a library of functions.
@@ -95,11 +103,11 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         let mut kind = wire::block::FUNCTION;
         let mut parts = code.chunks(wire::BODY_BYTES).peekable();
         if code.is_empty() {
-            return self.block(kind, 0, code);
+            return self.block(kind, 0, Vec::new()).map(drop);
         }
         while let Some(part) = parts.next() {
             let flags = if parts.peek().is_some() { wire::GOES_ON } else { 0 };
-            self.block(kind, flags, part)?;
+            self.block(kind, flags, part.to_vec())?;
             kind = wire::block::MORE;
         }
         Ok(())
@@ -111,7 +119,7 @@ impl<'s, W: Write> ImageWriter<'s, W> {
             self.need(known.dictionary.id())?;
             let mut body = Vec::new();
             known.write(&mut body);
-            self.block(wire::block::FAMILY, 0, &body)?;
+            self.block(wire::block::FAMILY, 0, body)?;
         }
         Ok(())
     }
@@ -156,10 +164,8 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         let body = std::mem::take(&mut self.body);
         let kind = if self.goes_on { wire::block::MORE } else { wire::block::KEYS };
         self.goes_on = flags & wire::GOES_ON != 0;
-        let given = self.block(kind, flags, &body);
-        self.body = body;
-        self.body.clear();
-        given
+        self.body = self.block(kind, flags, body)?;
+        Ok(())
     }
 
     fn write_dictionary(&mut self, dictionary: &Arc<Dictionary>) -> io::Result<()> {
@@ -167,10 +173,10 @@ impl<'s, W: Write> ImageWriter<'s, W> {
         body.extend_from_slice(&dictionary.id().to_le_bytes());
         body.extend_from_slice(&dictionary.level().to_le_bytes());
         body.extend_from_slice(dictionary.bytes());
-        self.block(wire::block::DICTIONARY, 0, &body)
+        self.block(wire::block::DICTIONARY, 0, body).map(drop)
     }
 
-    /// Bytes so far, those left out that are still gathered.
+    /// Bytes so far, those left out that are still gathered or made into frames.
     pub fn written(&self) -> u64 {
         self.written
     }
@@ -179,7 +185,10 @@ impl<'s, W: Write> ImageWriter<'s, W> {
     pub fn end(mut self) -> io::Result<W> {
         self.give(0)?;
         let keys = self.keys;
-        self.block(wire::block::END, 0, &keys.to_le_bytes())?;
+        self.block(wire::block::END, 0, keys.to_le_bytes().to_vec())?;
+        while let Some(made) = self.framing.as_mut().and_then(Framing::take) {
+            self.write(made)?;
+        }
         Ok(self.out)
     }
 }
