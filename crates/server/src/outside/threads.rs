@@ -1,9 +1,11 @@
-//! Threads that wait: for a time, or for room in a channel.
+//! Threads that wait: for a time, or for room in a channel; and such as work for long and
+//! give way.
 //!
 //! In a simulation such a thread and the runtime it was started from take turns: one of
 //! both runs while the other waits, so that a run can be repeated, and the time in which
 //! it waits is the simulation's ([`simulated`]).
 
+use crate::outside::clock::Instant;
 use std::io;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -26,6 +28,30 @@ pub(crate) fn sleep(duration: Duration) {
         return simulated::wait(tokio::time::sleep(duration));
     }
     std::thread::sleep(duration);
+}
+
+/// A thread that works for long beside workers. It would have the CPU for a slice of the
+/// scheduler, some milliseconds, while a worker waits whose client has just asked; so it
+/// gives way much more often.
+pub(crate) struct GivesWay {
+    since: Instant,
+}
+
+impl GivesWay {
+    const EVERY: Duration = Duration::from_micros(200);
+
+    pub(crate) fn new() -> Self {
+        Self { since: Instant::now() }
+    }
+
+    /// Lets others run if it has run for long; to be called every few microseconds.
+    #[inline]
+    pub(crate) fn now_and_then(&mut self) {
+        if self.since.elapsed() > Self::EVERY {
+            std::thread::yield_now();
+            self.since = Instant::now();
+        }
+    }
 }
 
 /// Waits for room in a channel; the value comes back if nobody receives any more.

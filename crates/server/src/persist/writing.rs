@@ -14,6 +14,7 @@ use crate::config::{Config, Param};
 use crate::outside::REDIS_VERSION;
 use crate::outside::chance;
 use crate::outside::clock::unix_ms;
+use crate::outside::threads::GivesWay;
 use rand::RngExt as _;
 use snug_rdb::{FieldTimes, Meta, Options, Writer};
 use snug_store::image::ImageWriter;
@@ -158,6 +159,7 @@ impl Persist {
         let mut reader = self.store.session();
         let mut with = With { session: self.store.session(), scratch: StreamScratch::default() };
         let mut taken = Vec::new();
+        let mut gives_way = GivesWay::new();
         loop {
             let batch = reader.enter(unix_ms());
             let was_behind = self.store.is_snapshot_behind();
@@ -177,6 +179,7 @@ impl Persist {
                 })?;
                 self.figures.keys_saved.fetch_add(1, Relaxed);
                 linger(&self.config);
+                gives_way.now_and_then();
             }
             if step == Step::Done {
                 return Ok(());

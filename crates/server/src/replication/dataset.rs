@@ -14,7 +14,7 @@ use crate::config::Param;
 use crate::engine::server::Server;
 use crate::outside::chance::random_hex;
 use crate::outside::clock::unix_ms;
-use crate::outside::threads;
+use crate::outside::threads::{self, GivesWay};
 use crate::peers::replica::{LeftOut, Replica};
 use crate::persist::past::Past;
 use crate::persist::writing::linger;
@@ -299,6 +299,7 @@ impl Dataset<'_> {
         let Some(snapshot) = &mut self.snapshot else { return Ok(()) };
         let server = self.server;
         let mut taken = Vec::new();
+        let mut gives_way = GivesWay::new();
         loop {
             let was_behind = server.store.is_snapshot_behind();
             let step = snapshot.step(&self.session.enter(unix_ms()), &mut taken);
@@ -308,6 +309,7 @@ impl Dataset<'_> {
             for (db, value) in taken.drain(..) {
                 each(db, &value)?;
                 linger(&server.config);
+                gives_way.now_and_then();
                 if server.ending.load(Relaxed) {
                     return Err(io::Error::other("the server ends"));
                 }

@@ -109,6 +109,8 @@ impl Thread {
                 block.seal();
                 // Nobody takes it where writing has failed.
                 let _ = made.send(block);
+                // A worker may wait for this CPU.
+                std::thread::yield_now();
             }
         })?;
         Ok(Self { give, take })
