@@ -183,14 +183,20 @@ enum Edge {
     Last,
 }
 
-/// What a change did to the nodes below.
-struct Below<O: Order> {
+/// What a change did to the node below.
+struct Below {
     /// Records more than before.
     grown: isize,
-    /// The right part of a node that was cut.
-    cut: Option<(O::Bound, Node<O>)>,
-    /// Nothing is left below.
-    is_empty: bool,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    AsBefore,
+    /// It was cut: [`Books::cut`] is its right part.
+    Cut,
+    /// Nothing is left of it.
+    Empty,
 }
 
 impl<O: Order> Tree<O> {
@@ -290,17 +296,20 @@ impl<O: Order> Tree<O> {
         bound: Between<'_, O>,
         change: impl FnOnce(&mut Page) -> R,
     ) -> R {
-        let mut books = Books { totals: &mut self.totals, bound, nodes: 0, pages: 0 };
-        let (below, result) = self.root.change(&mut seek, change, &mut books, (true, true));
+        let mut books = Books { totals: &mut self.totals, bound, nodes: 0, pages: 0, cut: None };
+        let (mut change, mut result) = (Some(change), None);
+        let mut once = |page: &mut Page| result = change.take().map(|change| change(page));
+        let below = self.root.change(&mut seek, &mut once, &mut books, (true, true));
         let (nodes, pages) = (books.nodes, books.pages);
+        let cut = books.cut;
         self.nodes = self.nodes.wrapping_add_signed(nodes);
         self.pages = self.pages.wrapping_add_signed(pages);
         self.len = self.len.wrapping_add_signed(below.grown);
-        if let Some((bound, right)) = below.cut {
+        if let Some((bound, right)) = cut {
             self.raise(bound, right);
         }
         self.lower();
-        result
+        result.expect("every way down ends at a page")
     }
 
     /// Puts a root above the root, which was cut.
@@ -523,6 +532,9 @@ struct Books<'b, O: Order> {
     bound: Between<'b, O>,
     nodes: isize,
     pages: isize,
+    /// What was cut off the node below, and the bound in front of it, until the node above
+    /// takes it in.
+    cut: Option<(O::Bound, Node<O>)>,
 }
 
 impl<O: Order> Node<O> {
@@ -574,21 +586,23 @@ impl<O: Order> Node<O> {
         self.own() + below
     }
 
-    fn change<R>(
+    /// What is returned is small, and all else goes by reference: this is on the way of every
+    /// write to a large collection.
+    fn change(
         &mut self,
         seek: &mut impl Seek<O::Bound>,
-        change: impl FnOnce(&mut Page) -> R,
+        change: &mut impl FnMut(&mut Page),
         books: &mut Books<'_, O>,
         (is_first, is_last): (bool, bool),
-    ) -> (Below<O>, R) {
+    ) -> Below {
         let child = self.child(seek);
         let edge = (is_first && child == 0, is_last && child == self.bounds.len());
-        let (grown, result) = match &mut self.children {
+        let grown = match &mut self.children {
             Children::Pages(pages) => {
                 let page = &mut pages[child];
                 let count = page.len();
                 let before = books.totals.before(page);
-                let result = change(page);
+                change(page);
                 books.totals.change(before, page);
                 let grown = page.len() as isize - count as isize;
                 let is_large = page.len() > O::COUNT_MAX || page.raw_bytes() > O::BYTES_MAX;
@@ -598,22 +612,27 @@ impl<O: Order> Node<O> {
                 } else if is_small && grown < 0 && self.can_join(child) {
                     self.structured(books, |node, books| node.join_page(child, books));
                 }
-                (grown, result)
+                grown
             }
             Children::Nodes(nodes) => {
                 let (count, node) = &mut nodes[child];
-                let (below, result) = node.change(seek, change, books, edge);
+                let below = node.change(seek, change, books, edge);
                 *count = count.wrapping_add_signed(below.grown);
-                let grown = below.grown;
-                if below.is_empty || below.cut.is_some() {
-                    self.structured(books, |node, books| node.take_in(child, below, books));
+                if below.shape != Shape::AsBefore {
+                    self.structured(books, |node, books| node.take_in(child, below.shape, books));
                 }
-                (grown, result)
+                below.grown
             }
         };
-        let cut = (self.children() > FAN).then(|| self.cut(edge.1, books));
-        let is_empty = self.children() == 1 && self.count(0) == 0;
-        (Below { grown, cut, is_empty }, result)
+        let shape = match self.children() {
+            1 if self.count(0) == 0 => Shape::Empty,
+            children if children > FAN => {
+                books.cut = Some(self.cut(edge.1, books));
+                Shape::Cut
+            }
+            _ => Shape::AsBefore,
+        };
+        Below { grown, shape }
     }
 
     /// Changes its structure, and counts what that makes of its own bytes.
@@ -693,15 +712,15 @@ impl<O: Order> Node<O> {
     }
 
     /// Takes in what has become of a child: it was cut, or nothing is left of it.
-    fn take_in(&mut self, child: usize, below: Below<O>, books: &mut Books<'_, O>) {
+    fn take_in(&mut self, child: usize, shape: Shape, books: &mut Books<'_, O>) {
         let Children::Nodes(nodes) = &mut self.children else { return };
-        if let Some((bound, right)) = below.cut {
+        if let Some((bound, right)) = books.cut.take() {
             let count = right.len();
             nodes[child].0 -= count;
             nodes.insert(child + 1, (count, Box::new(right)));
             books.nodes += usable(size_of::<Self>()) as isize;
             self.bounds.insert(child, bound);
-        } else if below.is_empty && nodes.len() > 1 {
+        } else if shape == Shape::Empty && nodes.len() > 1 {
             let (_, gone) = nodes.remove(child);
             books.nodes -= (gone.all_own() + usable(size_of::<Self>())) as isize;
             books.pages -= gone.pages() as isize;
