@@ -4,6 +4,7 @@ many clients at once read what they wrote while everything is packed under them.
 import os
 import random
 import threading
+import uuid
 
 import pytest
 
@@ -348,3 +349,35 @@ def test_a_copy_that_takes_a_streams_place_keeps_its_entries(server, way):
         until(lambda: server.info()["blocks_pending"] == "0")
         assert c.call("XLEN", "A") == (":", 6000)
         assert len(c.call("XRANGE", "A", "-", "+")[1]) == 6000
+
+
+def message(rng, queue):
+    """As a task queue's: the same but for two identifiers and the queue's name."""
+    names = "shadow eta expires group group_index retries root parent arguments keywords origin ignore_result nesting headers stamps lang task errbacks callbacks chain chord"
+    constant = ", ".join(f'"{name}_{part}": null' for name in names.split() for part in ("first", "of_next", "at_last", "since"))
+    identifier, tag = (uuid.UUID(int=rng.getrandbits(128)) for _ in range(2))
+    return f'{{"queue": "queue{queue}", {constant}, "id": "{identifier}", "delivery_tag": "{tag}"}}'
+
+
+@pytest.mark.parametrize("server", [["--pack-cold-after", "0"]], indirect=True)
+def test_pages_of_texts_share_what_is_the_same_in_all_lists(server):
+    """What the messages of a page have in common is their family's, and what was trained
+    from one queue's messages serves those of the others."""
+    rng = random.Random(5)
+    with server.connect() as c:
+        def push(queue, count):
+            items = [message(rng, queue) for _ in range(count)]
+            for at in range(0, count, 500):
+                c.call("RPUSH", f"queue{queue}", *items[at : at + 500])
+            return items
+
+        push(0, 6000)
+        until(lambda: families(c).get(b"queue#", {}).get(b"dictionary"), "no dictionary was trained")
+        queues = {queue: push(queue, 1000) for queue in range(1, 6)}
+        packed = lambda queue: int(about(c, f"queue{queue}")[b"packed-bytes"])
+        is_packed = lambda what: what[b"raw-bytes"] == what[b"packed-from-bytes"]
+        until(lambda: all(is_packed(about(c, f"queue{queue}")) for queue in queues), "all is packed")
+        # Two identifiers are 32 bytes; what is the same in all would be ten more.
+        assert sum(map(packed, queues)) < 5 * 1000 * 40
+        for queue, items in queues.items():
+            assert c.call("LRANGE", f"queue{queue}", "0", "-1") == ("*", [("$", item.encode()) for item in items])

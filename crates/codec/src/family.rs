@@ -37,6 +37,10 @@ const DRIFT_VALUES: u32 = 512;
 
 /// What phrases must save of what zstd leaves, which packs faster.
 const PHRASES_GAIN_MIN: f32 = 0.05;
+/// Samples that are hardly different are not what phrases are for: where zstd leaves at most
+/// one byte in so many, they would be cut for these samples, and not fit what differs from
+/// all of them in a word.
+const ALIKE_ONE_IN: usize = 20;
 /// What taking elements apart must save of what phrases alone leave.
 const ELEMENTS_GAIN_MIN: f32 = 0.02;
 
@@ -646,7 +650,8 @@ impl TrainingJob {
             }
             (one, other) => one.or(other),
         };
-        let phrases = better(phrases, elements, ELEMENTS_GAIN_MIN);
+        let are_alike = zstd.as_ref().is_some_and(|(packed, _)| packed * ALIKE_ONE_IN <= tested);
+        let phrases = better(phrases, elements, ELEMENTS_GAIN_MIN).filter(|_| !are_alike);
         let (with_bytes, dictionary) = better(zstd, phrases, PHRASES_GAIN_MIN)?;
         let without_bytes = packed_len(None)?;
         let mut worth = (with_bytes as f32) < without_bytes as f32 * (1.0 - self.gain_min);

@@ -224,6 +224,22 @@ impl Workspace {
         Ok(())
     }
 
+    /// What of strings that were [packed so](Self::pack_strings) a dictionary can help with:
+    /// what is the same from block to block. Nothing of any other form.
+    pub fn samples_of_strings(
+        &mut self,
+        form: &[u8],
+        dictionaries: &dyn DictionarySource,
+    ) -> Vec<Vec<u8>> {
+        match Header::read(form) {
+            Ok((header, block)) if header.kind == packed::STRINGS => {
+                let samples = columns::text_samples(self, block, dictionaries, header.raw_len);
+                samples.unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn unpack_strings(
         &mut self,
         block: &[u8],

@@ -430,7 +430,7 @@ impl Batch<'_> {
             codec: ran.codec.unwrap_or(job.choice.codec),
             level: job.choice.level,
             mime: if has_gone_through { job.mime() } else { None },
-            family: family.or(ran.judged_by).or_else(|| job.family.take()),
+            family: family.or_else(|| job.family.take()),
         }
     }
 

@@ -409,6 +409,22 @@ impl TextReader {
         Ok(Self { rows: head.rows, unpacked, column })
     }
 
+    /// What a dictionary can help with: see [`text_samples`](super::text_samples).
+    pub(super) fn gather_samples(
+        ws: &mut Workspace,
+        packed: &[u8],
+        dictionaries: &dyn DictionarySource,
+        raw_len_max: usize,
+    ) -> Result<Vec<Vec<u8>>, UnpackError> {
+        let (mut dec, head) = Decoder::open(ws, packed, dictionaries, Kind::Texts, raw_len_max)?;
+        dec.open_text()?;
+        dec.samples = Some(vec![dec.text.clone()]);
+        let all = 0..head.rows;
+        dec.begin_weave(head.rows, &all)?;
+        dec.take_column(head.rows, &all, 0)?;
+        Ok(dec.samples.take().unwrap_or_default())
+    }
+
     /// How many texts the block has.
     pub fn len(&self) -> usize {
         self.rows

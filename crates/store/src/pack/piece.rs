@@ -147,20 +147,11 @@ pub(crate) struct Ran {
     pub(crate) damage: Option<Damage>,
     /// What the family of the value's key learns from it.
     pub(crate) lesson: Option<Lesson>,
-    /// The family that has judged it and taken its sample, where there is no lesson.
-    pub(crate) judged_by: Option<Arc<KeyFamily>>,
 }
 
 impl Default for Ran {
     fn default() -> Self {
-        Self {
-            raw_bytes: 0,
-            came: Fate::Nothing,
-            codec: None,
-            damage: None,
-            lesson: None,
-            judged_by: None,
-        }
+        Self { raw_bytes: 0, came: Fate::Nothing, codec: None, damage: None, lesson: None }
     }
 }
 
@@ -179,9 +170,19 @@ pub(crate) enum Damage {
 #[derive(Debug)]
 pub(crate) struct Lesson {
     pub(crate) family: Arc<KeyFamily>,
-    /// The piece, and what in it a dictionary could help with if it is to learn that;
-    /// nothing for what was judged when it was prepared ([`KeyFamily::plan`]).
-    pub(crate) learns: Option<(Vec<u8>, Vec<Vec<u8>>)>,
+    /// The piece, if it was not judged when it was prepared ([`Claim::plan`]).
+    ///
+    /// [`Claim::plan`]: crate::pack::families::Claim::plan
+    pub(crate) judges: Option<Vec<u8>>,
+    /// What in it a dictionary could help with, if that is to be learnt.
+    pub(crate) texts: Vec<Vec<u8>>,
+    /// What came of it, if the family was not told.
+    pub(crate) tried: Option<Tried>,
+}
+
+/// What came of packing a piece.
+#[derive(Debug)]
+pub(crate) struct Tried {
     pub(crate) raw_bytes: usize,
     /// What that was packed into, worth it or not.
     pub(crate) packed_bytes: usize,
@@ -191,10 +192,10 @@ pub(crate) struct Lesson {
 impl Lesson {
     /// Tells the family; which it is.
     pub(crate) fn teach(self, families: &Families) -> Arc<KeyFamily> {
-        if let Some((raw, texts)) = &self.learns {
-            self.family.learn(families, raw, texts);
+        self.family.learn(families, self.judges.as_deref(), &self.texts);
+        if let Some(Tried { raw_bytes, packed_bytes, worth }) = self.tried {
+            self.family.tried(raw_bytes, packed_bytes, worth);
         }
-        self.family.tried(self.raw_bytes, self.packed_bytes, self.worth);
         self.family
     }
 }

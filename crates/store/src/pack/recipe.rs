@@ -38,10 +38,12 @@ pub(crate) enum Made {
 
 impl Plans<'_> {
     /// How a piece of these bytes is to be packed, or `None` if it is to be left raw:
-    /// has the family judge it and take a sample. Some microseconds.
-    pub(crate) fn recipe(&self, raw: &[u8]) -> Option<Recipe> {
+    /// has the family judge it and take a sample, if it is not given a lesson later. Some
+    /// microseconds.
+    pub(crate) fn recipe(&self, raw: &[u8], learns_now: bool) -> Option<Recipe> {
         let Self { families, forced, edition, choice, params, .. } = *self;
-        let claim = Claim::alone((self.family)());
+        let mut claim = Claim::alone((self.family)());
+        claim.learns_now = learns_now;
         let plan = claim.plan(families, raw, forced, edition, choice)?;
         Some(Recipe::new(claim.family, choice, params.min_saving, plan))
     }

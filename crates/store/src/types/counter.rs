@@ -113,7 +113,7 @@ impl PieceJob for PagePiece {
     }
 
     fn prepare(&mut self, plan: &Plans<'_>) {
-        self.recipe = plan.recipe(&self.raw);
+        self.recipe = plan.recipe(&self.raw, true);
     }
 
     fn run<'j>(&'j mut self, with: With<'j>) -> Running<'j> {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An item costs its bytes and one more, in a large list 3 more. Pages are of up to
-//! 16 KiB, so that what is packed together has something in common; pushing and popping
+//! 32 KiB, so that what is packed together has something in common; pushing and popping
 //! at either end touches one of them.
 
 pub(crate) mod make;
@@ -37,7 +37,7 @@ impl Order for Positions {
     type Bound = ();
     const AFTER_FIRST: Option<usize> = Some(0);
     const COUNT_MAX: usize = 1024;
-    const BYTES_MAX: usize = 16 * 1024;
+    const BYTES_MAX: usize = 32 * 1024;
 
     #[inline]
     fn record_len(bytes: &[u8]) -> usize {

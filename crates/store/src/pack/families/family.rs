@@ -74,6 +74,9 @@ pub(crate) struct Claim {
     pub(crate) family: Arc<KeyFamily>,
     /// Learns from it: the family, or one that lends.
     pub(crate) learner: Arc<KeyFamily>,
+    /// Whether it does so from the value as it is, and not from a lesson later
+    /// ([`KeyFamily::learn`]).
+    pub(crate) learns_now: bool,
     /// Lend their dictionaries to the family while it has none, the first that has one.
     pub(super) lenders: [Option<Arc<KeyFamily>>; 2],
 }
@@ -81,7 +84,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// The same of a family that stands alone.
     pub(crate) fn alone(family: Arc<KeyFamily>) -> Self {
-        Self { learner: Arc::clone(&family), family, lenders: [None, None] }
+        Self { learner: Arc::clone(&family), family, learns_now: true, lenders: [None, None] }
     }
 
     /// Those whose dictionary a value may get, in order.
@@ -306,7 +309,9 @@ impl Claim {
             families.grow(&mut state);
         }
         let learns_itself = Arc::ptr_eq(&self.family, &self.learner);
-        let samples = choice.codec == Codec::Zstd && families.has_room_for_sample(raw.len());
+        let samples = self.learns_now
+            && choice.codec == Codec::Zstd
+            && families.has_room_for_sample(raw.len());
         if samples && learns_itself {
             families.counted(&mut state.family, |family| family.sample(raw));
         }
@@ -370,11 +375,16 @@ impl KeyFamily {
         families.has_room_for_sample(len) && self.state.lock().family.wants_dictionary()
     }
 
-    /// Looks at a piece that was packed, and learns from what a dictionary could help
-    /// with in it.
-    pub(crate) fn learn(&self, families: &Families, raw: &[u8], texts: &[Vec<u8>]) {
+    /// Looks at a piece that was packed, if it did not before, and learns from what a
+    /// dictionary could help with in it.
+    pub(crate) fn learn(&self, families: &Families, judges: Option<&[u8]>, texts: &[Vec<u8>]) {
+        if judges.is_none() && texts.is_empty() {
+            return;
+        }
         let mut state = self.state.lock();
-        state.family.judge(raw);
+        if let Some(raw) = judges {
+            state.family.judge(raw);
+        }
         families.counted(&mut state.family, |family| {
             texts.iter().flat_map(|text| text.chunks(PIECE_BYTES)).for_each(|it| family.sample(it));
         });

@@ -163,7 +163,7 @@ impl OfType {
             (None, Some(signed)) => (signed, [Some(Arc::clone(rest)), None]),
             (None, None) => (Arc::clone(rest), [None, None]),
         };
-        Claim { family, learner, lenders }
+        Claim { family, learner, learns_now: true, lenders }
     }
 
     /// Halves the counts of what came by of late.

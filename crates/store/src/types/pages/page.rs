@@ -323,7 +323,7 @@ impl Page {
     pub(crate) fn insert<O: Order>(&mut self, at: usize, record: &[u8]) {
         debug_assert!(!self.is_packed() && (!O::TAGGED || at == self.len()));
         // A record has at most two strings of the length from which they lie elsewhere, and
-        // a page is cut at a fourth of what its offsets reach.
+        // a page is cut at half of what its offsets reach.
         debug_assert!(u16::try_from(usize::from(self.used) + record.len()).is_ok());
         let count = self.len();
         let lines = match O::TAGGED {

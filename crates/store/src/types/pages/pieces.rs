@@ -18,7 +18,7 @@ use crate::memory::usable;
 use crate::pack::dictionaries::HeldDictionary;
 use crate::pack::families::KeyFamily;
 use crate::pack::form::{Damaged, PACK_MAX};
-use crate::pack::piece::{Damage, Fate, PieceJob, Plans, Ran, Running, With};
+use crate::pack::piece::{Damage, Fate, Lesson, PieceJob, Plans, Ran, Running, With};
 use crate::pack::recipe::{Made, Recipe};
 use crate::types::forms::{Asked, Installed, Met};
 use snug_codec::{Codec, Dictionary, Workspace};
@@ -58,8 +58,10 @@ struct PagePiece<O: Order> {
     /// The dictionary that it is packed with.
     dictionary: Option<Arc<Dictionary>>,
     recipe: Option<Recipe>,
-    /// The family that has judged it; whether a dictionary of that is being trained.
+    /// The family that has judged it, whether that is to learn from it, and whether a
+    /// dictionary of it is being trained.
     judged_by: Option<Arc<KeyFamily>>,
+    learns: bool,
     awaits: bool,
     /// What it is packed from; its strings, if it is such.
     raw: Vec<u8>,
@@ -153,6 +155,7 @@ impl<O: Order> Tree<O> {
             dictionary,
             recipe: None,
             judged_by: None,
+            learns: false,
             awaits: false,
             raw: Vec::new(),
             strings: None,
@@ -237,8 +240,13 @@ impl<O: Order> PieceJob for PagePiece<O> {
             }
             self.raw = compact::write::<O>(&self.page);
             self.strings = Strings::of::<O>(&self.page);
-            self.recipe = O::IS_CODED.then(|| plan.recipe(&self.raw)).flatten();
+            let learns_now = self.strings.is_none();
+            self.recipe = O::IS_CODED.then(|| plan.recipe(&self.raw, learns_now)).flatten();
             self.judged_by = self.recipe.as_ref().map(|recipe| Arc::clone(recipe.family()));
+            self.learns = by_zstd
+                && !learns_now
+                && (self.judged_by.as_ref())
+                    .is_some_and(|family| family.is_learning(plan.families, self.raw.len()));
         }
     }
 
@@ -268,6 +276,16 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 let strings = strings.as_ref().map(|s| (s.all(), &s.counted[..]));
                 recipe.pack_as_either(with.workspace, &raw, strings, with.room)
             });
+            let texts = match &made {
+                Some(Made::Packed { form, held }) if self.learns => {
+                    let dictionary = held.as_ref().map(|held| Arc::clone(held.dictionary()));
+                    match with.workspace.samples_of_strings(form, &dictionary) {
+                        none if none.is_empty() => vec![raw.clone()],
+                        texts => texts,
+                    }
+                }
+                _ => Vec::new(),
+            };
             let (mut codec, mut damage) = (None, None);
             let (made, came) = match made {
                 Some(Made::Packed { form, held })
@@ -292,8 +310,9 @@ impl<O: Order> PieceJob for PagePiece<O> {
                 }
             };
             self.made = Some(made);
-            let judged_by = self.judged_by.take();
-            Ran { raw_bytes, came, codec, damage, judged_by, ..Ran::default() }
+            let lesson = self.judged_by.take();
+            let lesson = lesson.map(|family| Lesson { family, judges: None, texts, tried: None });
+            Ran { raw_bytes, came, codec, damage, lesson }
         })
     }
 }

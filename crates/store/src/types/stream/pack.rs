@@ -38,7 +38,9 @@ use super::sealed::Sealed;
 use super::{Shape, Stream, StreamError};
 use crate::pack::families::{Families, KeyFamily};
 use crate::pack::identity::Seen;
-use crate::pack::piece::{Damage, Fate, Lesson, PieceJob, PieceParams, Plans, Ran, Running, With};
+use crate::pack::piece::{
+    Damage, Fate, Lesson, PieceJob, PieceParams, Plans, Ran, Running, Tried, With,
+};
 use crate::pack::saving::MinSaving;
 
 /// How often rows are tried where columns were the smaller.
@@ -281,8 +283,9 @@ impl PackJob {
             let learnt = self.learns.then(|| texts(room, raw.len(), kept, &family, ws));
             let texts = learnt.and_then(Result::ok).unwrap_or_default();
             let (raw_bytes, packed_bytes) = (raw.len(), room.len());
-            let (learns, worth) = (Some((raw.to_vec(), texts)), result.packed_bytes().is_some());
-            Some(Lesson { family: kin, learns, raw_bytes, packed_bytes, worth })
+            let worth = result.packed_bytes().is_some();
+            let tried = Some(Tried { raw_bytes, packed_bytes, worth });
+            Some(Lesson { family: kin, judges: Some(raw.to_vec()), texts, tried })
         });
         PackOutcome { parts, result, dictionary_id, releveled, is_miscoded, family, lesson }
     }
@@ -435,7 +438,6 @@ impl PieceJob for BlockPiece {
                 codec: None,
                 damage: outcome.damage(),
                 lesson: outcome.lesson.take(),
-                judged_by: None,
             };
             self.block = OutBlock::Packed(outcome);
             ran
