@@ -251,3 +251,22 @@ def test_nothing_that_was_answered_is_lost_when_the_server_ends(target, flags, w
         kept = [client.call("SCARD", f"k{n}")[1] for n in range(len(acknowledged))]
         assert all(k >= a for k, a in zip(kept, acknowledged)), (kept, acknowledged)
     server.stop()
+
+
+def test_a_group_is_given_many_entries_at_once(running):
+    """Without COUNT, and what is pending once more; all of it is pending for one consumer."""
+    count = 30_000
+    with running.connect() as one, running.connect() as two:
+        for first in range(0, count, 10_000):
+            one.pipeline([("XADD", "s", f"{n}-1", "n", n) for n in range(first + 1, first + 10_001)])
+        one.call("XGROUP", "CREATE", "s", "g", "0")
+        for after in (">", "0"):
+            one.send("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", after)
+            while not has_reply(one):
+                assert two.call("GET", "k") == ("$", b"x")
+            ((_, (_, entries)),) = [stream[1] for stream in one.reply()[1]]
+            assert [entry[1][0][1] for entry in entries] == [b"%d-1" % n for n in range(1, count + 1)]
+        assert one.call("XPENDING", "s", "g")[1][0] == (":", count)
+        assert two.call("XREADGROUP", "GROUP", "g", "d", "STREAMS", "s", ">")[0] in "$*_"
+        commands = two.call("INFO", "commandstats")[1].decode()
+        assert "cmdstat_xreadgroup:calls=3," in commands

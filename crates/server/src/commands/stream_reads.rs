@@ -183,7 +183,13 @@ fn read(cx: &mut Context<'_>, args: Args<'_>, options: &Options<'_>, out: &mut O
             return Err(no_group(key.bytes, reader.group).into());
         }
         let id = args.bytes(at + options.streams);
-        afters.push(after(id, stream, options.group.is_some())?);
+        let after = after(id, stream, options.group.is_some())?;
+        // Who may have to wait for entries stays where they are.
+        if let (Some(reader), Some(stream), None) = (options.group, stream, options.timeout_ms) {
+            let most = if options.count == 0 { u64::MAX } else { options.count };
+            cx.goes_through(to_give(stream, reader, after)?.min(most) as usize)?;
+        }
+        afters.push(after);
     }
     let mark = out.mark();
     let map = out.w().array_deferred();
@@ -212,6 +218,17 @@ fn read(cx: &mut Context<'_>, args: Args<'_>, options: &Options<'_>, out: &mut O
         (_, Protocol::Resp3) => out.w().set_map_len(map, answered),
     }
     Ok(())
+}
+
+/// How many entries a group may be given, at most.
+fn to_give(stream: &Stream, reader: Reader<'_>, after: After) -> Result<u64, Error> {
+    let Some(group) = stream.group(reader.group) else { return Ok(0) };
+    if after != After::Group {
+        return Ok(group.pending().len() as u64);
+    }
+    let course = with_scratch(|scratch| stream.course(scratch))?;
+    let lag = group.lag(&course).and_then(|lag| u64::try_from(lag).ok());
+    Ok(lag.unwrap_or(u64::MAX).min(stream.len()))
 }
 
 fn no_group(key: &[u8], group: &[u8]) -> Error {
