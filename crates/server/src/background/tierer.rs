@@ -22,6 +22,7 @@ use crate::config::Param;
 use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
+use crate::outside::threads::GivesWay;
 use crate::work::tier::{Health, Request};
 use snug_store::memory::HighWater;
 use snug_store::tier::{Engine, Purpose};
@@ -148,9 +149,12 @@ impl Tierer {
         let Some(strong) = server.upgrade() else { return };
         let mut session = strong.store.session();
         drop(strong);
-        let mut high_water = HighWater::default();
+        let (mut high_water, mut gives_way) = (HighWater::default(), GivesWay::new());
         while let Some(server) = server.upgrade().filter(|server| !server.ending.load(Relaxed)) {
-            let asked = server.tiering.to_leave.next(TICK);
+            // A walk that moves what is left goes on at once: room comes at its end only.
+            let is_moving = self.moving.is_some() && !server.aside.is_active();
+            let asked = server.tiering.to_leave.next(if is_moving { Duration::ZERO } else { TICK });
+            gives_way.now_and_then();
             if let Some(request) = asked {
                 self.leave_now(&server, &mut session, request);
             }
