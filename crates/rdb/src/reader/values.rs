@@ -320,15 +320,18 @@ impl<R: Read> Values<'_, R> {
         facts.groups = self.input.len()?;
         self.out.facts(&facts).map_err(not_taken)?;
         for _ in 0..facts.groups {
-            self.group(version)?;
+            self.group(version, &facts)?;
         }
         Ok(())
     }
 
-    fn group(&mut self, version: u8) -> Result<(), Problem> {
+    fn group(&mut self, version: u8, stream: &StreamFacts) -> Result<(), Problem> {
         let (name, last_id) = (self.input.string()?, self.id()?);
-        let read = if version >= 2 { self.input.len()? } else { u64::MAX };
-        let entries_read = Some(read).filter(|&read| i64::try_from(read).is_ok());
+        let read = match version {
+            0 | 1 => read_before_counting(stream, last_id),
+            _ => Some(self.input.len()?),
+        };
+        let entries_read = read.filter(|&read| i64::try_from(read).is_ok());
         let pending = self.input.len()?;
         // How many consumers there are is told behind what is pending.
         let group = GroupOutline { name: &name, last_id, entries_read, pending, consumers: 0 };
@@ -353,6 +356,18 @@ impl<R: Read> Values<'_, R> {
             }
         }
         Ok(())
+    }
+}
+
+/// How many entries a group has read of a stream whose entries were not counted, before
+/// Redis 7, as far as that can be told: those that are there count as all there were.
+fn read_before_counting(stream: &StreamFacts, last_read: StreamId) -> Option<u64> {
+    match stream.len? {
+        0 => Some(0),
+        all if last_read == stream.last_id => Some(all),
+        _ if last_read < stream.first_id => Some(0),
+        _ if last_read == stream.first_id => Some(1),
+        _ => None,
     }
 }
 
@@ -531,5 +546,21 @@ impl Elements for Ignored {
 
     fn end(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_group_has_read_is_told_at_the_ends_of_a_stream() {
+        let id = |ms| StreamId::new(ms, 0);
+        let stream =
+            StreamFacts { len: Some(3), first_id: id(5), last_id: id(9), ..StreamFacts::default() };
+        let read = |ms| read_before_counting(&stream, id(ms));
+        assert_eq!([0, 4, 5, 7, 9, 10].map(read), [Some(0), Some(0), Some(1), None, Some(3), None]);
+        let empty = StreamFacts { len: Some(0), last_id: id(9), ..StreamFacts::default() };
+        assert_eq!(read_before_counting(&empty, id(3)), Some(0));
     }
 }
