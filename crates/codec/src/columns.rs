@@ -422,17 +422,6 @@ pub fn samples(
     reader.gather_samples()
 }
 
-/// The same of a block of texts: its templates and short strings as one text; and each run
-/// of bytes that repeats itself.
-pub(crate) fn text_samples(
-    ws: &mut Workspace,
-    packed: &[u8],
-    dictionaries: &dyn DictionarySource,
-    raw_len_max: usize,
-) -> Result<Vec<Vec<u8>>, UnpackError> {
-    TextReader::gather_samples(ws, packed, dictionaries, raw_len_max)
-}
-
 /// What a block is taken from.
 struct Decoder<'a> {
     ws: &'a mut Workspace,

@@ -233,8 +233,8 @@ impl Workspace {
     ) -> Vec<Vec<u8>> {
         match Header::read(form) {
             Ok((header, block)) if header.kind == packed::STRINGS => {
-                let samples = columns::text_samples(self, block, dictionaries, header.raw_len);
-                samples.unwrap_or_default()
+                let raw_len = header.raw_len;
+                TextReader::gather_samples(self, block, dictionaries, raw_len).unwrap_or_default()
             }
             _ => Vec::new(),
         }

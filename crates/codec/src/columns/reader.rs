@@ -409,8 +409,9 @@ impl TextReader {
         Ok(Self { rows: head.rows, unpacked, column })
     }
 
-    /// What a dictionary can help with: see [`text_samples`](super::text_samples).
-    pub(super) fn gather_samples(
+    /// What a dictionary can help with, as of a block of rows ([`samples`](super::samples)): its
+    /// templates and short strings as one text; and each run of bytes that repeats itself.
+    pub(crate) fn gather_samples(
         ws: &mut Workspace,
         packed: &[u8],
         dictionaries: &dyn DictionarySource,

@@ -187,7 +187,10 @@ fn read(cx: &mut Context<'_>, args: Args<'_>, options: &Options<'_>, out: &mut O
         // Who may have to wait for entries stays where they are.
         if let (Some(reader), Some(stream), None) = (options.group, stream, options.timeout_ms) {
             let most = if options.count == 0 { u64::MAX } else { options.count };
-            cx.goes_through(to_give(stream, reader, after)?.min(most) as usize)?;
+            // How many there are is asked only where they may be many.
+            if cx.goes_through(most as usize).is_err() {
+                cx.goes_through(to_give(stream, reader, after)?.min(most) as usize)?;
+            }
         }
         afters.push(after);
     }
