@@ -148,7 +148,7 @@ class Bench:
         for replica in replicas:
             follow(replica, primary)
         wait_until_up(*replicas)
-        watching = [Sentinel(primary) for _ in range(3)]
+        watching = [Sentinel(primary, down_after_ms=1000) for _ in range(3)]
         nodes.all += watching
         for sentinel in watching:
             sentinel.start()

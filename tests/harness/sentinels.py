@@ -5,14 +5,21 @@ from harness.servers import REDIS_SERVER, Server
 
 GROUP = "mine"
 
+#: On a busy machine Sentinel takes its own pauses for a clock that leaps, and rests 30
+#: seconds (TILT). It promotes no replica whose link was down ten times as long as
+#: this before it noticed: with a second here, it would never fail over again.
+DOWN_AFTER_MS = 4000
+#: A rest, and several elections.
+PATIENCE_SECONDS = 180
+
 
 class Sentinel(Server):
     """`redis-sentinel` is redis-server by another name."""
 
-    def __init__(self, primary, quorum=2):
+    def __init__(self, primary, quorum=2, down_after_ms=DOWN_AFTER_MS):
         lines = [
             f"sentinel monitor {GROUP} 127.0.0.1 {primary.port} {quorum}",
-            f"sentinel down-after-milliseconds {GROUP} 1000",
+            f"sentinel down-after-milliseconds {GROUP} {down_after_ms}",
             f"sentinel failover-timeout {GROUP} 5000",
             f"sentinel parallel-syncs {GROUP} 2",
         ]

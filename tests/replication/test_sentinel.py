@@ -11,7 +11,7 @@ from redis.sentinel import Sentinel as Client
 
 from harness.nodes import call, eventually, follow, wait_until_same, wait_until_up
 from harness.resp import Closed
-from harness.sentinels import GROUP, Sentinel
+from harness.sentinels import GROUP, PATIENCE_SECONDS, Sentinel
 
 pytestmark = pytest.mark.snug_only
 #: Mixed groups too, and the primary that comes back: a minute each.
@@ -78,7 +78,7 @@ def test_sentinels_fail_over_and_clients_follow(nodes, sentinels, kinds):
         eventually("some writes", lambda: len(written) > 20)
         nodes.kill(primary)
         for sentinel in watching:
-            eventually("the new primary", lambda s=sentinel: s.primary() == replicas[0].port)
+            eventually("the new primary", lambda s=sentinel: s.primary() == replicas[0].port, PATIENCE_SECONDS)
         before = len(written)
         eventually("writes to go on", lambda: len(written) > before + 20)
         wait_until_up(replicas[1])
@@ -110,7 +110,7 @@ def test_sentinel_is_asked_to_fail_over(nodes, sentinels):
         eventually("all to be known", lambda s=sentinel: knows_everybody(s, 1))
     for new, old in ((replica, primary), (primary, replica)):
         eventually("it to begin", lambda: watching[0].ask("FAILOVER", GROUP) == b"OK")
-        eventually("the new primary", lambda: all(s.primary() == new.port for s in watching))
+        eventually("the new primary", lambda: all(s.primary() == new.port for s in watching), PATIENCE_SECONDS)
         eventually("the old one to follow", lambda: role(old) == "slaveup")
         call(new, "SET", "from", new.port)
         wait_until_same(new, old)
