@@ -187,16 +187,8 @@ enum Edge {
 struct Below {
     /// Records more than before.
     grown: isize,
-    shape: Shape,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Shape {
-    AsBefore,
-    /// It was cut: [`Books::cut`] is its right part.
-    Cut,
     /// Nothing is left of it.
-    Empty,
+    is_empty: bool,
 }
 
 impl<O: Order> Tree<O> {
@@ -532,8 +524,8 @@ struct Books<'b, O: Order> {
     bound: Between<'b, O>,
     nodes: isize,
     pages: isize,
-    /// What was cut off the node below, and the bound in front of it, until the node above
-    /// takes it in.
+    /// The right part of the node below, which was cut, and the bound in front of it, until
+    /// the node above takes it in.
     cut: Option<(O::Bound, Node<O>)>,
 }
 
@@ -618,21 +610,17 @@ impl<O: Order> Node<O> {
                 let (count, node) = &mut nodes[child];
                 let below = node.change(seek, change, books, edge);
                 *count = count.wrapping_add_signed(below.grown);
-                if below.shape != Shape::AsBefore {
-                    self.structured(books, |node, books| node.take_in(child, below.shape, books));
+                if below.is_empty || books.cut.is_some() {
+                    self.structured(books, |node, books| node.take_in(child, books));
                 }
                 below.grown
             }
         };
-        let shape = match self.children() {
-            1 if self.count(0) == 0 => Shape::Empty,
-            children if children > FAN => {
-                books.cut = Some(self.cut(edge.1, books));
-                Shape::Cut
-            }
-            _ => Shape::AsBefore,
-        };
-        Below { grown, shape }
+        let children = self.children();
+        if children > FAN {
+            books.cut = Some(self.cut(edge.1, books));
+        }
+        Below { grown, is_empty: children == 1 && self.count(0) == 0 }
     }
 
     /// Changes its structure, and counts what that makes of its own bytes.
@@ -711,8 +699,8 @@ impl<O: Order> Node<O> {
         shrink(&mut self.bounds);
     }
 
-    /// Takes in what has become of a child: it was cut, or nothing is left of it.
-    fn take_in(&mut self, child: usize, shape: Shape, books: &mut Books<'_, O>) {
+    /// Takes in what has become of a child: it was cut, or else nothing is left of it.
+    fn take_in(&mut self, child: usize, books: &mut Books<'_, O>) {
         let Children::Nodes(nodes) = &mut self.children else { return };
         if let Some((bound, right)) = books.cut.take() {
             let count = right.len();
@@ -720,7 +708,7 @@ impl<O: Order> Node<O> {
             nodes.insert(child + 1, (count, Box::new(right)));
             books.nodes += usable(size_of::<Self>()) as isize;
             self.bounds.insert(child, bound);
-        } else if shape == Shape::Empty && nodes.len() > 1 {
+        } else if nodes.len() > 1 {
             let (_, gone) = nodes.remove(child);
             books.nodes -= (gone.all_own() + usable(size_of::<Self>())) as isize;
             books.pages -= gone.pages() as isize;
