@@ -146,6 +146,7 @@ const SUBCOMMANDS: &[Command] = &[
         "Describes the nodes and their slots.",
     ),
     sub("replicas", 3, replicas, ADMIN | STALE, "5.0.0", "O(1)", "Lists the replicas of a node."),
+    sub("slaves", 3, replicas, ADMIN | STALE, "3.0.0", "O(1)", "Lists the replicas of a node."),
     sub(
         "reset",
         -2,

@@ -430,7 +430,10 @@ const TIPS: &[(&str, &[&str])] = &[
          xinfo|consumers xpending xtrim",
         &["nondeterministic_output"],
     ),
-    ("command command|docs command|info command|list", &["nondeterministic_output_order"]),
+    (
+        "command command|docs command|info command|list module|list",
+        &["nondeterministic_output_order"],
+    ),
     (
         "config|set latency|reset slowlog|reset",
         &["request_policy:all_nodes", "response_policy:all_succeeded"],

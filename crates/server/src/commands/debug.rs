@@ -31,11 +31,7 @@ pub(crate) const COMMANDS: &[Command] =
     )];
 
 fn debug(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    if !cx.permits(Param::EnableDebugCommand) {
-        return Err(Error::new(
-            "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
-        ).into());
-    }
+    cx.let_in("DEBUG", Param::EnableDebugCommand)?;
     let name = args.bytes(1).to_ascii_lowercase();
     match (name.as_slice(), args.len()) {
         (b"help", 2) => help(out),

@@ -39,6 +39,7 @@ mod lists;
 mod memory;
 pub(crate) mod migrate;
 mod mirror;
+mod modules;
 mod object;
 mod persistence;
 mod pubsub;
@@ -81,6 +82,7 @@ const GROUPS: &[&[Command]] = &[
     lists::COMMANDS,
     memory::COMMANDS,
     migrate::COMMANDS,
+    modules::COMMANDS,
     object::COMMANDS,
     persistence::COMMANDS,
     pubsub::COMMANDS,

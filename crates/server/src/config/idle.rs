@@ -18,8 +18,6 @@ const REASONS: &[(&str, &str)] = &[
     ("cluster-", "there is no bus between nodes of a cluster yet"),
     ("crash-", "a crash is logged in a line, without a report"),
     ("dynamic-hz", "the background's pace follows its work"),
-    ("enable-module-command", "there are no modules"),
-    ("hll-sparse-max-bytes", "the limit is always 3000 bytes, Redis's default"),
     ("ignore-warnings", "nothing warns at the start that could be ignored"),
     ("io-threads", "commands run on all workers: see workers"),
     ("jemalloc-bg-thread", "the allocator is mimalloc"),

@@ -99,6 +99,7 @@ parameters! {
         LatencyMonitorThreshold "latency-monitor-threshold" ANY, "0", MUTABLE, "Milliseconds from which on an event is recorded; 0 for never.";
         LatencyTracking "latency-tracking" Kind::Bool, "yes", MUTABLE, "Keep a latency histogram per command.";
         EnableDebugCommand "enable-debug-command" ACCESS, "no", FIXED, "Who may use DEBUG.";
+        EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED, "Who may use MODULE LOAD, LOADEX and UNLOAD, which then say that there are no modules.";
         EnableProtectedConfigs "enable-protected-configs" ACCESS, "no", FIXED, "Who may set dir and dbfilename at run time: they say where files are written.";
         ClusterEnabled "cluster-enabled" Kind::Bool, "no", FIXED, "Be a node of a cluster.";
         ClusterRequireFullCoverage "cluster-require-full-coverage" Kind::Bool, "yes", MUTABLE, "Refuse all keys while a slot has no owner.";
@@ -112,6 +113,7 @@ parameters! {
         HashMaxListpackEntries "hash-max-listpack-entries" ANY, "512", MUTABLE, "Fields of a hash up to which OBJECT ENCODING tells listpack.";
         HashMaxListpackValue "hash-max-listpack-value" BYTES, "64", MUTABLE, "Bytes of a hash's fields and values up to which OBJECT ENCODING tells listpack.";
         SetMaxIntsetEntries "set-max-intset-entries" ANY, "512", MUTABLE, "Members of a set of integers up to which OBJECT ENCODING tells intset.";
+        HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE, "Bytes above which a HyperLogLog goes from its sparse form to the dense one.";
         ZsetMaxListpackEntries "zset-max-listpack-entries" ANY, "128", MUTABLE, "Members of a sorted set up to which OBJECT ENCODING tells listpack.";
         ZsetMaxListpackValue "zset-max-listpack-value" BYTES, "64", MUTABLE, "Bytes of a sorted set's members up to which OBJECT ENCODING tells listpack.";
         StreamNodeMaxBytes "stream-node-max-bytes" BYTES, "4096", MUTABLE, "Granularity of approximate trimming of large entries, in bytes; 0 for no limit.";
@@ -247,7 +249,6 @@ parameters! {
         ClusterReplicaValidityFactor "cluster-replica-validity-factor" NATURAL, "10", MUTABLE;
         ClusterAnnouncePort "cluster-announce-port" PORT, "0", MUTABLE;
         ClusterAnnounceBusPort "cluster-announce-bus-port" PORT, "0", MUTABLE;
-        HllSparseMaxBytes "hll-sparse-max-bytes" BYTES, "3000", MUTABLE;
         ActiveDefragIgnoreBytes "active-defrag-ignore-bytes" BYTES, "104857600", MUTABLE;
         ProcTitleTemplate "proc-title-template" Kind::Text, "{title} {listen-addr} {server-mode}", MUTABLE;
         OomScoreAdj "oom-score-adj" Kind::Enum(&["no", "yes", "relative", "absolute"]), "no", MUTABLE;
@@ -255,7 +256,6 @@ parameters! {
         ClusterPreferredEndpointType "cluster-preferred-endpoint-type" Kind::Enum(&["ip", "hostname", "unknown-endpoint"]), "ip", MUTABLE;
         RdbDelSyncFiles "rdb-del-sync-files" Kind::Bool, "no", MUTABLE;
         OomScoreAdjValues "oom-score-adj-values" Kind::OomScores, "0 200 800", MUTABLE;
-        EnableModuleCommand "enable-module-command" ACCESS, "no", FIXED;
         TlsDhParamsFile "tls-dh-params-file" Kind::Text, "", MUTABLE;
         SyslogEnabled "syslog-enabled" Kind::Bool, "no", FIXED;
         SyslogIdent "syslog-ident" Kind::Text, "redis", FIXED;

@@ -144,6 +144,17 @@ impl<'c> Context<'c> {
         }
     }
 
+    /// Refuses a command to whom its parameter, `enable-...-command`, does not let in.
+    pub(crate) fn let_in(&self, command: &str, access: Param) -> Result<(), Error> {
+        if self.permits(access) {
+            return Ok(());
+        }
+        let parameter = access.declaration().name;
+        Err(Error::from(format!(
+            "ERR {command} command not allowed. If the {parameter} option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.",
+        )))
+    }
+
     /// The caller's database.
     #[inline]
     pub(crate) fn db(&self) -> usize {
