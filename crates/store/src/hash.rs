@@ -11,8 +11,11 @@
 //! nobody outside can build keys that collide.
 
 use crate::crc16::{crc16, crc16_until_brace};
+use foldhash::SharedSeed;
 use memchr::memchr;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::{Mutex, PoisonError};
 
 /// Slots in a database: 2^14, as in Redis Cluster.
 pub const SLOTS: usize = 16_384;
@@ -83,9 +86,12 @@ impl KeyHasher {
     }
 }
 
-/// A hasher of this seed. A small part of it is kept for ever: for what there are few of.
+/// A hasher of this seed. What all hashers of one seed share, 48 bytes, is kept for ever:
+/// for what there are few seeds of.
 pub(crate) fn seeded(seed: u64) -> foldhash::quality::SeedableRandomState {
-    let shared = Box::leak(Box::new(foldhash::SharedSeed::from_u64(seed)));
+    static SHARED: Mutex<BTreeMap<u64, &SharedSeed>> = Mutex::new(BTreeMap::new());
+    let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let shared = all.entry(seed).or_insert_with(|| Box::leak(Box::new(SharedSeed::from_u64(seed))));
     foldhash::quality::SeedableRandomState::with_seed(mixed(seed), shared)
 }
 

@@ -217,7 +217,7 @@ fn step(
             let evicted = batch.evict(&how);
             if let Some((db, value)) = &evicted {
                 // What has expired is in the store until somebody looks for it.
-                let gone = model[*db].remove(value.key());
+                let gone = model[*db].remove(&value.key()[..]);
                 assert!(gone.is_none_or(|(_, expiry)| expiry.is_some() || !how.volatile));
             }
             let may_go = |(_, at): &(_, Option<u64>)| at.is_some() || !how.volatile;
