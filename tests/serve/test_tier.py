@@ -671,24 +671,49 @@ def test_a_folder_that_goes_costs_no_data(target):
         assert c.call("GET", "a") == ("$", VALUE)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_a_disk_that_is_full_costs_no_data(target, tmp_path):
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("mounting is not allowed here")
-    try:
-        with running(target, "--maxmemory", str(LIMIT), path=str(tmp_path / "tier")) as server, server.connect() as c:
-            count = 0
-            while tier(c)["tier_status"] != "full":
-                replies = c.pipeline([("SET", f"key:{n}", value(n)) for n in range(count, count + 500)])
-                count += 500 if all(reply[1] == b"OK" for reply in replies) else 0
-            assert "cannot go to the disk tier" in server.log()
-            for at in range(0, count, 500):
-                replies = c.pipeline([("GET", f"key:{n}") for n in range(at, at + 500)])
-                assert all(reply[1] == value(n) for n, reply in zip(range(at, at + 500), replies))
-            assert int(tier(c)["tier_write_errors"]) > 0
-    finally:
-        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+@pytest.fixture
+def disk_of(tmp_path):
+    """Mounts a file system of so many megabytes."""
+    mounted = []
+
+    def mount(megabytes):
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(tmp_path)], capture_output=True).returncode:
+            pytest.skip("mounting is not allowed here")
+        mounted.append(tmp_path)
+        return tmp_path
+
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def test_a_disk_that_is_full_costs_no_data(target, disk_of):
+    path = str(disk_of(4) / "tier")
+    with running(target, "--maxmemory", str(LIMIT), path=path) as server, server.connect() as c:
+        count = 0
+        while tier(c)["tier_status"] != "full":
+            replies = c.pipeline([("SET", f"key:{n}", value(n)) for n in range(count, count + 500)])
+            count += 500 if all(reply[1] == b"OK" for reply in replies) else 0
+        assert "cannot go to the disk tier" in server.log()
+        for at in range(0, count, 500):
+            replies = c.pipeline([("GET", f"key:{n}") for n in range(at, at + 500)])
+            assert all(reply[1] == value(n) for n, reply in zip(range(at, at + 500), replies))
+
+
+@log_only
+@pytest.mark.parametrize("limit", ["0", str(1000 * MB)], ids=["no-limit", "limit-beyond-disk"])
+def test_a_small_disk_is_written_over_and_over(target, disk_of, limit):
+    """Where nothing less is asked for, the limit is what the disk has room for: some of it
+    stays free for what is moved."""
+    path = str(disk_of(24) / "tier")
+    with running(target, "--maxmemory", str(LIMIT), "--tier-max-bytes", limit, path=path) as server, server.connect() as c:
+
+        def write(some):
+            c.pipeline([("SET", f"key:{n}", value(n)) for n in some])
+            return int(tier(c)["tier_written_bytes"])
+
+        write(range(13_000))
+        until(lambda: write(random.sample(range(13_000), 200)) > 48 * MB)
 
 
 @log_only

@@ -13,7 +13,8 @@
 //! only once its bytes are on disk. A write or a sync that fails ends its segment: what
 //! was written before is synced and stays, and the next write begins another.
 //!
-//! A segment is full at [`SEGMENT_BYTES`], or a sixteenth of the limit if that is less.
+//! A segment is full at [`SEGMENT_BYTES`], or a sixteenth of the limit if that is less. The
+//! limit is what was asked for, or what the disk has room for if that is less.
 //! One in which nothing is referred to is removed. When more than a quarter of all that
 //! is written is referred to by nobody and the limit is near, or more than half in any
 //! case, the segments with the least in them are *sparse*: whoever refers to their
@@ -27,7 +28,7 @@
 
 use crate::{Engine, Figures, Place, Purpose, full, sparse};
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, fadvise, statvfs};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -74,6 +75,9 @@ pub struct Log {
     folder: PathBuf,
     segments: RwLock<Vec<Option<Arc<Segment>>>>,
     head: Mutex<Head>,
+    /// The most bytes of files that were asked for, 0 for no limit; and the same, or what
+    /// the file system has room for if that is less.
+    asked: AtomicU64,
     limit: AtomicU64,
     /// Bytes of all segments.
     len: AtomicU64,
@@ -110,6 +114,7 @@ impl Log {
             folder: folder.to_path_buf(),
             segments: RwLock::default(),
             head: Mutex::new(Head { current: None, next_file }),
+            asked: AtomicU64::new(limit),
             limit: AtomicU64::new(limit),
             len: AtomicU64::new(0),
             live: AtomicU64::new(0),
@@ -118,9 +123,26 @@ impl Log {
             read: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
         };
+        log.find_limit();
         // A folder that cannot be written to is found out now.
         log.begin(&mut log.head.lock())?;
         Ok(log)
+    }
+
+    /// Looks how much room the file system has. A disk that others fill, or that is smaller
+    /// than the limit, would else be full of records that nobody refers to, with no room to
+    /// move the others.
+    fn find_limit(&self) {
+        let asked = self.asked.load(Relaxed);
+        let len = self.len.load(Relaxed);
+        let room = statvfs(&self.folder).ok().filter(|disk| disk.f_blocks > 0);
+        let most = room.map(|disk| len.saturating_add(disk.f_bavail.saturating_mul(disk.f_frsize)));
+        let limit = match most {
+            None => asked,
+            Some(most) if asked == 0 => most.max(1),
+            Some(most) => most.clamp(1, asked),
+        };
+        self.limit.store(limit, Relaxed);
     }
 
     fn segment_bytes(&self) -> u64 {
@@ -308,6 +330,7 @@ impl Engine for Log {
 
     fn tidy(&self) -> bool {
         self.remove_dead();
+        self.find_limit();
         let (len, live) = (self.len.load(Relaxed), self.live.load(Relaxed));
         let limit = self.limit.load(Relaxed);
         let is_due = sparse::is_due(live, len, self.segment_bytes(), limit);
@@ -342,7 +365,8 @@ impl Engine for Log {
     }
 
     fn limit(&self, bytes: u64) {
-        self.limit.store(bytes, Relaxed);
+        self.asked.store(bytes, Relaxed);
+        self.find_limit();
     }
 
     fn has_room(&self, bytes: u64) -> bool {

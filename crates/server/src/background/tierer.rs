@@ -242,7 +242,10 @@ impl Tierer {
         self.is_full = !self.engine.has_room(bytes as u64);
         let written = match !self.is_full {
             true => self.engine.write(&records, Purpose::Leave),
-            false => Err(io::Error::new(io::ErrorKind::StorageFull, "tier-max-bytes is reached")),
+            false => Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "tier-max-bytes is reached, or the disk is full",
+            )),
         };
         self.note(server, written.as_ref().map(drop));
         let places = written.ok()?;
