@@ -429,6 +429,14 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(start, target):
         other.send("EXISTS", f"k{acknowledged}")
         with pytest.raises(Silent):
             other.reply(0.2)
+        # Who asks for the end is refused, and the file stays on.
+        for how in ([], ["NOSAVE"]):
+            with server.connect() as ending:
+                assert ending.call("SHUTDOWN", *how) == ("-", b"ERR Errors trying to SHUTDOWN. Check logs.")
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: "not ending" in server.log())
+        assert server.info()["aof_enabled"] == "1"
+        assert call(server, "SET", "a", "b")[1].startswith(b"MISCONF Errors writing to the AOF file: ")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, everything)
         # What was executed and not acknowledged is, as soon as it is on disk.
         assert held.reply() == ("+", b"OK")
@@ -437,6 +445,15 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(start, target):
         assert other.call("SET", "a", "b") == ("+", b"OK")
     kill(server)
     assert call(again(server), "DBSIZE") == (":", acknowledged + 2)
+
+
+def test_the_end_waits_for_the_base_of_a_file_that_was_just_turned_on(start):
+    server = start(*DEBUG, "--save", "")
+    call(server, "DEBUG", "POPULATE", "100000")
+    assert call(server, "CONFIG", "SET", "appendonly", "yes") == ("+", b"OK")
+    shut(server)
+    server.command += ["--appendonly", "yes"]
+    assert call(again(server), "DBSIZE") == (":", 100_000)
 
 
 def test_two_servers_never_share_their_files(start, target):
@@ -449,6 +466,28 @@ def test_two_servers_never_share_their_files(start, target):
         assert second.process.wait(WAIT_SECONDS) == 1
         assert f"{name} is locked: another server uses these files" in second.log()
         assert call(first, "PING") == ("+", b"PONG")
+
+
+def test_nobody_is_served_what_was_loaded_in_part(start):
+    server = start(*DEBUG)
+    call(server, "DEBUG", "POPULATE", "100000")
+    call(server, "SAVE")
+    kill(server)
+    path = server.directory / "dump.rdb"
+    damaged = bytearray(path.read_bytes())
+    damaged[-1000] ^= 1
+    path.write_bytes(damaged)
+    server.launch()
+    answers = set()
+    while server.process.poll() is None:
+        try:
+            with server.connect() as connection:
+                while True:
+                    answers.add(connection.call("SET", "new", "1"))
+        except (Closed, OSError):
+            pass
+    assert server.process.wait() == 1
+    assert answers <= {("-", b"LOADING Redis is loading the dataset in memory")}
 
 
 def test_what_is_damaged_is_refused_with_where_and_why(start, target):

@@ -183,10 +183,12 @@ fn start(flags: &[OsString]) -> Result<ExitCode, String> {
         let (server, failed) = (Arc::clone(&server), Arc::clone(&failed));
         let supervisor = Arc::clone(&supervisor);
         let loading = std::thread::Builder::new().name("loading".into()).spawn(move || {
-            let loaded = load(&server);
-            server.persist.loading.active.store(false, Relaxed);
-            match loaded {
-                Ok(()) => say_ready(&supervisor, background),
+            match load(&server) {
+                Ok(()) => {
+                    server.persist.loading.active.store(false, Relaxed);
+                    say_ready(&supervisor, background);
+                }
+                // Until the end nobody is served what was loaded in part.
                 Err(why) => {
                     tracing::error!(why, "what was saved cannot be loaded");
                     let _ = failed.set(why);
@@ -360,7 +362,7 @@ fn wait_for_end(server: &Arc<Server>, ending: &AtomicBool) -> Result<(), String>
             }
             tracing::error!(
                 "a signal asked for the end, and what is to be saved cannot be: not ending. \
-                 SHUTDOWN NOSAVE ends the server without saving"
+                 SHUTDOWN FORCE ends the server all the same"
             );
             ending.store(false, Relaxed);
         }

@@ -68,21 +68,19 @@ impl Persist {
         let saves = ending.save.unwrap_or_else(|| !self.config.is_empty(super::Param::Save));
         // What is being written is of no use: a newer snapshot comes, or none is wanted.
         self.stop.store(true, Relaxed);
-        while {
-            let mut jobs = self.jobs.lock();
-            let is_free = jobs.running.is_none();
-            if is_free {
-                let (kind, began) = (Kind::Save, Instant::now());
-                jobs.running = Some(Running { kind, began, keys_total: 0 });
-            }
-            !is_free
-        } {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.take_turn();
         self.stop.store(false, Relaxed);
         let mut done = if saves { self.run(Kind::Save) } else { Ok(()) };
+        // A base that is not on disk is to be, or is to be written anew.
+        let lacks_base = || self.is_aof_on() && self.figures.aof_wants_rewrite.load(Relaxed);
+        if done.is_ok() && lacks_base() {
+            if saves {
+                self.take_turn();
+            }
+            done = if lacks_base() { self.run(Kind::Rewrite) } else { Ok(()) };
+        }
         if done.is_ok() || ending.force {
-            let closed = self.turn_off();
+            let closed = self.turn_off(!ending.force);
             if let Err(error) = &closed {
                 tracing::error!(error, "the append-only file is not whole on disk");
             }
@@ -91,5 +89,19 @@ impl Persist {
         self.jobs.lock().running = None;
         self.ended.store(done.is_ok() || ending.force, Relaxed);
         done
+    }
+
+    /// Waits until nothing is being saved, and takes the place of what is.
+    fn take_turn(&self) {
+        loop {
+            let mut jobs = self.jobs.lock();
+            if jobs.running.is_none() {
+                let (kind, began) = (Kind::Save, Instant::now());
+                jobs.running = Some(Running { kind, began, keys_total: 0 });
+                return;
+            }
+            drop(jobs);
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }

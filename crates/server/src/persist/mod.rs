@@ -468,9 +468,7 @@ impl Persist {
         if !self.is_aof_on() {
             return false;
         }
-        // After failures in a row it is tried ever less often.
-        let pause = [0, 1, 2, 5, 10, 30, 60][jobs.rewrite.failures.min(6) as usize];
-        if now < jobs.rewrite_tried_at + pause {
+        if now < jobs.rewrite_tried_at + jobs.rewrite.pause_seconds() {
             return false;
         }
         if self.figures.aof_wants_rewrite.load(Relaxed) {

@@ -46,6 +46,18 @@ impl Outcome {
         self.took = Some(took);
         self.count += u64::from(succeeded);
     }
+
+    /// For how long it is not tried again after failures: a second more for each in a row,
+    /// five at most, so that it goes on soon where the disk is well again; and what takes long
+    /// to fail is tried a tenth of the time at most, a minute apart at most.
+    pub(crate) fn pause_seconds(&self) -> u64 {
+        const LONGEST: u64 = 60;
+        if !self.failed {
+            return 0;
+        }
+        let took = self.took.map_or(0, |took| took.as_secs() * 10);
+        self.failures.min(5).max(took).min(LONGEST)
+    }
 }
 
 /// Who is told what came of it.

@@ -38,9 +38,15 @@ type Handed = (Rewritten, mpsc::Sender<Result<(), String>>);
 #[derive(Debug, Default)]
 struct Inbox {
     rewritten: Mutex<Option<Handed>>,
-    end: AtomicBool,
-    /// What the last writing and syncing came to.
-    ended: Mutex<Option<String>>,
+    end: Mutex<Option<End>>,
+}
+
+/// Asks the thread that writes to end.
+#[derive(Debug)]
+struct End {
+    /// It goes on if what was committed cannot be written and synced.
+    only_if_whole: bool,
+    told: mpsc::Sender<Result<(), String>>,
 }
 
 /// The threads of the append-only file.
@@ -220,8 +226,10 @@ impl Persist {
         let mut telling: Option<mpsc::Sender<Result<(), String>>> = None;
         let mut failing = false;
         loop {
-            let ends = inbox.end.load(Relaxed);
-            if ends && let Some((asks, thread)) = syncs.take() {
+            let end = inbox.end.lock().take();
+            if end.is_some()
+                && let Some((asks, thread)) = syncs.take()
+            {
                 drop(asks);
                 let _ = thread.join();
             }
@@ -236,9 +244,10 @@ impl Persist {
             self.figures.turn_began.store(manner.now, Relaxed);
             let began = Instant::now();
             let mut turn = writer.turn(manner);
-            if ends && turn.failed.is_none() {
+            if end.is_some() && turn.failed.is_none() {
                 turn.failed = writer.finish(manner).err();
             }
+            let ends = end.as_ref().is_some_and(|end| !end.only_if_whole || turn.failed.is_none());
             let took = began.elapsed();
             let slow = took.as_millis() as u64 >= super::SLOW_MS;
             self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
@@ -279,10 +288,14 @@ impl Persist {
             }
             failing = failed;
             let told = self.durable.reached(reached);
+            if let Some(End { told, .. }) = end {
+                let whole = turn.failed.as_ref().map_or(Ok(()), |error| Err(error.to_string()));
+                let _ = told.send(whole);
+            }
             if ends {
-                *inbox.ended.lock() = turn.failed.map(|error| error.to_string());
                 return;
             }
+            syncs = syncs.or_else(|| self.begin_to_sync());
             if turn.failed.is_some() {
                 thread::park_timeout(RETRY);
             } else if self.left.load(SeqCst) {
@@ -381,7 +394,7 @@ impl Persist {
     /// `CONFIG SET appendonly`.
     pub(crate) fn set_aof(self: &Arc<Self>, batch: &Batch<'_>, on: bool) -> Result<(), String> {
         if !on {
-            if let Err(error) = self.turn_off() {
+            if let Err(error) = self.turn_off(false) {
                 tracing::warn!(error, "the append-only file is turned off and not whole on disk");
             }
             return Ok(());
@@ -401,23 +414,29 @@ impl Persist {
     }
 
     /// Turns the append-only file off. What was committed before is on disk then, if the
-    /// disk takes it.
-    pub(crate) fn turn_off(&self) -> Result<(), String> {
+    /// disk takes it; if it does not, the file stays on if it is to be turned off
+    /// `only_if_whole`.
+    pub(crate) fn turn_off(&self, only_if_whole: bool) -> Result<(), String> {
         let switching = self.switching.try_lock();
         let _switching = switching.ok_or("the append-only file is being turned on or off")?;
-        let writing = self.aof.lock().take();
-        self.aof_on.store(false, Relaxed);
-        let mut failed = None;
-        if let Some(writing) = writing {
-            writing.inbox.end.store(true, Relaxed);
+        let ended = self.aof.lock().as_ref().map(|writing| {
+            let (told, ended) = mpsc::channel();
+            *writing.inbox.end.lock() = Some(End { only_if_whole, told });
             writing.thread.unpark();
+            ended
+        });
+        let done = ended.and_then(|ended| ended.recv().ok()).unwrap_or(Ok(()));
+        if only_if_whole && done.is_err() {
+            return done;
+        }
+        self.aof_on.store(false, Relaxed);
+        if let Some(writing) = self.aof.lock().take() {
             let _ = writing.handle.join();
-            failed = writing.inbox.ended.lock().take();
         }
         self.figures.aof_wants_rewrite.store(false, Relaxed);
         self.set_aof_error(None);
         self.sync_holds();
-        failed.map_or(Ok(()), Err)
+        done
     }
 
     fn lock_aof(&self, place: &Place) -> Result<(), String> {
