@@ -388,9 +388,10 @@ fn write_summary(group: &stream::Group, out: &mut Out) {
     }
 }
 
-/// How long ago an entry was delivered; below 0 if the clock went back.
+/// How long ago an entry was delivered; below 0 if the clock went back. A payload may have
+/// any time, and what is out of range wraps around, as in Redis.
 fn idle_ms(entry: &PendingEntry, now: u64) -> i64 {
-    now as i64 - entry.delivered as i64
+    (now as i64).wrapping_sub(entry.delivered as i64)
 }
 
 fn write_pending(group: &stream::Group, window: &Window<'_>, now: u64, out: &mut Out) {
@@ -793,7 +794,7 @@ pub(super) fn xinfo_consumers(cx: &mut Context<'_>, args: Args<'_>, out: &mut Ou
     let found = find(cx, &mut slot, &key)?.ok_or(Error::NO_SUCH_KEY)?;
     let group = slot.stream(found).and_then(|stream| stream.group(args.bytes(3)));
     let Some(group) = group else { return Err(no_group_in(key.bytes, args.bytes(3)).into()) };
-    let since = |time: u64| slot.now() as i64 - time as i64;
+    let since = |time: u64| (slot.now() as i64).wrapping_sub(time as i64);
     let mut w = out.w();
     w.array(group.consumers().len());
     for (_, consumer) in group.consumers() {
