@@ -184,13 +184,15 @@ setup: # what a fresh machine lacks
 	@.ci/setup
 
 .PHONY: check
-check: # format, lints, the direction of the crates' rooms, dependencies that nobody uses; known weaknesses of dependencies, where the database can be had
+check: # format, lints, the direction of the crates' rooms, dependencies that nobody uses, fuzz targets that compile; known weaknesses of dependencies, where the database can be had
 	.ci/advisories
 	.ci/rooms
 	.ci/dependencies
 	$(CARGO) fmt --all --check
 	.ci/setup $(ENGINES)
 	$(ROCKSDB) $(CARGO) clippy --workspace --all-targets --features snugdb/rocksdb,snugdb/fjall --locked --profile $(TEST_PROFILE) -- --deny warnings
+	set -e; for folder in $(filter-out crates/server/fuzz,$(wildcard crates/*/fuzz)); do \
+	  $(CARGO) check --quiet --locked --manifest-path $$folder/Cargo.toml; done
 
 .PHONY: unit
 unit: # unit, model, property and documentation tests; those of the disk tier with all its engines

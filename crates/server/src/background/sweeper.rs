@@ -136,7 +136,8 @@ impl Sweeper {
         if blocked::any_ready() {
             server.serve(&batch, self.worker);
         }
-        server.stats.add(Stat::expired_time_cap_reached, u64::from(more));
+        let is_capped = more && began.elapsed() > budget;
+        server.stats.add(Stat::expired_time_cap_reached, u64::from(is_capped));
         more || left
     }
 }

@@ -165,8 +165,11 @@ pub(super) fn with_hash<R>(
     reader(slot.hash(found, &mut room)?)
 }
 
-/// Of the fields whose time has come and that a write does not name, it removes so many.
+/// Of the fields whose time has come and that a write does not name, it removes so many, ...
 const DUE_AT_ONCE: usize = 64;
+/// ... or so many for each that it names: whoever adds fields that expire soon removes more
+/// than there come.
+const DUE_FOR_EACH: usize = 2;
 
 /// Looks up a hash that is about to be changed, and removes what of it has expired: the
 /// fields that are `named`, and some of the others.
@@ -190,7 +193,8 @@ fn remove_due<'a>(
     (key, found): (&Key<'_>, Found),
     named: impl Iterator<Item = NewStr<'a>> + Clone,
 ) -> Result<Option<Found>, Error> {
-    let op = RemoveDue::new(named, DUE_AT_ONCE);
+    let limit = DUE_AT_ONCE.max(named.clone().count() * DUE_FOR_EACH);
+    let op = RemoveDue::new(named, limit);
     let is_gone = slot.apply(key, Some(found), op, event("hexpired"))?.is_gone;
     if is_gone {
         cx.notify(Event::DEL, key.bytes);

@@ -114,18 +114,19 @@ impl Batch<'_> {
     /// with page `first`, in all databases, until `enough`; whether some may be left. A
     /// slot in which nothing is due costs one load.
     pub fn expire_due(&self, first: usize, of: usize, enough: &mut dyn FnMut() -> bool) -> bool {
+        let mut left = false;
         for db in self.store().databases_used() {
             let due = |hint: &Slot| hint.next_expiry() <= self.now();
             for slot in self.store().keyspace(db).share(first, of, due) {
                 if let Some(mut guard) = self.lock_unless_taken(db, slot) {
-                    guard.expire_due(EXPIRE_AT_ONCE);
+                    left |= guard.expire_due(EXPIRE_AT_ONCE) >= EXPIRE_AT_ONCE;
                 }
                 if enough() {
                     return true;
                 }
             }
         }
-        false
+        left
     }
 
     /// A value with pieces to pack in every `of`-th page of slots,
