@@ -29,7 +29,8 @@ enum Aggregate {
 }
 
 impl Aggregate {
-    /// Infinities of both signs come to 0.
+    /// A sum of infinities of both signs is 0. `b` may be NaN: then a sum is 0 too, and
+    /// `Min` and `Max` keep `a`.
     fn of(self, a: f64, b: f64) -> f64 {
         match self {
             Self::Sum => number(a + b),
@@ -236,7 +237,9 @@ fn reckon(cx: &Context<'_>, query: &Query, inputs: &mut [Input<'_>]) -> Result<R
     for input in others {
         retain(cx, input.key, &mut rows, |own, score| match (score, is_difference) {
             (Some(score), false) => {
-                *own = aggregate.of(*own, number(input.weight * score));
+                // As it is, for redis-server has no 0 in the place of this NaN: it differs
+                // from what it does with the first input, and in a union.
+                *own = aggregate.of(*own, input.weight * score);
                 true
             }
             (None, false) | (Some(_), true) => false,
