@@ -25,6 +25,9 @@ impl Default for Text {
 /// Significant digits.
 const DIGITS: i32 = 17;
 
+/// The largest number, 2^62, that Redis takes for an integer if it is whole.
+const WHOLE_MAX: f64 = (1u64 << 62) as f64;
+
 impl Text {
     fn push(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
@@ -41,6 +44,17 @@ impl Text {
         } else {
             self.write(value);
         }
+        &self.bytes[..self.len]
+    }
+
+    /// The text of a number that a listpack of Redis holds: a whole one of up to 2^62 lies
+    /// there as an integer, and is told with all its digits.
+    pub(crate) fn of_listpack(&mut self, value: f64) -> &[u8] {
+        if value.abs() > WHOLE_MAX || value.fract() != 0.0 {
+            return self.of(value);
+        }
+        self.len = 0;
+        self.push(itoa::Buffer::new().format(value as i64).as_bytes());
         &self.bytes[..self.len]
     }
 

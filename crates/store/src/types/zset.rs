@@ -61,10 +61,7 @@ impl SlotGuard<'_> {
     /// to nobody.
     pub fn note_skiplist(&mut self, key: &Key<'_>, found: Found) -> Result<(), Damaged> {
         let mut room = Vec::new();
-        let notes = match self.view::<SortedSets>(found, &mut room)? {
-            View::Small(run) => run.notes,
-            View::Large(large) => large.notes,
-        };
+        let notes = notes(&self.view::<SortedSets>(found, &mut room)?);
         if notes & SKIPLIST == 0 {
             self.edit::<SortedSets, _>(key, Some(found), |zset| match zset.small() {
                 Some(mut small) => small.note(notes | SKIPLIST),
@@ -75,7 +72,19 @@ impl SlotGuard<'_> {
     }
 }
 
+fn notes(view: &View<'_, Ranked>) -> u8 {
+    match view {
+        View::Small(run) => run.notes,
+        View::Large(large) => large.notes,
+    }
+}
+
 impl ZSet<'_> {
+    /// Whether Redis would hold it as a listpack.
+    pub fn is_listpack(&self) -> bool {
+        notes(&self.view) & SKIPLIST == 0
+    }
+
     /// How many members it has. O(1).
     pub fn len(&self) -> usize {
         match self.view {

@@ -82,13 +82,16 @@ pub(super) fn zscan(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answ
     let next = read(cx, args.bytes(1), |zset| {
         let options = ScanOptions::parse(args, 3, Scanned::Members)?;
         cx.goes_through(options.count.min(zset.len()))?;
-        let mut written = 0;
+        let (mut written, in_listpack) = (0, zset.is_listpack());
         let next = zset.scan(cursor, options.count, |member, score| {
             if options.wants(&member.bytes()) {
                 encoded.item(&member);
                 // A score is a string here, in RESP3 too.
                 let mut text = crate::text::double::Text::default();
-                encoded.w().bulk(text.of(score));
+                encoded.w().bulk(match in_listpack {
+                    true => text.of_listpack(score),
+                    false => text.of(score),
+                });
                 written += 2;
             }
         })?;
