@@ -141,6 +141,29 @@ fn values(args: Args<'_>, first: usize) -> impl Iterator<Item = NewStr<'_>> + Cl
     (first..args.len()).map(move |at| args.value(at))
 }
 
+/// Among so many fields, one that is named again is looked for by comparing each with each.
+const FEW_FIELDS: usize = 16;
+
+/// Which of the fields from argument `first` on an earlier argument names too: their places
+/// among the fields, ascending. Redis goes field by field, so a field that is named again
+/// is met as the first naming left it.
+///
+/// Cost where all are different: comparisons alone for up to [`FEW_FIELDS`], else a sort.
+fn named_again(args: Args<'_>, first: usize) -> Vec<usize> {
+    let count = args.len() - first;
+    let name = |n: usize| args.bytes(first + n);
+    if count <= FEW_FIELDS {
+        return (1..count).filter(|&n| (0..n).any(|other| name(other) == name(n))).collect();
+    }
+    let mut by_name: Vec<usize> = (0..count).collect();
+    // Equal names stay in the order of their places.
+    by_name.sort_by_key(|&n| name(n));
+    let pairs = by_name.windows(2).filter(|pair| name(pair[0]) == name(pair[1]));
+    let mut again: Vec<usize> = pairs.map(|pair| pair[1]).collect();
+    again.sort_unstable();
+    again
+}
+
 /// Removes fields and tells of it.
 fn remove<'a>(
     cx: &Context<'_>,
@@ -229,8 +252,13 @@ fn expire(cx: &Context<'_>, args: Args<'_>, out: &mut Out, unit: (i64, bool)) ->
     let at = time(cx, args, 2, unit)?;
     let condition = Condition::named(args, 3);
     let first = fields(args, if condition == Condition::Always { 3 } else { 4 }, 1)?;
-    let before = expiries(&slot, found, args, first)?;
+    let mut before = expiries(&slot, found, args, first)?;
     let is_past = at <= slot.now() && cx.origin.minds_time();
+    for n in named_again(args, first) {
+        if before[n].is_some_and(|before| condition.allows(before, at)) {
+            before[n] = (!is_past).then_some(Some(at));
+        }
+    }
     let allowed = |n: &usize| before[*n].is_some_and(|before| condition.allows(before, at));
     let concerned: Vec<usize> = (0..before.len()).filter(allowed).collect();
     let named = concerned.iter().map(|&n| args.value(first + n));
@@ -259,7 +287,10 @@ fn hpersist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key, values(args, 4))?;
     let first = fields(args, 2, 1)?;
-    let before = expiries(&slot, found, args, first)?;
+    let mut before = expiries(&slot, found, args, first)?;
+    for n in named_again(args, first) {
+        before[n] = before[n].map(|_| None);
+    }
     if let Some(found) =
         found.filter(|_| before.iter().any(|before| matches!(before, Some(Some(_)))))
     {
@@ -345,21 +376,25 @@ fn ttl(cx: &Context<'_>, args: Args<'_>, at: usize) -> Result<Option<Ttl>, Error
     }
 }
 
-/// The values of fields.
+/// The values of fields. If reading a field removes it, it has none where it is named again.
 fn reply_all(
     slot: &SlotGuard<'_>,
     found: Option<Found>,
     args: Args<'_>,
-    first: usize,
+    (first, removes): (usize, bool),
     out: &mut Out,
 ) -> Result<(), Error> {
+    let again = if removes { named_again(args, first) } else { Vec::new() };
     let mut room = Vec::new();
     let view = match found {
         Some(found) => slot.hash(found, &mut room)?,
         None => None,
     };
     out.w().array(args.len() - first);
-    values(args, first).try_for_each(|field| reply(view.as_ref(), &field, out))
+    values(args, first).enumerate().try_for_each(|(n, field)| {
+        let view = view.as_ref().filter(|_| again.binary_search(&n).is_err());
+        reply(view, &field, out)
+    })
 }
 
 fn hgetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
@@ -373,11 +408,12 @@ fn hgetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key, values(args, first))?;
-    reply_all(&slot, found, args, first, out)?;
+    let is_past = matches!(said, Ttl::At(at) if at <= slot.now() && cx.origin.minds_time());
+    reply_all(&slot, found, args, (first, is_past), out)?;
     let Some(found) = found else { return Ok(()) };
     let all = values(args, first);
     match said {
-        Ttl::At(at) if at <= slot.now() && cx.origin.minds_time() => {
+        Ttl::At(_) if is_past => {
             remove(cx, &mut slot, (&key, found), all)?;
         }
         Ttl::At(at) => {
@@ -398,7 +434,7 @@ fn hgetdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key, values(args, first))?;
-    reply_all(&slot, found, args, first, out)?;
+    reply_all(&slot, found, args, (first, true), out)?;
     if let Some(found) = found {
         remove(cx, &mut slot, (&key, found), values(args, first))?;
     }
