@@ -37,3 +37,60 @@ def test_a_field_that_is_named_twice_is_met_as_the_first_naming_left_it(server, 
         c.call("HSET", "h", "a", 1, "b", 2, "t", 3, *[word for name in MANY for word in (name, "x")])
         c.call("HEXPIRE", "h", 1000, "FIELDS", 1, "t")
         assert ask(c, command) == answer
+
+
+ARITY = b"ERR wrong number of arguments for 'hsetex' command"
+CONDITIONS = b"ERR Only one of FXX or FNX arguments can be specified"
+TIMES = b"ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"
+NEGATIVE = b"ERR invalid expire time, must be >= 0"
+NO_COUNT = b"ERR Number of fields must be a positive integer"
+MISPLACED = b"ERR Mandatory argument FIELDS is missing or not at the right position"
+MISCOUNTED = b"ERR The `numfields` parameter must match the number of arguments"
+WRONG_TYPE = b"WRONGTYPE Operation against a key holding the wrong kind of value"
+
+
+@pytest.mark.parametrize("command, error", [
+    ("HSETEX h FNX FXX FIELDS 1 a 1", CONDITIONS),
+    ("HSETEX h FXX FXX FIELDS 1 a 1", CONDITIONS),
+    ("HSETEX h EX 10 KEEPTTL FIELDS 1 a 1", TIMES),
+    ("HSETEX h KEEPTTL PX x FIELDS 1 a 1", TIMES),
+    ("HSETEX h PERSIST FIELDS 1 a 1", b"ERR unknown argument: PERSIST"),
+    ("HSETEX h FIELDS 2 a 1", ARITY),
+    ("HSETEX h FIELDS 1 a 1 b 2", ARITY),
+    ("HSETEX h EX 10 FIELDS 1", ARITY),
+    ("HSETEX h FIELDS 0 a 1", b"ERR invalid number of fields"),
+    ("HSETEX h FIELDS x a 1", b"ERR invalid number of fields"),
+    ("HSETEX h EX -1 FIELDS 1 a 1", NEGATIVE),
+    ("HSETEX h EX x FIELDS 1 a 1", b"ERR value is not an integer or out of range"),
+    ("HSETEX h PX 99999999999999 FIELDS 1 a 1", b"ERR invalid expire time in 'hsetex' command"),
+    ("HSETEX s FIELDS 1 a 1", WRONG_TYPE),
+    ("HGETEX h PXAT -1 FIELDS 1 a", NEGATIVE),
+    ("HGETEX h EX 10 PERSIST FIELDS 1 a", MISPLACED),
+    ("HGETEX h FIELDS 0 a", NO_COUNT),
+    ("HGETEX h FIELDS 2 a", MISCOUNTED),
+    ("HGETEX s EX x FIELDS 1 a", WRONG_TYPE),
+    ("HGETDEL h a b c", MISPLACED),
+    ("HGETDEL h FIELDS x a", NO_COUNT),
+    ("HGETDEL h FIELDS 1 a b", MISCOUNTED),
+    ("HGETDEL s a b c", WRONG_TYPE),
+    ("HTTL h FIELDS 0 a", NO_COUNT),
+    ("HPERSIST h FIELDS 0 a", NO_COUNT),
+    ("HEXPIRE h 10 FIELDS 0 a", b"ERR Parameter `numFields` should be greater than 0"),
+])
+def test_errors_are_those_of_redis(server, command, error):
+    with server.connect() as c:
+        c.call("SET", "s", "string")
+        c.call("HSET", "h", "a", 1)
+        assert c.call(*command.split()) == ("-", error)
+
+
+@pytest.mark.parametrize("time", ["EX", "PX", "EXAT", "PXAT"])
+def test_a_time_of_0_is_past(server, time):
+    with server.connect() as c:
+        c.call("HSET", "h", "a", 1, "b", 2, "c", 3)
+        assert ask(c, f"HSETEX h {time} 0 FIELDS 2 a 9 new 1") == 1
+        assert ask(c, "HKEYS h") == [b"b", b"c"]
+        assert ask(c, f"HGETEX h {time} 0 FIELDS 1 b") == [b"2"]
+        assert ask(c, f"HSETEX none {time} 0 FIELDS 1 a 1") == 1
+        assert ask(c, "HKEYS h") == [b"c"]
+        assert ask(c, "EXISTS none") == 0

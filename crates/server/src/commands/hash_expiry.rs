@@ -119,9 +119,14 @@ fn time(
     time.filter(|&at| at <= LATEST).map(|at| at as u64).ok_or_else(|| invalid_time(cx))
 }
 
-/// The arguments behind `FIELDS`, which stands at `at`: where the first field is. Each is
-/// `step` arguments.
-fn fields(args: Args<'_>, at: usize, step: usize) -> Result<usize, Error> {
+/// What most commands say of a number of fields that is none.
+const NO_COUNT: &str = "ERR Number of fields must be a positive integer";
+/// What those say that set when fields expire.
+const NO_COUNT_TO_EXPIRE: &str = "ERR Parameter `numFields` should be greater than 0";
+
+/// The arguments behind `FIELDS`, which stands at `at`: where the first field is.
+/// `no_count` is the error if their number is none.
+fn fields(args: Args<'_>, at: usize, no_count: &'static str) -> Result<usize, Error> {
     if !args.is(at, "fields") || at + 1 >= args.len() {
         return Err(Error::new(
             "ERR Mandatory argument FIELDS is missing or not at the right position",
@@ -129,9 +134,9 @@ fn fields(args: Args<'_>, at: usize, step: usize) -> Result<usize, Error> {
     }
     let count = args.int(at + 1).ok().and_then(|count| usize::try_from(count).ok());
     let Some(count) = count.filter(|&count| count > 0) else {
-        return Err(Error::new("ERR Parameter `numFields` should be greater than 0"));
+        return Err(Error::new(no_count));
     };
-    if count.checked_mul(step) != Some(args.len() - at - 2) {
+    if count != args.len() - at - 2 {
         return Err(Error::new("ERR The `numfields` parameter must match the number of arguments"));
     }
     Ok(at + 2)
@@ -251,7 +256,8 @@ fn expire(cx: &Context<'_>, args: Args<'_>, out: &mut Out, unit: (i64, bool)) ->
     let found = find(cx, &mut slot, &key, all)?;
     let at = time(cx, args, 2, unit)?;
     let condition = Condition::named(args, 3);
-    let first = fields(args, if condition == Condition::Always { 3 } else { 4 }, 1)?;
+    let first =
+        fields(args, if condition == Condition::Always { 3 } else { 4 }, NO_COUNT_TO_EXPIRE)?;
     let mut before = expiries(&slot, found, args, first)?;
     let is_past = at <= slot.now() && cx.origin.minds_time();
     for n in named_again(args, first) {
@@ -286,7 +292,7 @@ fn hpersist(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
     let found = find(cx, &mut slot, &key, values(args, 4))?;
-    let first = fields(args, 2, 1)?;
+    let first = fields(args, 2, NO_COUNT)?;
     let mut before = expiries(&slot, found, args, first)?;
     for n in named_again(args, first) {
         before[n] = before[n].map(|_| None);
@@ -328,7 +334,7 @@ fn hpexpiretime(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 /// such field.
 fn tell(cx: &Context<'_>, args: Args<'_>, out: &mut Out, (unit, relative): (i64, bool)) -> Answer {
     Ok(with_hash(cx, args.bytes(1), |view| {
-        let first = fields(args, 2, 1)?;
+        let first = fields(args, 2, NO_COUNT)?;
         let since = if relative { cx.store.now() } else { 0 };
         out.w().array(args.len() - first);
         for field in values(args, first) {
@@ -355,25 +361,16 @@ enum Ttl {
     At(u64),
 }
 
-/// The time that the words at `at` give, if they give one.
-fn ttl(cx: &Context<'_>, args: Args<'_>, at: usize) -> Result<Option<Ttl>, Error> {
+/// The unit of the time behind the word at `at`, if such a word stands there, and whether
+/// it is relative.
+fn unit(args: Args<'_>, at: usize) -> Option<(i64, bool)> {
     let units = [
         ("ex", (SECONDS, true)),
         ("px", (MILLISECONDS, true)),
         ("exat", (SECONDS, false)),
         ("pxat", (MILLISECONDS, false)),
     ];
-    match units.into_iter().find(|(word, _)| args.is(at, word)) {
-        Some(_) if at + 1 >= args.len() => Err(Error::SYNTAX),
-        Some((_, unit)) => {
-            let given = parse_integer(args.bytes(at + 1)).ok_or(Error::NOT_INTEGER)?;
-            if given <= 0 {
-                return Err(invalid_time(cx));
-            }
-            Ok(Some(Ttl::At(time(cx, args, at + 1, unit)?)))
-        }
-        None => Ok(None),
-    }
+    units.into_iter().find(|(word, _)| args.is(at, word)).map(|(_, unit)| unit)
 }
 
 /// The values of fields. If reading a field removes it, it has none where it is named again.
@@ -398,16 +395,16 @@ fn reply_all(
 }
 
 fn hgetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    let key = cx.key(args.bytes(1));
+    let mut slot = cx.lock(&key);
+    let found = find(cx, &mut slot, &key, values(args, 4))?;
     let (mut at, mut said) = (2, Ttl::Unsaid);
     if args.is(2, "persist") {
         (at, said) = (3, Ttl::Persist);
-    } else if let Some(given) = ttl(cx, args, 2)? {
-        (at, said) = (4, given);
+    } else if let Some(unit) = unit(args, 2) {
+        (at, said) = (4, Ttl::At(time(cx, args, 3, unit)?));
     }
-    let first = fields(args, at, 1)?;
-    let key = cx.key(args.bytes(1));
-    let mut slot = cx.lock(&key);
-    let found = find(cx, &mut slot, &key, values(args, first))?;
+    let first = fields(args, at, NO_COUNT)?;
     let is_past = matches!(said, Ttl::At(at) if at <= slot.now() && cx.origin.minds_time());
     reply_all(&slot, found, args, (first, is_past), out)?;
     let Some(found) = found else { return Ok(()) };
@@ -430,10 +427,10 @@ fn hgetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
 }
 
 fn hgetdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let first = fields(args, 2, 1)?;
     let key = cx.key(args.bytes(1));
     let mut slot = cx.lock(&key);
-    let found = find(cx, &mut slot, &key, values(args, first))?;
+    let found = find(cx, &mut slot, &key, values(args, 4))?;
+    let first = fields(args, 2, NO_COUNT)?;
     reply_all(&slot, found, args, (first, true), out)?;
     if let Some(found) = found {
         remove(cx, &mut slot, (&key, found), values(args, first))?;
@@ -441,24 +438,63 @@ fn hgetdel(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Ok(())
 }
 
-fn hsetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    let (mut at, mut said, mut condition) = (2, Ttl::Unsaid, None);
-    while !args.is(at, "fields") && at < args.len() {
-        if let Some(given) = ttl(cx, args, at)?.filter(|_| said == Ttl::Unsaid) {
-            said = given;
+/// What stands in front of the fields of `HSETEX`.
+struct SetOptions {
+    ttl: Ttl,
+    /// Whether all of the fields must be there, or none of them.
+    condition: Option<bool>,
+    /// The argument that is the first field.
+    first: usize,
+}
+
+impl SetOptions {
+    fn parse(cx: &Context<'_>, args: Args<'_>) -> Result<Self, Error> {
+        let wrong_arity = || Error::wrong_arity(&cx.command.full_name());
+        let (mut at, mut ttl, mut condition) = (2, Ttl::Unsaid, None);
+        while !args.is(at, "fields") {
+            let Some(word) = args.get(at) else { return Err(wrong_arity()) };
+            let (unit, is_fxx) = (unit(args, at), args.is(at, "fxx"));
+            if unit.is_some() || args.is(at, "keepttl") {
+                if ttl != Ttl::Unsaid {
+                    return Err(Error::new(
+                        "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified",
+                    ));
+                }
+                ttl = Ttl::Keep;
+                if let Some(unit) = unit {
+                    at += 1;
+                    if at == args.len() {
+                        return Err(Error::new("ERR missing expire time"));
+                    }
+                    ttl = Ttl::At(time(cx, args, at, unit)?);
+                }
+            } else if is_fxx || args.is(at, "fnx") {
+                if condition.replace(is_fxx).is_some() {
+                    return Err(Error::new(
+                        "ERR Only one of FXX or FNX arguments can be specified",
+                    ));
+                }
+            } else {
+                return Err(Error::from([b"ERR unknown argument: ", word].concat()));
+            }
             at += 1;
-        } else if args.is(at, "keepttl") && said == Ttl::Unsaid {
-            said = Ttl::Keep;
-        } else if args.is(at, "fnx") && condition.is_none() {
-            condition = Some(false);
-        } else if args.is(at, "fxx") && condition.is_none() {
-            condition = Some(true);
-        } else {
-            return Err(Error::SYNTAX.into());
         }
-        at += 1;
+        let first = at + 2;
+        if first + 1 >= args.len() {
+            return Err(wrong_arity());
+        }
+        let count = parse_integer(args.bytes(at + 1)).and_then(|count| usize::try_from(count).ok());
+        let count = count.filter(|count| (1..=i32::MAX as usize).contains(count));
+        match count {
+            None => Err(Error::new("ERR invalid number of fields")),
+            Some(count) if 2 * count != args.len() - first => Err(wrong_arity()),
+            Some(_) => Ok(Self { ttl, condition, first }),
+        }
     }
-    let first = fields(args, at, 2)?;
+}
+
+fn hsetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
+    let SetOptions { ttl, condition, first } = SetOptions::parse(cx, args)?;
     let pairs = (first..args.len()).step_by(2).map(|at| (args.value(at), args.value(at + 1)));
     let named = pairs.clone().map(|(field, _)| field);
     let key = cx.key(args.bytes(1));
@@ -472,7 +508,7 @@ fn hsetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
             }
         }
     }
-    let expiry = match said {
+    let expiry = match ttl {
         Ttl::At(at) => FieldExpiry::At(at),
         Ttl::Keep => FieldExpiry::Keep,
         Ttl::Unsaid | Ttl::Persist => FieldExpiry::Clear,
