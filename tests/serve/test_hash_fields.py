@@ -2,7 +2,16 @@
 
 import pytest
 
+from harness.nodes import Nodes, wait_until_same
+
 pytestmark = pytest.mark.snug_only
+
+
+@pytest.fixture
+def nodes(target):
+    nodes = Nodes(target)
+    yield nodes
+    nodes.stop()
 
 
 def ask(connection, line):
@@ -94,3 +103,32 @@ def test_a_time_of_0_is_past(server, time):
         assert ask(c, f"HSETEX none {time} 0 FIELDS 1 a 1") == 1
         assert ask(c, "HKEYS h") == [b"c"]
         assert ask(c, "EXISTS none") == 0
+
+
+def told(connection, listener, command):
+    """The events that a command brings about, in order."""
+    connection.call(*command.split())
+    connection.call("PUBLISH", "end", "")
+    events = []
+    while (push := listener.reply())[1][-2][1] != b"end":
+        events.append(push[1][-2][1].rpartition(b":")[2].decode())
+    return events
+
+
+@pytest.mark.parametrize("command, events", [
+    ("HSETEX h PXAT 1 FIELDS 1 zz 1", ["hset", "hdel"]),
+    ("HSETEX h PXAT 1 FIELDS 2 a 1 zz 1", ["hset", "hdel"]),
+    ("HSETEX h PXAT 1 FIELDS 2 a 1 b 1", ["hset", "hdel", "del"]),
+    ("HSETEX none PXAT 1 FIELDS 1 zz 1", ["new", "hset", "hdel", "del"]),
+    ("HSETEX none FXX PXAT 1 FIELDS 1 zz 1", []),
+    ("HSETEX h PXAT 9999999999999 FIELDS 1 zz 1", ["hset", "hexpire"]),
+])
+def test_events_of_fields_that_are_set_and_go_at_once(nodes, command, events):
+    primary, replica = nodes.chain("snug", "snug")
+    with primary.connect() as c, primary.connect() as listener:
+        c.call("CONFIG", "SET", "notify-keyspace-events", "EAn")
+        c.call("HSET", "h", "a", 1, "b", 2)
+        listener.call("PSUBSCRIBE", "__keyevent*", "end")
+        listener.reply()
+        assert told(c, listener, command) == events
+    wait_until_same(primary, replica)

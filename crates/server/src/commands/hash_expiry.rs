@@ -169,18 +169,18 @@ fn named_again(args: Args<'_>, first: usize) -> Vec<usize> {
     again
 }
 
-/// Removes fields and tells of it.
+/// Removes fields and tells of it; how many there were.
 fn remove<'a>(
     cx: &Context<'_>,
     slot: &mut SlotGuard<'_>,
     (key, found): (&Key<'_>, Found),
     fields: impl Iterator<Item = NewStr<'a>> + Clone,
-) -> Result<bool, Error> {
+) -> Result<usize, Error> {
     let edited = slot.apply(key, Some(found), RemoveFields { fields }, event("hdel"))?;
     if edited.is_gone {
         cx.notify(Event::DEL, key.bytes);
     }
-    Ok(edited.is_gone)
+    Ok(edited.outcome)
 }
 
 /// When a field is to be given a time at all.
@@ -515,9 +515,22 @@ fn hsetex(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     };
     let is_past = |at: u64| at <= slot.now() && cx.origin.minds_time();
     match expiry {
+        // The fields are set and go at once. Events tell of both; nothing is written, and
+        // what goes is what was there before.
         FieldExpiry::At(at) if is_past(at) => {
-            if let Some(found) = found {
-                remove(cx, &mut slot, (&key, found), named)?;
+            if found.is_none() {
+                cx.notify(Event::NEW, key.bytes);
+            }
+            cx.notify(event("hset"), key.bytes);
+            let removed = match found {
+                Some(found) => remove(cx, &mut slot, (&key, found), named)?,
+                None => 0,
+            };
+            if removed == 0 {
+                cx.notify(event("hdel"), key.bytes);
+            }
+            if found.is_none() {
+                cx.notify(Event::DEL, key.bytes);
             }
         }
         _ => {
