@@ -215,6 +215,8 @@ fn bitfield(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let found = cx.find_string(&mut slot, &key)?;
     if let Some(found) = found {
         cx.make_raw(&mut slot, found)?;
+        // Even if no operation changes a bit.
+        slot.note_changed(found);
     }
     let len = found.map_or(0, |found| slot.string_len(found));
     if end > len {

@@ -159,6 +159,8 @@ fn setbit(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
         let byte = [if on { byte | mask } else { byte & !mask }];
         let write = Write { offset: at, value: NewStr::Changed(&byte) };
         slot.apply(&key, found, write, SETBIT);
+    } else if let Some(found) = found {
+        slot.note_changed(found);
     }
     out.w().integer(i64::from(was));
     Ok(())

@@ -155,6 +155,15 @@ impl SlotGuard<'_> {
         }
     }
 
+    /// Has `OBJECT ENCODING` tell a string that is not packed as `raw` from now on, as if it
+    /// had been changed in place. It is the same string, so it is no effect and is told to
+    /// nobody.
+    pub fn note_changed(&mut self, found: Found) {
+        if [INT.bits(), SET.bits()].contains(&self.cell(found).bits()) {
+            self.write_pieces_at(found, 0, 0, std::iter::empty());
+        }
+    }
+
     /// Writes pieces of `total` bytes, one behind the other.
     fn write_pieces_at<'p>(
         &mut self,
