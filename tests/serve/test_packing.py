@@ -17,6 +17,32 @@ VALUE = b'{"name":"alice","roles":["reader","writer"]}' * 8
 AT_ONCE = ["--pack-cold-after", "0", "--pack-min-size", "1", "--hz", "500", "--pack-dictionary-size", "2048"]
 
 
+@pytest.mark.parametrize("in_transaction", [False, True], ids=["alone", "in MULTI"])
+@pytest.mark.parametrize("adds", ["HSET", "RPUSH", "SADD", "ZADD"])
+@pytest.mark.parametrize("server", [[*NEVER, "--pack-slice-us", "50"]], indirect=True)
+def test_a_large_collection_is_packed_and_unpacked_on_demand(server, adds, in_transaction):
+    def ask(c, *command):
+        if not in_transaction:
+            return c.call(*command)
+        return c.pipeline([("MULTI",), command, ("EXEC",)])[2][1][0]
+
+    with server.connect() as c:
+        for n in range(5000):
+            words = {"HSET": [f"field:{n}", f"value of {n}"], "ZADD": [n % 70, f"member:{n}"]}
+            c.call(adds, "large", *words.get(adds, [f"item number {n}"]))
+        raw, digest = c.call("MEMORY", "USAGE", "large")[1], c.call("DEBUG", "DIGEST-VALUE", "large")
+        assert about(c, "large")[b"packed-bytes"] == 0
+        assert ask(c, "SNUG", "PACK", "large") == (":", 1)
+        packed = about(c, "large")
+        assert 0 < packed[b"packed-bytes"] < packed[b"packed-from-bytes"]
+        assert c.call("MEMORY", "USAGE", "large")[1] < raw * 2 / 3
+        assert ask(c, "SNUG", "PACK", "large") == (":", 1)
+        assert ask(c, "SNUG", "UNPACK", "large") == (":", 1)
+        assert about(c, "large")[b"packed-bytes"] == 0
+        assert ask(c, "SNUG", "UNPACK", "large") == (":", 0)
+        assert c.call("DEBUG", "DIGEST-VALUE", "large") == digest
+
+
 @pytest.mark.parametrize("server", [NEVER], indirect=True)
 def test_a_string_is_packed_and_unpacked_on_demand(server):
     with server.connect() as c:

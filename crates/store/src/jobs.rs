@@ -306,6 +306,37 @@ impl Job {
     }
 }
 
+/// How somebody goes through the pieces of a large collection, to pack or to unpack them
+/// now: what is in the way already is passed over. It ends, for each piece is behind the
+/// one before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PieceWalk {
+    unpacks: bool,
+    /// Items in front of what comes next.
+    at: std::cell::Cell<usize>,
+}
+
+impl PieceWalk {
+    /// A walk that goes on at the item `at`.
+    pub fn new(unpacks: bool, at: usize) -> Self {
+        Self { unpacks, at: std::cell::Cell::new(at) }
+    }
+
+    /// Where it goes on.
+    pub fn at(&self) -> usize {
+        self.at.get()
+    }
+
+    pub(crate) fn goes_on_at(&self, at: usize) {
+        self.at.set(at);
+    }
+
+    /// Whether it unpacks what is packed.
+    pub(crate) fn unpacks(&self) -> bool {
+        self.unpacks
+    }
+}
+
 /// What is to be done with a boxed value as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whole {
@@ -454,6 +485,11 @@ impl SlotGuard<'_> {
         self.cell(found).value().is_in_parts()
     }
 
+    /// Whether the value is a large collection: its pages are packed one by one.
+    pub fn cools_in_parts(&self, found: Found) -> bool {
+        self.cell(found).value().cools_in_parts()
+    }
+
     /// The next piece of a value that is to be packed, or all of one that is to be packed
     /// or unpacked as a whole; one that is `forced` whatever its age and what it looks
     /// like. To be [prepared](Job::prepare) when the slot is free again.
@@ -464,10 +500,26 @@ impl SlotGuard<'_> {
             let packs = forced && cell.bits().is_raw_inline();
             return packs.then(|| Job::short(store, db, cell, forced));
         }
-        let asked = Asked { params, access: cell.access(), forced };
+        let access = cell.access();
+        self.boxed_job(found, &Asked { params, access, forced, walk: None })
+    }
+
+    /// The next piece of a large collection that a walk comes to; none at its end, and of
+    /// values that have no pages. To be [prepared](Job::prepare) when the slot is free
+    /// again.
+    pub fn walked(&mut self, found: Found, params: &PieceParams, walk: &PieceWalk) -> Option<Job> {
+        let access = self.access(found);
+        if !self.cools_in_parts(found) {
+            return None;
+        }
+        self.boxed_job(found, &Asked { params, access, forced: true, walk: Some(walk) })
+    }
+
+    fn boxed_job(&mut self, found: Found, asked: &Asked<'_>) -> Option<Job> {
+        let (store, db, forced) = (self.session().store(), self.db(), asked.forced);
         let learner = self.cell_mut(found).value_mut()?.learner();
         let wants_dictionary = learner.is_some_and(|learner| learner.wants_dictionary());
-        let piece = self.change(found, |cell| cell.value_mut()?.next_job(&asked))?;
+        let piece = self.change(found, |cell| cell.value_mut()?.next_job(asked))?;
         let job = Job::new(store, db, self.cell(found), forced, Work::Boxed(piece));
         Some(Job { wants_dictionary, ..job })
     }

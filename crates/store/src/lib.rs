@@ -79,7 +79,7 @@ pub use cooling::{Cooling, MEET_ONE_IN};
 pub use effect::{Class, Commit, Delete, Event, Expire, Op, Replaced, Told};
 pub use eviction::{Eviction, Lying, Order};
 pub use hash::{Key, SLOTS, cluster_slot};
-pub use jobs::{Extent, Job, Name, Names, Outcome, Piece};
+pub use jobs::{Extent, Job, Name, Names, Outcome, Piece, PieceWalk};
 pub use large::{Lies, PackedChain, PackedLarge, WeakChain};
 pub use making::{Limits, Making, Restore};
 pub use pack::dictionaries::{DictionaryInfo, OwnDictionary};

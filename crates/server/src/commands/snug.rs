@@ -3,7 +3,7 @@
 use crate::commands::{container, streams};
 use crate::config::Param;
 use crate::engine::command::flags::*;
-use crate::engine::command::{Answer, Command, Group};
+use crate::engine::command::{Answer, Command, Group, Unanswered};
 use crate::engine::context::Context;
 use crate::engine::large::packed;
 use crate::engine::out::Out;
@@ -11,7 +11,7 @@ use crate::request::args::Args;
 use crate::request::error::Error;
 use snug_codec::family::Verdict;
 use snug_codec::{Codec, DictionaryKind};
-use snug_store::{Fate, Job};
+use snug_store::{Fate, Job, Key, PieceWalk};
 
 const fn subcommand(command: Command, complexity: &'static str, summary: &'static str) -> Command {
     command.of("snug").about(Group::Server, "7.2.0", complexity, summary)
@@ -43,7 +43,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
         subcommand(
             Command::new("pack", 3, pack).flags(WRITE).key(2),
             "O(N) where N is the length of the value.",
-            "Packs a string now, whatever its age.",
+            "Packs a value that is no stream now, whatever its age.",
         ),
         subcommand(
             Command::new("tier", 3, tier).flags(WRITE | NOSCRIPT | NO_MULTI).key(2),
@@ -53,7 +53,7 @@ pub(crate) const COMMANDS: &[Command] = &[Command::new("snug", -2, container)
         subcommand(
             Command::new("unpack", 3, unpack).flags(WRITE).key(2),
             "O(N) where N is the length of the value.",
-            "Unpacks a string in place.",
+            "Unpacks a value that is no stream in place.",
         ),
         subcommand(
             Command::new("help", 2, help).flags(LOADING | STALE),
@@ -220,10 +220,16 @@ fn pack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
+    let already = slot.anatomy(found).packed.is_some();
+    if slot.cools_in_parts(found) {
+        drop(slot);
+        let packed = finish_pieces(cx, &key, false)? || already;
+        out.w().integer(i64::from(packed));
+        return Ok(());
+    }
     if slot.is_in_parts(found) {
         return Err(Error::WRONG_TYPE.into());
     }
-    let already = slot.anatomy(found).packed.is_some();
     let params = cx.server.config.piece_params();
     let job = slot.job(found, &params, true).filter(Job::packs);
     drop(slot);
@@ -256,11 +262,35 @@ fn tier(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     Err(cx.wait_until(async { Ok(i64::from(leaves.await)) }))
 }
 
+/// Packs or unpacks the pages of the large collection at a key, in slices; whether any was.
+fn finish_pieces(cx: &mut Context<'_>, key: &Key<'_>, unpacks: bool) -> Result<bool, Unanswered> {
+    let next = |cx: &Context<'_>, at: &mut usize| {
+        let (params, walk) = (cx.server.config.piece_params(), PieceWalk::new(unpacks, *at));
+        let mut slot = cx.lock(key);
+        let found = slot.find_untouched(key)?;
+        let job = slot.walked(found, &params, &walk);
+        drop(slot);
+        *at = walk.at();
+        Some(cx.store.prepared(job?, &params))
+    };
+    cx.finish_all(next, |fate| match fate {
+        Fate::Packed(_) => !unpacks,
+        Fate::Unpacked => unpacks,
+        _ => false,
+    })
+}
+
 /// Answers 1 if the value was packed.
 fn unpack(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
     let key = cx.key(args.bytes(2));
     let mut slot = cx.lock(&key);
     let found = slot.find_untouched(&key).ok_or(Error::NO_SUCH_KEY)?;
+    if slot.cools_in_parts(found) {
+        drop(slot);
+        let unpacked = finish_pieces(cx, &key, true)?;
+        out.w().integer(i64::from(unpacked));
+        return Ok(());
+    }
     if slot.is_in_parts(found) {
         return Err(Error::WRONG_TYPE.into());
     }
@@ -286,7 +316,7 @@ fn help(_: &mut Context<'_>, _: Args<'_>, out: &mut Out) -> Answer {
             "POLICY SET <json>",
             "Replace the policy; new values go by it at once, old ones as they are swept.",
         ),
-        ("PACK <key>", "Pack the value of <key> now, whatever its age."),
+        ("PACK <key>", "Pack the value of <key>, which is no stream, now, whatever its age."),
         ("TIER <key>", "Have the value at <key> go to the disk tier now, whatever its age."),
         ("UNPACK <key>", "Unpack the value of <key>; it is packed again when it cools."),
     ];

@@ -19,7 +19,7 @@ use crate::work::slices::{self, InSlices, InTurns};
 use snug_codec::pool::Pool;
 use snug_codec::stream::SomePace;
 use snug_codec::{Segments, Workspace, WorkspaceConfig};
-use snug_store::{Batch, Detached, Extent, Found, Job, Key, Outcome, PackedChain, SlotGuard};
+use snug_store::{Batch, Detached, Extent, Fate, Found, Job, Key, Outcome, PackedChain, SlotGuard};
 use std::time::Duration;
 
 /// Strings of so many segments are unpacked at once: two take about a slice.
@@ -132,6 +132,33 @@ impl Context<'_> {
             }
             (_, pool) => Ok(at_once(pool, job)),
         }
+    }
+
+    /// Does jobs about the pieces of a large collection, one after the other: `next` gives
+    /// them, and moves on the place that it is told, where it begins. After a slice the
+    /// worker's clients have their turn, and the command is executed again and goes on
+    /// where it was; within a transaction it does all at once. Whether any job came to what
+    /// `is_success` says.
+    pub(crate) fn finish_all(
+        &mut self,
+        mut next: impl FnMut(&Self, &mut usize) -> Option<Job>,
+        is_success: impl Fn(Fate) -> bool,
+    ) -> Result<bool, Unanswered> {
+        // The place in a number twice as large, and whether there was success before.
+        let state = self.waited().and_then(Result::ok).unwrap_or(0);
+        let (mut at, mut success) = ((state / 2) as usize, state % 2 == 1);
+        let (began, slice_ns) = (Instant::now(), slices::slice_ns(&self.server.config));
+        while let Some(job) = next(self, &mut at) {
+            let outcome = at_once(self.pool, job).install(self.server, self.store, self.worker);
+            success |= is_success(outcome.fate);
+            if self.may_wait() && began.elapsed().as_nanos() as u64 >= slice_ns {
+                return Err(self.wait_until(async move {
+                    tokio::task::yield_now().await;
+                    Ok(2 * at as i64 + i64::from(success))
+                }));
+            }
+        }
+        Ok(success)
     }
 
     /// Puts in its place what work that was waited for has come to, if it has.

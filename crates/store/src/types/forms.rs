@@ -41,6 +41,7 @@
 
 use super::{ROWS, Type};
 use crate::image::{Pen, Source};
+use crate::jobs::PieceWalk;
 use crate::memory::usable;
 use crate::pack::dictionaries::OwnDictionary;
 use crate::pack::form;
@@ -418,6 +419,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) access: u8,
     /// Somebody wants it now, whatever its age and what it looks like.
     pub(crate) forced: bool,
+    /// Somebody goes through all pieces of it, if it has pages.
+    pub(crate) walk: Option<&'a PieceWalk>,
 }
 
 /// How a value is when a piece of it comes back.

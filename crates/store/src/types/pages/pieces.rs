@@ -116,17 +116,20 @@ impl<O: Order> Tree<O> {
         cooled: &mut Cooled,
         asked: &Asked<'_>,
     ) -> Option<Box<dyn PieceJob>> {
-        let forced = asked.forced;
+        let (forced, walk) = (asked.forced, asked.walk);
         let mut found = None;
-        let mut rank = cooled.next.min(self.len());
-        if forced {
-            rank = 0;
-        }
+        let rank = match (walk, forced) {
+            (Some(walk), _) => walk.at(),
+            (None, true) => 0,
+            (None, false) => cooled.next,
+        };
+        let rank = rank.min(self.len());
         let mut at = rank;
         let rest = self.visit_pages(rank, |page| {
-            let is_it = match forced {
-                true => !page.is_packed() && !page.is_settled() && page.len() > 0,
-                false => page.is_wanted(),
+            let is_it = match (walk, forced) {
+                (Some(walk), _) => page.is_packed() == walk.unpacks() && page.len() > 0,
+                (None, true) => !page.is_packed() && !page.is_settled() && page.len() > 0,
+                (None, false) => page.is_wanted(),
             };
             if is_it {
                 page.want(false);
@@ -142,6 +145,9 @@ impl<O: Order> Tree<O> {
                 Some(_) => cooled.pending.saturating_sub(1),
                 None => 0,
             };
+        }
+        if let Some(walk) = walk {
+            walk.goes_on_at(found.as_ref().map_or(self.len(), |(page, at)| at + page.len()));
         }
         let (page, rank) = found?;
         let dictionary = self.dictionary(page.dictionary_id());

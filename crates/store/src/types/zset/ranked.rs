@@ -17,6 +17,7 @@ use super::order::{
     hash_of_needle, is_behind, mark, member_of, score_of,
 };
 use crate::image::{Pen, Source};
+use crate::jobs::PieceWalk;
 use crate::pack::form::Damaged;
 use crate::pack::piece::PieceJob;
 use crate::store::Session;
@@ -175,8 +176,26 @@ impl Ranked {
 
     /// The next of its pages to be packed or unpacked.
     pub(crate) fn next_job(&mut self, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        if let Some(walk) = asked.walk {
+            return self.next_walked(walk, asked);
+        }
         let piece = self.scores.next_piece(&mut self.cooled, asked);
         piece.or_else(|| self.index.next_piece(&mut self.index_cooled, asked))
+    }
+
+    /// The next page that a walk comes to: to it the index lies behind the scores.
+    fn next_walked(&mut self, walk: &PieceWalk, asked: &Asked<'_>) -> Option<Box<dyn PieceJob>> {
+        let len = self.len();
+        if walk.at() < len
+            && let Some(piece) = self.scores.next_piece(&mut self.cooled, asked)
+        {
+            return Some(piece);
+        }
+        let in_index = PieceWalk::new(walk.unpacks(), walk.at().saturating_sub(len));
+        let asked = Asked { walk: Some(&in_index), ..*asked };
+        let piece = self.index.next_piece(&mut self.index_cooled, &asked);
+        walk.goes_on_at(len + in_index.at());
+        piece
     }
 
     /// Takes a page back.
