@@ -105,6 +105,55 @@ def test_append_only_files_are_checked_and_cut(target, tmp_path):
     assert run(target, "check", tmp_path / "else")[0] == 1
 
 
+def loads(target, files, *flags):
+    """Whether a server starts from these files, and what its log says then."""
+    server = target.server(*DEBUG, *flags)
+    for name, content in files.items():
+        path = server.directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    try:
+        server.start()
+        with server.connect() as connection:
+            return True, connection.call("DBSIZE")[1]
+    except RuntimeError:
+        return False, server.log()
+    finally:
+        server.stop()
+
+
+def set_of(key):
+    return b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$1\r\nv\r\n" % (len(key), key)
+
+
+def append_only(base, increment, base_name=b"base.aof"):
+    """The files of an append-only file of two parts, or of one."""
+    lines = [b"file a.1.%s seq 1 type b\n" % base_name] * (base is not None)
+    lines += [b"file a.1.incr.aof seq 1 type i\n"] * (increment is not None)
+    files = {f"a.1.{base_name.decode()}": base, "a.1.incr.aof": increment, "a.manifest": b"".join(lines)}
+    return {f"appendonlydir/{name}": content for name, content in files.items() if content is not None}
+
+
+def check_and_load(target, folder, files, *flags):
+    """What `snug check` says, and what a server does: of the manifest, or the only file."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    looked_at = next((name for name in files if name.endswith("manifest")), next(iter(files)))
+    if len(files) > 1 or looked_at.endswith("manifest"):
+        flags += ("--appendonly", "yes", "--appendfilename", "a")
+    return run(target, "check", folder / looked_at), loads(target, files, *flags)
+
+
+@pytest.mark.parametrize("change", [(b"k7\r\n", b"k7X\n"), (b"k7\r\n", b"k7\rX"), (b"$2\r\nk7", b"$2\rXk7"), (b"*3\r\n", b"*3\rX")])
+def test_what_ends_a_line_counts_for_the_server_as_for_the_check(target, tmp_path, change):
+    commands = b"".join(set_of(b"k%d" % n) for n in range(30)).replace(*change, 1)
+    (code, text), (started, log) = check_and_load(target, tmp_path, append_only(None, commands))
+    why = "a line or an argument of the command does not end as it should"
+    assert code == 1 and why in text and not started and why in log, (text, log)
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

@@ -71,6 +71,18 @@ impl CommandStream {
         Ok(self.commands(&Keys::default()).next().map(|(_, args, _)| args))
     }
 
+    /// The next command or line, if it is there as a whole: one without a word in it, too,
+    /// which has no arguments. Good until the next call.
+    pub(crate) fn next_of_all(&mut self) -> Result<Option<Args<'_>>, ProtocolError> {
+        if !self.parse(false)? {
+            return Ok(None);
+        }
+        Ok(self.ahead.commands().next().map(|(len, spans)| {
+            let buf = &self.buffer[self.begin..self.begin + len];
+            Args { buf, spans, large: &self.large }
+        }))
+    }
+
     /// Parses the next few commands that are there as a whole; false if there is none.
     pub(crate) fn parse_some(&mut self) -> Result<bool, ProtocolError> {
         self.parse(true)

@@ -1,11 +1,11 @@
 //! `snug check`: what is in files, what is wrong with them, and where.
 
-use super::append_only::{Commands, Next};
 use super::rewind::rewind;
 use super::{Kind, bar, cut, open, read_manifest, store};
 use clap::Args;
 use indicatif::ProgressBar;
 use snug_rdb::{Event, ReadOptions, Reader};
+use snug_server::{AofCommands as Commands, AofNext as Next};
 use snug_store::Limits;
 use snug_store::image::{ImageReader, Part, Trust};
 use std::collections::BTreeMap;
@@ -258,10 +258,10 @@ fn image_to_end(
 }
 
 /// Reads commands to the end. A transaction that is not whole is cut as a whole.
-fn commands<R: BufRead>(commands: &mut Commands<R>, bar: &ProgressBar, found: &mut Found) {
+fn commands<R: Read>(commands: &mut Commands<R>, bar: &ProgressBar, found: &mut Found) {
     let mut began = None;
     loop {
-        let at = commands.at;
+        let at = commands.at();
         found.whole = began.unwrap_or(at);
         bar.set_position(at);
         match commands.next() {

@@ -3,7 +3,6 @@
 //!
 //! Nothing is held in memory but the value that is being read.
 
-pub(crate) mod append_only;
 pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod rewind;

@@ -5,12 +5,12 @@
 //! the increments behind that one are emptied: no manifest changes, and a server loads what
 //! is left. The base is of one moment; if that is later, nothing is changed.
 
-use super::append_only::{Commands, Next};
 use super::{Kind, cut, open, read_manifest, store};
 use snug_rdb::{Event, ReadOptions, Reader};
+use snug_server::{AofCommands as Commands, AofNext as Next};
 use snug_store::Limits;
 use snug_store::image::{ImageReader, Part, Trust};
-use std::io::{self, BufRead};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 fn refused(why: impl Into<String>) -> io::Error {
@@ -88,7 +88,7 @@ fn times(path: &Path, second: u64) -> io::Result<Times> {
     let mut commands = Commands::new(file, 0);
     let mut began = None;
     loop {
-        let at = commands.at;
+        let at = commands.at();
         match commands.next().map_err(told)? {
             Next::Time(time) if time > second => {
                 found.cut = Some(began.unwrap_or(at));
@@ -136,7 +136,7 @@ fn time_of_base(path: &Path) -> io::Result<Option<u64>> {
 }
 
 /// The first time that is noted in commands.
-fn first_time(file: impl BufRead) -> io::Result<Option<u64>> {
+fn first_time(file: impl Read) -> io::Result<Option<u64>> {
     let mut commands = Commands::new(file, 0);
     loop {
         match commands.next()? {

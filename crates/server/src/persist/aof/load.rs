@@ -6,6 +6,7 @@
 //! made room for. Anything else that is wrong is refused, with where and why.
 
 use super::Place;
+use super::commands::{self, Entry};
 use crate::persist::loading::Source;
 use crate::request::stream::CommandStream;
 use snug_rdb::manifest::{Manifest, Part};
@@ -85,7 +86,7 @@ fn load_file(
     if is_base {
         (file, first, before) = source.snapshot(file, true).map_err(Wrong::Refused)?;
     }
-    commands(file, first, before, source).map_err(|wrong| match wrong {
+    execute(file, first, before, source).map_err(|wrong| match wrong {
         // It may be what a crash leaves.
         (at, Wrong::Refused(_)) if open().is_ok_and(|file| is_torn(file, at)) => Wrong::CutOff(at),
         (_, wrong) => wrong,
@@ -94,7 +95,7 @@ fn load_file(
 
 /// Executes the commands of a file, of which `first` has been read, behind `before` bytes
 /// of another kind. With what is wrong, where the last whole commit ends.
-fn commands(
+fn execute(
     mut file: Box<dyn Read + Send>,
     first: Vec<u8>,
     before: u64,
@@ -110,20 +111,12 @@ fn commands(
         source.batch(|batch, replay| {
             loop {
                 let at = before + stream.taken();
-                let args = match stream.next() {
+                let args = match commands::next(&mut stream) {
                     Ok(None) => return Ok(()),
-                    Ok(Some(args)) => args,
-                    Err(error) => return Err((good, refused(at, error))),
+                    Ok(Some(Entry::Command(args))) => args,
+                    Ok(Some(Entry::Note(_))) => continue,
+                    Err(why) => return Err((good, refused(at, why))),
                 };
-                // The parser does not look at what ends an argument. Zeros there are a
-                // write that did not get through, and some of the argument may be, too.
-                if !args.buf.ends_with(b"\r\n") {
-                    return Err((good, refused(at, "the command does not end as it should")));
-                }
-                // A line that tells the time.
-                if args.bytes(0).starts_with(b"#") {
-                    continue;
-                }
                 if args.is(0, "multi") {
                     in_transaction = true;
                 } else if args.is(0, "exec") {

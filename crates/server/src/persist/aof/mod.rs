@@ -25,6 +25,7 @@
 //! is left as it is: so no name is given twice, and the files of a manifest that failed are
 //! removed only when a later base is on disk.
 
+pub(crate) mod commands;
 pub(crate) mod load;
 pub(crate) mod writer;
 
