@@ -154,6 +154,21 @@ def test_what_ends_a_line_counts_for_the_server_as_for_the_check(target, tmp_pat
     assert code == 1 and why in text and not started and why in log, (text, log)
 
 
+def test_only_the_last_of_several_files_is_cut(target, tmp_path):
+    files = append_only(set_of(b"a") + set_of(b"b")[:-3], set_of(b"c"))
+    check_and_load(target, tmp_path, files)
+    manifest, base, increment = (tmp_path / "appendonlydir" / name for name in ("a.manifest", "a.1.base.aof", "a.1.incr.aof"))
+    damaged = base.read_bytes()
+    code, text = run(target, "check", "--fix", manifest)
+    assert code == 1 and "NOT CUT: " in text and str(increment) in text and base.read_bytes() == damaged, text
+    # Nothing builds on it once the other holds nothing.
+    increment.write_bytes(b"")
+    code, text = run(target, "check", "--fix", manifest)
+    assert code == 0 and base.read_bytes() == set_of(b"a"), text
+    files = {f"appendonlydir/{path.name}": path.read_bytes() for path in (manifest, base, increment)}
+    assert loads(target, files, "--appendonly", "yes", "--appendfilename", "a") == (True, 1)
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

@@ -9,6 +9,7 @@ use snug_server::{AofCommands as Commands, AofNext as Next};
 use snug_store::Limits;
 use snug_store::image::{ImageReader, Part, Trust};
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,13 +21,22 @@ pub(crate) struct CheckArgs {
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Cut a damaged file behind the last key or command that is whole. What it was is
-    /// kept beside it
+    /// kept beside it. Of the files that a manifest names only the last is cut
     #[arg(long)]
     fix: bool,
     /// First cut append-only files behind the last change of this second, in Unix time. It
     /// takes times in them (aof-timestamp-enabled). What they were is kept beside them
     #[arg(long, value_name = "SECONDS")]
     to_timestamp: Option<u64>,
+}
+
+/// A file that is looked at.
+struct Target {
+    path: PathBuf,
+    /// A manifest names it: what it is for is known.
+    is_part: bool,
+    /// The file that builds on it: the next of a manifest that holds anything.
+    follower: Option<PathBuf>,
 }
 
 /// What was found in a file.
@@ -100,13 +110,13 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
         }
     }
     let mut is_well = true;
-    let mut files: Vec<PathBuf> = args.files.clone();
-    files.reverse();
-    while let Some(path) = files.pop() {
-        match check_file(&path, args.fix, &mut files) {
+    let alone = |path: &PathBuf| Target { path: path.clone(), is_part: false, follower: None };
+    let mut targets: Vec<Target> = args.files.iter().rev().map(alone).collect();
+    while let Some(target) = targets.pop() {
+        match check_file(&target, args.fix, &mut targets) {
             Ok(well) => is_well &= well,
             Err(error) => {
-                eprintln!("snug check: {}: {error}", path.display());
+                eprintln!("snug check: {}: {error}", target.path.display());
                 is_well = false;
             }
         }
@@ -115,9 +125,15 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
 }
 
 /// Looks at one file; whether it is well. A manifest has its files looked at, too.
-fn check_file(path: &Path, fix: bool, more: &mut Vec<PathBuf>) -> io::Result<bool> {
+fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<bool> {
+    let path = &target.path;
     let (mut file, len) = open(path)?;
-    let kind = Kind::of(&mut file)?;
+    let kind = match Kind::of(&mut file)? {
+        kind @ (Kind::Rdb | Kind::Snug) => kind,
+        // As for the server, a part that is no snapshot is made of commands.
+        _ if target.is_part => Kind::AppendOnly,
+        kind => kind,
+    };
     let bar = bar("checking", len);
     let found = match kind {
         Kind::Rdb => rdb(file, &bar),
@@ -147,6 +163,17 @@ fn check_file(path: &Path, fix: bool, more: &mut Vec<PathBuf>) -> io::Result<boo
     };
     writeln!(out, "  DAMAGED: {damage}")?;
     writeln!(out, "  whole up to byte {}", found.whole)?;
+    if fix && let Some(follower) = &target.follower {
+        writeln!(
+            out,
+            "  NOT CUT: {} builds on it. Bring back a copy of this file. To lose what is behind \
+             the damage, name this file alone: snug check --fix {}; a server may then refuse \
+             what follows it",
+            follower.display(),
+            path.display()
+        )?;
+        return Ok(false);
+    }
     if fix && kind != Kind::Unknown && found.whole > 0 {
         let kept = cut(path, found.whole, &found.end, "damaged")?;
         writeln!(out, "  cut there; what it was is {}", kept.display())?;
@@ -156,13 +183,20 @@ fn check_file(path: &Path, fix: bool, more: &mut Vec<PathBuf>) -> io::Result<boo
 }
 
 /// The files that a manifest names, those left out that are of no use any more.
-fn manifest(path: &Path, file: impl Read, more: &mut Vec<PathBuf>) -> Found {
+fn manifest(path: &Path, file: impl Read, more: &mut Vec<Target>) -> Found {
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     match read_manifest(file) {
         Ok(manifest) => {
             let parts = manifest.base.iter().chain(&manifest.increments);
-            let named: Vec<PathBuf> = parts.map(|part| folder.join(&part.name)).collect();
-            more.extend(named.into_iter().rev());
+            let parts: Vec<PathBuf> = parts.map(|part| folder.join(&part.name)).collect();
+            let mut follower = None;
+            for path in parts.into_iter().rev() {
+                // What holds nothing builds on nothing.
+                let is_empty = fs::metadata(&path).is_ok_and(|about| about.len() == 0);
+                let next = if is_empty { follower.clone() } else { Some(path.clone()) };
+                let follower = std::mem::replace(&mut follower, next);
+                more.push(Target { path, is_part: true, follower });
+            }
             Found::default()
         }
         Err(error) => Found { damage: Some(error.to_string()), ..Found::default() },
