@@ -169,6 +169,15 @@ def test_only_the_last_of_several_files_is_cut(target, tmp_path):
     assert loads(target, files, "--appendonly", "yes", "--appendfilename", "a") == (True, 1)
 
 
+def test_what_stands_behind_the_end_of_a_dump_is_no_damage(target, saved, tmp_path):
+    dump = saved[0].read_bytes()
+    (code, text), (started, keys) = check_and_load(target, tmp_path, {"dump.rdb": dump + b"*"})
+    assert code == 0 and "behind its end: 1 bytes" in text and started, (text, keys)
+    # Behind a base it is a command that is not whole.
+    (code, text), (started, log) = check_and_load(target, tmp_path, append_only(dump + b"X\r\n", b"", b"base.rdb"))
+    assert code == 1 and "a line is no command" in text and not started, (text, log)
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

@@ -55,6 +55,8 @@ struct Found {
     whole: u64,
     end: Vec<u8>,
     damage: Option<String>,
+    /// Bytes behind the end of a snapshot, which nobody reads.
+    behind: u64,
 }
 
 impl Found {
@@ -95,7 +97,18 @@ impl Found {
         if let Some(time) = self.time {
             writeln!(out, "  last time noted: {time} (Unix seconds)")?;
         }
+        if self.behind > 0 {
+            writeln!(out, "  behind its end: {} bytes, which a server passes over", self.behind)?;
+        }
         Ok(())
+    }
+
+    /// Whether what follows an RDB is commands: an append-only file says so of itself. One
+    /// that does not say is told by how they begin.
+    fn is_followed_by_commands(&self, next: u8) -> bool {
+        let is_fact = |(name, _): &&(String, String)| name == "aof-base" || name == "aof-preamble";
+        let told = self.aux.iter().find(is_fact);
+        told.map_or(matches!(next, b'*' | b'#'), |(_, value)| value != "0")
     }
 }
 
@@ -136,7 +149,7 @@ fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<
     };
     let bar = bar("checking", len);
     let found = match kind {
-        Kind::Rdb => rdb(file, &bar),
+        Kind::Rdb => rdb(file, len, target.is_part, &bar),
         Kind::Snug => image(file, &bar),
         Kind::AppendOnly => {
             let mut found = Found::default();
@@ -204,14 +217,18 @@ fn manifest(path: &Path, file: impl Read, more: &mut Vec<Target>) -> Found {
 }
 
 /// Reads RDB, and what follows it if it is the beginning of an append-only file.
-fn rdb(file: impl Read, bar: &ProgressBar) -> Found {
+fn rdb(file: impl Read, len: u64, is_part: bool, bar: &ProgressBar) -> Found {
     let mut found = Found::default();
     match rdb_to_end(file, bar, &mut found) {
         Ok((file, unread, at)) => {
             found.whole = at;
             let mut rest = BufReader::new(io::Cursor::new(unread).chain(file));
-            if rest.fill_buf().is_ok_and(|rest| !rest.is_empty()) {
-                commands(&mut Commands::new(rest, at), bar, &mut found);
+            match rest.fill_buf().map(|rest| rest.first().copied()) {
+                Ok(Some(next)) if is_part || found.is_followed_by_commands(next) => {
+                    commands(&mut Commands::new(rest, at), bar, &mut found);
+                }
+                Ok(_) => found.behind = len.saturating_sub(at),
+                Err(error) => found.damage = Some(error.to_string()),
             }
         }
         Err(error) => found.damage = Some(error.to_string()),
