@@ -178,6 +178,24 @@ def test_what_stands_behind_the_end_of_a_dump_is_no_damage(target, saved, tmp_pa
     assert code == 1 and "a line is no command" in text and not started, (text, log)
 
 
+@pytest.mark.parametrize(
+    "manifest, is_one",
+    [
+        (b"FILE a.1.base.aof SEQ 1 TYPE b\n", True),
+        (b"seq 1 type b file a.1.base.aof\n", True),
+        (b"  file a.1.base.aof seq 1 type b\r\n", True),
+        (b"# a note\nfile a.1.base.aof seq 1 type b\n", True),
+        (b"", False),
+        (b"hello\n", False),
+    ],
+)
+def test_a_manifest_is_one_for_the_check_if_it_is_for_the_server(target, tmp_path, manifest, is_one):
+    files = append_only(set_of(b"a"), None) | {"appendonlydir/a.manifest": manifest}
+    (code, text), (started, log) = check_and_load(target, tmp_path, files)
+    assert (code == 0, started) == (is_one, is_one), (text, log)
+    assert is_one or "line 1 of the manifest: " in text and "line 1 of the manifest: " in log, (text, log)
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

@@ -141,7 +141,7 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
 fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<bool> {
     let path = &target.path;
     let (mut file, len) = open(path)?;
-    let kind = match Kind::of(&mut file)? {
+    let kind = match Kind::of(path, &mut file)? {
         kind @ (Kind::Rdb | Kind::Snug) => kind,
         // As for the server, a part that is no snapshot is made of commands.
         _ if target.is_part => Kind::AppendOnly,

@@ -53,7 +53,7 @@ type Failed = Box<dyn std::error::Error>;
 fn run(args: &ConvertArgs) -> Result<u64, Failed> {
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let (mut input, len) = open(&args.input).map_err(|e| at(&args.input, e))?;
-    let kind = Kind::of(&mut input).map_err(|e| at(&args.input, e))?;
+    let kind = Kind::of(&args.input, &mut input).map_err(|e| at(&args.input, e))?;
     let to = args.to.unwrap_or(if kind == Kind::Rdb { Format::Snug } else { Format::Rdb });
     if args.output.exists() {
         return Err(format!("{} is there already", args.output.display()).into());

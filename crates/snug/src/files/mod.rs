@@ -15,7 +15,7 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file is, by how it begins.
+/// What a file is, by how it begins, and a manifest also by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// RDB; perhaps the beginning of an append-only file.
@@ -41,12 +41,15 @@ impl Kind {
         }
     }
 
-    /// Looks at the first bytes.
-    pub(crate) fn of(file: &mut impl BufRead) -> io::Result<Self> {
+    /// Looks at the first bytes. A manifest may begin in as many ways as its reader takes, and
+    /// with nothing, so that it is known by its name, too.
+    pub(crate) fn of(path: &Path, file: &mut impl BufRead) -> io::Result<Self> {
         let begin = file.fill_buf()?;
+        let is_named_manifest = path.extension().is_some_and(|ending| ending == "manifest");
         Ok(match begin {
             _ if begin.starts_with(b"REDIS") => Self::Rdb,
             _ if begin.starts_with(b"SNUGIMG\n") => Self::Snug,
+            _ if is_named_manifest => Self::Manifest,
             [] | [b'*', ..] => Self::AppendOnly,
             _ if begin.starts_with(b"#TS:") => Self::AppendOnly,
             [b'#', ..] => Self::Manifest,

@@ -30,7 +30,7 @@ struct Times {
 /// second; tells what it did.
 pub(crate) fn rewind(path: &Path, second: u64) -> io::Result<()> {
     let (mut file, _) = open(path)?;
-    let (base, increments) = match Kind::of(&mut file)? {
+    let (base, increments) = match Kind::of(path, &mut file)? {
         Kind::AppendOnly => (None, vec![path.to_owned()]),
         Kind::Manifest => {
             let manifest = read_manifest(file)?;
@@ -81,7 +81,7 @@ fn times(path: &Path, second: u64) -> io::Result<Times> {
     if len == 0 {
         return Ok(found);
     }
-    if Kind::of(&mut file)? != Kind::AppendOnly {
+    if Kind::of(path, &mut file)? != Kind::AppendOnly {
         return Err(refused(format!("{}: it does not consist of commands", path.display())));
     }
     let told = |error: io::Error| refused(format!("{}: {error}", path.display()));
@@ -108,7 +108,7 @@ fn time_of_base(path: &Path) -> io::Result<Option<u64>> {
     let (mut file, _) = open(path)?;
     let told = |error: String| refused(format!("{}: {error}", path.display()));
     let number = |value: &[u8]| std::str::from_utf8(value).ok()?.parse().ok();
-    match Kind::of(&mut file)? {
+    match Kind::of(path, &mut file)? {
         Kind::Rdb => {
             let mut reader =
                 Reader::new(file, ReadOptions::DEFAULT).map_err(|e| told(e.to_string()))?;
