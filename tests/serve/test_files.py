@@ -196,6 +196,15 @@ def test_a_manifest_is_one_for_the_check_if_it_is_for_the_server(target, tmp_pat
     assert is_one or "line 1 of the manifest: " in text and "line 1 of the manifest: " in log, (text, log)
 
 
+@pytest.mark.parametrize("name", ["dump.rdb", "dump.snug"])
+@pytest.mark.parametrize("content", [b"", set_of(b"k")])
+def test_a_snapshot_does_not_begin_as_an_append_only_file(target, tmp_path, name, content):
+    (code, text), (started, log) = check_and_load(target, tmp_path, {name: content})
+    assert code == 1 and "a snapshot begins otherwise" in text and not started, (text, log)
+    assert run(target, "check", "--fix", tmp_path / name)[0] == 1
+    assert (tmp_path / name).read_bytes() == content
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

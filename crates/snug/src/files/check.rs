@@ -151,6 +151,10 @@ fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<
     let found = match kind {
         Kind::Rdb => rdb(file, len, target.is_part, &bar),
         Kind::Snug => image(file, &bar),
+        Kind::AppendOnly if !target.is_part && is_meant_as_snapshot(path, len) => Found {
+            damage: Some("byte 0: a snapshot begins otherwise, as RDB or as Snug's format".into()),
+            ..Found::default()
+        },
         Kind::AppendOnly => {
             let mut found = Found::default();
             commands(&mut Commands::new(file, 0), &bar, &mut found);
@@ -193,6 +197,13 @@ fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<
         return Ok(true);
     }
     Ok(false)
+}
+
+/// Whether a file would be loaded as a snapshot, which commands are not: by its name, or
+/// because it holds nothing and does not have the name of commands.
+fn is_meant_as_snapshot(path: &Path, len: u64) -> bool {
+    let ending = path.extension().unwrap_or_default();
+    ending == "rdb" || ending == "snug" || len == 0 && ending != "aof"
 }
 
 /// The files that a manifest names, those left out that are of no use any more.
