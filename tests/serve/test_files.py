@@ -205,6 +205,19 @@ def test_a_snapshot_does_not_begin_as_an_append_only_file(target, tmp_path, name
     assert (tmp_path / name).read_bytes() == content
 
 
+def test_a_key_that_is_there_twice_is_refused(target, tmp_path):
+    # A string of one byte, twice; RDB without a sum.
+    key = b"\0\x03key\x01v"
+    (code, text), (started, log) = check_and_load(target, tmp_path, {"dump.rdb": b"REDIS0010\xfe\0" + key * 2 + b"\xff" + bytes(8)})
+    why = "key 'key' of database 0 is there twice"
+    assert code == 1 and why in text and not started and why in log, (text, log)
+    code, text = run(target, "convert", tmp_path / "dump.rdb", tmp_path / "dump.snug")
+    assert code == 1 and why in text and not (tmp_path / "dump.snug").exists(), text
+    # In another database it is another key.
+    (tmp_path / "two.rdb").write_bytes(b"REDIS0010\xfe\0" + key + b"\xfe\x01" + key + b"\xff" + bytes(8))
+    assert run(target, "check", tmp_path / "two.rdb")[0] == 0
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

@@ -1,7 +1,7 @@
 //! `snug check`: what is in files, what is wrong with them, and where.
 
 use super::rewind::rewind;
-use super::{Kind, bar, cut, open, read_manifest, store};
+use super::{Keys, Kind, bar, cut, open, read_manifest, store};
 use clap::Args;
 use indicatif::ProgressBar;
 use snug_rdb::{Event, ReadOptions, Reader};
@@ -9,6 +9,7 @@ use snug_server::{AofCommands as Commands, AofNext as Next};
 use snug_store::Limits;
 use snug_store::image::{ImageReader, Part, Trust};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,7 @@ struct Target {
 /// What was found in a file.
 #[derive(Default)]
 struct Found {
+    keys: Keys,
     version: Option<u32>,
     /// Keys of each database, and how many of them expire.
     databases: BTreeMap<u64, (u64, u64)>,
@@ -60,7 +62,7 @@ struct Found {
 }
 
 impl Found {
-    fn key(&mut self, db: u64, expires: bool, kind: &'static str) {
+    fn count_key(&mut self, db: u64, expires: bool, kind: &'static str) {
         let (keys, expiring) = self.databases.entry(db).or_default();
         *keys += 1;
         *expiring += u64::from(expires);
@@ -251,7 +253,7 @@ fn rdb_to_end<R: Read>(
     file: R,
     bar: &ProgressBar,
     found: &mut Found,
-) -> Result<(R, Vec<u8>, u64), snug_rdb::Error> {
+) -> Result<(R, Vec<u8>, u64), Box<dyn Error>> {
     let store = store();
     let (session, limits) = (store.session(), Limits::DEFAULT);
     let mut making = session.making(&limits);
@@ -267,8 +269,12 @@ fn rdb_to_end<R: Read>(
             Event::Key(head) => {
                 reader.value(&head, &mut making)?;
                 let value = making.finish(&store.key(&head.key), head.expiry, None);
+                // One without elements is left out by whoever loads it.
+                if value.is_some() {
+                    found.keys.add(usize::try_from(db)?, &head.key)?;
+                }
                 let kind = value.map_or("without elements", |value| value.type_of().name());
-                found.key(db, head.expiry.is_some(), kind);
+                found.count_key(db, head.expiry.is_some(), kind);
             }
             Event::Database(number) => db = number,
             Event::Aux(name, value) => found.aux(&name, &value),
@@ -296,7 +302,7 @@ fn image_to_end(
     file: impl Read,
     bar: &ProgressBar,
     found: &mut Found,
-) -> Result<(), snug_store::image::ImageError> {
+) -> Result<(), Box<dyn Error>> {
     let store = store();
     let (session, limits) = (store.session(), Limits::DEFAULT);
     let mut reader = ImageReader::new(file, &session, &limits, Trust::Nobody)?;
@@ -309,7 +315,8 @@ fn image_to_end(
         bar.set_position(whole);
         match part? {
             Part::Entry(db, value) => {
-                found.key(db as u64, value.expiry().is_some(), value.type_of().name());
+                found.keys.add(db, &value.key())?;
+                found.count_key(db as u64, value.expiry().is_some(), value.type_of().name());
             }
             Part::Aux(name, value) => found.aux(&name, &value),
             Part::Function(_) => found.functions += 1,

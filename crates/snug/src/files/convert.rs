@@ -1,6 +1,6 @@
 //! `snug convert`: from RDB to Snug's format and back, value by value.
 
-use super::{Kind, bar, open, store};
+use super::{Keys, Kind, bar, open, store};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use snug_rdb::{Event, FieldTimes, Meta, Options, ReadOptions, Reader, Writer};
@@ -176,7 +176,7 @@ fn pass(
     mut out: impl Out,
 ) -> Result<(u64, File), Failed> {
     let (session, limits) = (store.session(), Limits::DEFAULT);
-    let mut keys = 0;
+    let (mut keys, mut seen) = (0, Keys::default());
     match kind {
         Kind::Rdb => {
             let mut making = session.making(&limits);
@@ -189,6 +189,7 @@ fn pass(
                         reader.value(&head, &mut making)?;
                         let key = store.key(&head.key);
                         if let Some(value) = making.finish(&key, head.expiry, None) {
+                            seen.add(db, &head.key)?;
                             out.entry(db, &value)?;
                             keys += 1;
                         }
@@ -208,6 +209,7 @@ fn pass(
                 bar.set_position(reader.offset());
                 match reader.next()? {
                     Part::Entry(db, value) => {
+                        seen.add(db, &value.key())?;
                         out.entry(db, &value)?;
                         keys += 1;
                     }

@@ -1,16 +1,20 @@
 //! Files that servers leave behind, without a server: what is in them, what is wrong with
 //! them, and from one format to another.
 //!
-//! Nothing is held in memory but the value that is being read.
+//! What is held in memory is the value that is being read, and 16 bytes for each key that
+//! was read, to know one that is there twice.
 
 pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod rewind;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use snug_rdb::Refused;
 use snug_rdb::manifest::Manifest;
 use snug_store::{DATABASES_MAX, Store, StoreConfig, Unobserved};
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -72,6 +76,25 @@ pub(crate) fn store() -> Arc<Store> {
         StoreConfig { databases: DATABASES_MAX, ..StoreConfig::default() },
         Box::new(Unobserved),
     )
+}
+
+/// The keys of a snapshot that were read, by hashes of 128 bits: two keys are not taken for
+/// one in practice.
+#[derive(Default)]
+pub(crate) struct Keys {
+    seen: HashSet<(u64, u64)>,
+    states: [RandomState; 2],
+}
+
+impl Keys {
+    /// Notes a key; refused if it is there twice, as a server refuses it.
+    pub(crate) fn add(&mut self, db: usize, key: &[u8]) -> Result<(), Refused> {
+        let [one, two] = &self.states;
+        if self.seen.insert((one.hash_one((db, key)), two.hash_one((db, key)))) {
+            return Ok(());
+        }
+        Err(Refused::Twice { db, key: key.to_vec() })
+    }
 }
 
 /// Reads a manifest.
