@@ -218,6 +218,19 @@ def test_a_key_that_is_there_twice_is_refused(target, tmp_path):
     assert run(target, "check", tmp_path / "two.rdb")[0] == 0
 
 
+def test_an_increment_may_begin_with_a_snapshot(target, tmp_path):
+    dump = b"REDIS0010\xfe\0\0\x03key\x01v\xff" + bytes(8)
+    files = append_only(set_of(b"a"), dump + b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n" + set_of(b"b"))
+    (code, text), loaded = check_and_load(target, tmp_path, files)
+    assert code == 0 and loaded == (True, 3), (text, loaded)
+    # Behind an image no command could stand: what is changed next would be lost.
+    assert run(target, "convert", "--to", "snug", tmp_path / "appendonlydir" / "a.1.incr.aof", tmp_path / "image")[0] == 0
+    files = append_only(set_of(b"a"), (tmp_path / "image").read_bytes())
+    (code, text), (started, log) = check_and_load(target, tmp_path, files)
+    why = "byte 0: only a base can be in Snug's format"
+    assert code == 1 and why in text and not started and why in log, (text, log)
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

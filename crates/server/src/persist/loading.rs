@@ -119,7 +119,7 @@ impl Source<'_> {
 
     /// Loads a snapshot, by how it begins, or what of a file is one; what follows it in the
     /// file, and where that begins. Nothing was loaded, and all of it follows, if it begins
-    /// like neither. Of an append-only file's base, `is_base`, nothing is left out: what has
+    /// like neither. Of a file of an append-only file, `is_base`, nothing is left out: what has
     /// expired is told by what follows.
     pub(crate) fn snapshot(&mut self, mut file: Input, is_base: bool) -> Result<Rest, String> {
         let mut first = Vec::new();

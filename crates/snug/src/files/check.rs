@@ -31,11 +31,20 @@ pub(crate) struct CheckArgs {
     to_timestamp: Option<u64>,
 }
 
+/// What a file is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It was named alone.
+    Alone,
+    /// A manifest names it.
+    Base,
+    Increment,
+}
+
 /// A file that is looked at.
 struct Target {
     path: PathBuf,
-    /// A manifest names it: what it is for is known.
-    is_part: bool,
+    role: Role,
     /// The file that builds on it: the next of a manifest that holds anything.
     follower: Option<PathBuf>,
 }
@@ -125,7 +134,7 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
         }
     }
     let mut is_well = true;
-    let alone = |path: &PathBuf| Target { path: path.clone(), is_part: false, follower: None };
+    let alone = |path: &PathBuf| Target { path: path.clone(), role: Role::Alone, follower: None };
     let mut targets: Vec<Target> = args.files.iter().rev().map(alone).collect();
     while let Some(target) = targets.pop() {
         match check_file(&target, args.fix, &mut targets) {
@@ -142,18 +151,23 @@ pub(crate) fn check(args: &CheckArgs) -> ExitCode {
 /// Looks at one file; whether it is well. A manifest has its files looked at, too.
 fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<bool> {
     let path = &target.path;
+    let is_part = target.role != Role::Alone;
     let (mut file, len) = open(path)?;
     let kind = match Kind::of(path, &mut file)? {
         kind @ (Kind::Rdb | Kind::Snug) => kind,
         // As for the server, a part that is no snapshot is made of commands.
-        _ if target.is_part => Kind::AppendOnly,
+        _ if is_part => Kind::AppendOnly,
         kind => kind,
     };
     let bar = bar("checking", len);
     let found = match kind {
-        Kind::Rdb => rdb(file, len, target.is_part, &bar),
+        Kind::Rdb => rdb(file, len, is_part, &bar),
+        Kind::Snug if target.role == Role::Increment => Found {
+            damage: Some("byte 0: only a base can be in Snug's format".into()),
+            ..Found::default()
+        },
         Kind::Snug => image(file, &bar),
-        Kind::AppendOnly if !target.is_part && is_meant_as_snapshot(path, len) => Found {
+        Kind::AppendOnly if !is_part && is_meant_as_snapshot(path, len) => Found {
             damage: Some("byte 0: a snapshot begins otherwise, as RDB or as Snug's format".into()),
             ..Found::default()
         },
@@ -213,15 +227,16 @@ fn manifest(path: &Path, file: impl Read, more: &mut Vec<Target>) -> Found {
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     match read_manifest(file) {
         Ok(manifest) => {
-            let parts = manifest.base.iter().chain(&manifest.increments);
-            let parts: Vec<PathBuf> = parts.map(|part| folder.join(&part.name)).collect();
+            let parts = manifest.increments.iter().rev().map(|part| (part, Role::Increment));
+            let parts = parts.chain(manifest.base.iter().map(|part| (part, Role::Base)));
             let mut follower = None;
-            for path in parts.into_iter().rev() {
+            for (part, role) in parts {
+                let path = folder.join(&part.name);
                 // What holds nothing builds on nothing.
                 let is_empty = fs::metadata(&path).is_ok_and(|about| about.len() == 0);
                 let next = if is_empty { follower.clone() } else { Some(path.clone()) };
                 let follower = std::mem::replace(&mut follower, next);
-                more.push(Target { path, is_part: true, follower });
+                more.push(Target { path, role, follower });
             }
             Found::default()
         }

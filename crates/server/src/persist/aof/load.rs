@@ -1,4 +1,6 @@
 //! Loads an append-only file: its base, then its increments, each command executed again.
+//! Any of them may begin with RDB, as for Redis. Snug's own format is for the base alone:
+//! nothing can stand behind it, and what is changed next is written behind the last increment.
 //!
 //! A file that ends within a command, or within a transaction, was cut off by a crash: if
 //! it is the last, it is cut where its last whole commit ends (`aof-load-truncated`). So
@@ -24,21 +26,20 @@ pub(crate) fn load(
     cut_off_is_fine: bool,
     source: &mut Source<'_>,
 ) -> Result<(), String> {
-    let parts: Vec<(&Part, bool)> = (manifest.base.iter().map(|part| (part, true)))
-        .chain(manifest.increments.iter().map(|part| (part, false)))
-        .collect();
+    let parts: Vec<&Part> = manifest.base.iter().chain(&manifest.increments).collect();
     let len = |part: &Part| {
         let path = place.path(part);
         let len = place.files.len(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         len.ok_or_else(|| format!("{}: the manifest names it, and it is not there", path.display()))
     };
-    let lens = parts.iter().map(|(part, _)| len(part)).collect::<Result<Vec<u64>, String>>()?;
+    let lens = parts.iter().map(|part| len(part)).collect::<Result<Vec<u64>, String>>()?;
     source.progress.begin(lens.iter().sum());
-    for (n, (part, is_base)) in parts.iter().enumerate() {
+    for (n, part) in parts.iter().enumerate() {
         // What follows the last file that holds anything is of no weight.
         let is_last = lens[n + 1..].iter().all(|&len| len == 0);
         let path = place.path(part);
-        let loaded = load_file(place, &path, *is_base, source);
+        let is_base = manifest.base.as_ref() == Some(part);
+        let loaded = load_file(place, &path, is_base, source);
         source.progress.add_file(lens[n]);
         match loaded {
             Ok(()) => {}
@@ -81,11 +82,11 @@ fn load_file(
     source: &mut Source<'_>,
 ) -> Result<(), Wrong> {
     let open = || place.files.open(path).map_err(|e| Wrong::Refused(e.to_string()));
-    let mut file = open()?;
-    let (mut first, mut before) = (Vec::new(), 0);
-    if is_base {
-        (file, first, before) = source.snapshot(file, true).map_err(Wrong::Refused)?;
+    let mut begin = [0; 8];
+    if !is_base && open()?.read_exact(&mut begin).is_ok() && begin == *b"SNUGIMG\n" {
+        return Err(refused(0, "only a base can be in Snug's format"));
     }
+    let (file, first, before) = source.snapshot(open()?, true).map_err(Wrong::Refused)?;
     execute(file, first, before, source).map_err(|wrong| match wrong {
         // It may be what a crash leaves.
         (at, Wrong::Refused(_)) if open().is_ok_and(|file| is_torn(file, at)) => Wrong::CutOff(at),
