@@ -2,11 +2,13 @@
 
 import random
 import subprocess
+import time
 
 import pytest
 
 from differential.test_dumps import Client, facts, fill
 from harness import servers
+from harness.resp import Closed, Silent
 
 pytestmark = pytest.mark.snug_only
 DEBUG = ("--enable-debug-command", "local")
@@ -113,10 +115,16 @@ def loads(target, files, *flags):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     try:
-        server.start()
-        with server.connect() as connection:
-            return True, connection.call("DBSIZE")[1]
-    except RuntimeError:
+        server.launch()
+        while server.process.poll() is None:
+            try:
+                with server.connect() as connection:
+                    kind, keys = connection.call("DBSIZE")
+                    if kind == ":":
+                        return True, keys
+            except (OSError, Closed, Silent):
+                pass
+            time.sleep(0.02)
         return False, server.log()
     finally:
         server.stop()
@@ -229,6 +237,15 @@ def test_an_increment_may_begin_with_a_snapshot(target, tmp_path):
     (code, text), (started, log) = check_and_load(target, tmp_path, files)
     why = "byte 0: only a base can be in Snug's format"
     assert code == 1 and why in text and not started and why in log, (text, log)
+
+
+def test_a_command_that_is_not_there_is_told_and_not_cut(target, tmp_path):
+    commands = set_of(b"a") + b"*1\r\n$9\r\nFROBNICAT\r\n" + set_of(b"b")
+    (code, text), (started, log) = check_and_load(target, tmp_path, append_only(None, commands))
+    assert code == 1 and f"byte {len(set_of(b'a'))}: there is no command 'FROBNICAT'" in text and not started, (text, log)
+    increment = tmp_path / "appendonlydir" / "a.1.incr.aof"
+    code, text = run(target, "check", "--fix", increment)
+    assert code == 1 and "NOT CUT" in text and increment.read_bytes() == commands, text
 
 
 def test_append_only_files_go_back_to_a_time(target, tmp_path):

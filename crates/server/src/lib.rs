@@ -34,5 +34,6 @@ mod work;
 
 #[cfg(fuzzing)]
 pub use commands::fuzzed::rules_lead_back;
+pub use commands::is_command;
 pub use persist::aof::commands::{AofCommands, Next as AofNext};
 pub use serve::{Parameter, parameters, sample_configuration, serve};

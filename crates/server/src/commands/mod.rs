@@ -360,6 +360,11 @@ pub(crate) fn named(name: &[u8]) -> Option<&'static Command> {
     table().named(name)
 }
 
+/// Whether there is a command of that name, in any case.
+pub fn is_command(name: &str) -> bool {
+    named(name.as_bytes()).is_some()
+}
+
 /// The command that these arguments call: a container's subcommand if it is
 /// one.
 #[inline]

@@ -5,7 +5,7 @@ use super::{Keys, Kind, bar, cut, open, read_manifest, store};
 use clap::Args;
 use indicatif::ProgressBar;
 use snug_rdb::{Event, ReadOptions, Reader};
-use snug_server::{AofCommands as Commands, AofNext as Next};
+use snug_server::{AofCommands as Commands, AofNext as Next, is_command};
 use snug_store::Limits;
 use snug_store::image::{ImageReader, Part, Trust};
 use std::collections::BTreeMap;
@@ -66,6 +66,8 @@ struct Found {
     whole: u64,
     end: Vec<u8>,
     damage: Option<String>,
+    /// What is wrong is one command; those behind it are worth as much as those before.
+    is_foreign: bool,
     /// Bytes behind the end of a snapshot, which nobody reads.
     behind: u64,
 }
@@ -205,6 +207,10 @@ fn check_file(target: &Target, fix: bool, more: &mut Vec<Target>) -> io::Result<
             follower.display(),
             path.display()
         )?;
+        return Ok(false);
+    }
+    if fix && found.is_foreign {
+        writeln!(out, "  NOT CUT: the file is not torn there. Remove that command by hand")?;
         return Ok(false);
     }
     if fix && kind != Kind::Unknown && found.whole > 0 {
@@ -349,6 +355,12 @@ fn commands<R: Read>(commands: &mut Commands<R>, bar: &ProgressBar, found: &mut 
         found.whole = began.unwrap_or(at);
         bar.set_position(at);
         match commands.next() {
+            Ok(Next::Command(name)) if !is_command(&name) => {
+                let name = name.escape_debug();
+                found.damage = Some(format!("byte {at}: there is no command '{name}'"));
+                found.is_foreign = true;
+                return;
+            }
             Ok(Next::Command(name)) => {
                 found.commands += 1;
                 match &name[..] {
