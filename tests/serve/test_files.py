@@ -248,6 +248,12 @@ def test_a_command_that_is_not_there_is_told_and_not_cut(target, tmp_path):
     assert code == 1 and "NOT CUT" in text and increment.read_bytes() == commands, text
 
 
+def test_a_transaction_ends_that_has_begun(target, tmp_path):
+    commands = set_of(b"a") + b"*1\r\n$4\r\nEXEC\r\n" + set_of(b"b")
+    (code, text), (started, log) = check_and_load(target, tmp_path, append_only(None, commands))
+    assert code == 1 and "EXEC without MULTI" in text and not started and "EXEC without MULTI" in log, (text, log)
+
+
 def test_append_only_files_go_back_to_a_time(target, tmp_path):
     def command(n):
         return b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n%d\r\n" % n

@@ -361,6 +361,10 @@ fn commands<R: Read>(commands: &mut Commands<R>, bar: &ProgressBar, found: &mut 
                 found.is_foreign = true;
                 return;
             }
+            Ok(Next::Command(name)) if name == "EXEC" && began.is_none() => {
+                found.damage = Some(format!("byte {at}: EXEC without MULTI"));
+                return;
+            }
             Ok(Next::Command(name)) => {
                 found.commands += 1;
                 match &name[..] {
