@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.nodes import Nodes, wait_until_same
+from harness.nodes import Nodes, eventually, wait_until_same
 
 pytestmark = pytest.mark.snug_only
 
@@ -132,3 +132,20 @@ def test_events_of_fields_that_are_set_and_go_at_once(nodes, command, events):
         listener.reply()
         assert told(c, listener, command) == events
     wait_until_same(primary, replica)
+
+
+def test_fields_of_one_hash_go_as_fast_as_they_come(server):
+    """Many at once, and such as come in commands of many fields: what has expired is not left."""
+    with server.connect() as c:
+
+        def set_for(milliseconds, key, names):
+            c.call("HSETEX", key, "PX", milliseconds, "FIELDS", len(names), *[word for name in names for word in (name, "v")])
+
+        for thousand in range(100):
+            set_for(2000, "many", [f"{thousand}:{n}" for n in range(1000)])
+        eventually("all to be gone", lambda: c.call("EXISTS", "many") == (":", 0))
+        c.call("HSET", "some", "stays", "v")
+        for times in range(200):
+            set_for(1, "some", [f"{times}:{n}" for n in range(500)])
+        eventually("all but one to be gone", lambda: c.call("MEMORY", "USAGE", "some")[1] < 1000)
+        assert c.call("HLEN", "some") == (":", 1)
