@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from harness import servers
+from harness.nodes import eventually
 
 LONG = "fetch-it-by-a-name-that-is-longer-than-any-command"
 LINES = [
@@ -137,3 +138,33 @@ def test_a_flag_renames_too(target):
             assert connection.call("get", "k")[0] == "-"
     finally:
         server.stop()
+
+
+@pytest.mark.snug_only
+def test_what_renamed_commands_have_written_is_executed_again(target):
+    """By a start that has other names, and by a replica that has."""
+    renamed = ["--rename-command", "SET", "get2", "--rename-command", "MULTI", "begin", "--rename-command", "XGROUP", "groups"]
+    server = target.start("--appendonly", "yes", *renamed)
+    replica = target.start("--repl-diskless-sync-delay", "0", "--rename-command", "SET", "other")
+    try:
+        with server.connect() as c, replica.connect() as r:
+            r.call("REPLICAOF", "127.0.0.1", str(server.port))
+            eventually("the link", lambda: replica.info()["master_link_status"] == "up")
+            assert c.call("get2", "k", "v") == ("+", b"OK")
+            assert c.call("groups", "CREATE", "x", "g", "0", "MKSTREAM") == ("+", b"OK")
+            c.call("begin")
+            c.call("get2", "a", "1")
+            c.call("get2", "b", "2")
+            c.call("EXEC")
+            eventually("all at the replica", lambda: r.call("MGET", "k", "a", "b")[1] == [("$", b"v"), ("$", b"1"), ("$", b"2")])
+            assert r.call("EXISTS", "x") == (":", 1)
+        server.process.kill()
+        server.process.wait()
+        server.start()
+        eventually("what was saved", lambda: server.info()["loading"] == "0")
+        with server.connect() as c:
+            assert c.call("MGET", "k", "a", "b")[1] == [("$", b"v"), ("$", b"1"), ("$", b"2")]
+            assert c.call("EXISTS", "x") == (":", 1)
+    finally:
+        server.stop()
+        replica.stop()

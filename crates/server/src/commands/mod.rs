@@ -370,10 +370,15 @@ pub fn is_command(name: &str) -> bool {
 #[inline]
 pub(crate) fn find(args: Args<'_>) -> Result<&'static Command, Error> {
     match named(args.bytes(0)) {
-        Some(command) if command.subcommands.is_empty() => Ok(command),
-        Some(container) => subcommand(container, args),
+        Some(command) => called(command, args),
         None => Err(unknown(args)),
     }
+}
+
+/// The command, or the subcommand that these arguments call if it is a container.
+#[inline]
+fn called(command: &'static Command, args: Args<'_>) -> Result<&'static Command, Error> {
+    if command.subcommands.is_empty() { Ok(command) } else { subcommand(command, args) }
 }
 
 /// The container's subcommand that these arguments call.

@@ -192,7 +192,7 @@ fn find(args: Args<'_>) -> Result<&'static Command, Error> {
     }
     let name = String::from_utf8_lossy(args.bytes(0)).to_ascii_lowercase();
     match own.get(name.as_str()) {
-        Some(command) => commands::subcommand(command, args),
+        Some(command) => commands::called(command, args),
         None => commands::find(args),
     }
 }
