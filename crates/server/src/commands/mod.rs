@@ -335,22 +335,13 @@ pub(crate) fn catalog() -> Catalog {
         }
     };
     let mut entries: Vec<Entry> = all().iter().map(entry).collect();
-    for (name, subcommands) in NAMED_IN_RULES {
-        let known = entries.iter().position(|entry| entry.full_name == *name);
-        let container = known.unwrap_or_else(|| {
-            let categories = Categories::SLOW;
-            entries.push(Entry { full_name: (*name).to_string(), container: None, categories });
-            entries.len() - 1
-        });
-        entries.extend(subcommands.iter().map(|sub| {
-            Entry {
-                full_name: format!("{name}|{sub}"),
-                container: Some(container as u16),
-                categories: Categories::SLOW
-                    .and_if(*sub != "help", Categories::ADMIN.and(Categories::DANGEROUS)),
-            }
-        }));
-    }
+    let (name, subcommands) = NAMED_IN_RULES;
+    let container = all().iter().find(|command| command.full_name() == name);
+    entries.extend(subcommands.iter().map(|sub| Entry {
+        full_name: format!("{name}|{sub}"),
+        container: container.map(|container| container.index),
+        categories: Categories::SLOW.and(Categories::ADMIN).and(Categories::DANGEROUS),
+    }));
     Catalog::new(entries)
 }
 
@@ -432,34 +423,15 @@ fn unknown(args: Args<'_>) -> Error {
         text.extend_from_slice(quoted(arg, room));
         text.extend_from_slice(b"' ");
     }
-    let meant = |(name, _): &&(&str, _)| name.as_bytes().eq_ignore_ascii_case(args.bytes(0));
-    // What `rename-command` took away is served.
-    let served = |name: &str| all().iter().any(|command| command.name == name);
-    if NAMED_IN_RULES.iter().find(meant).is_some_and(|(name, _)| !served(name)) {
-        text.extend_from_slice(b"(Redis has this command, and Snug does not have it yet)");
-    }
     Error::from(text)
 }
 
-/// Commands of Redis that are not here, each behind its container. Rules name them all the
-/// same: accounts that come from there are loaded as they are. Who calls one makes no
-/// mistake, and is told so.
-const NAMED_IN_RULES: &[(&str, &[&str])] = &[
-    (
-        "cluster",
-        &[
-            "bumpepoch",
-            "failover",
-            "forget",
-            "meet",
-            "replicate",
-            "set-config-epoch",
-            "setslot",
-            "slaves",
-        ],
-    ),
-    ("module", &["help", "list", "load", "loadex", "unload"]),
-];
+/// Subcommands of Redis that are not here, behind their container. Rules name them all the
+/// same: accounts that come from there are loaded as they are.
+const NAMED_IN_RULES: (&str, &[&str]) = (
+    "cluster",
+    &["bumpepoch", "failover", "forget", "meet", "replicate", "set-config-epoch", "setslot"],
+);
 
 /// A command that is none, for a context before its command is known.
 pub(crate) fn none() -> &'static Command {
