@@ -447,6 +447,51 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(start, target):
     assert call(again(server), "DBSIZE") == (":", acknowledged + 2)
 
 
+def test_who_waits_for_a_full_disk_is_told_nothing_when_the_server_ends_by_force(start):
+    server = start(*AOF, "--appendfsync", "always", "--save", "")
+    call(server, "SET", "a", "1")
+    everything = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1000, everything[1]))
+    with server.connect() as held:
+        held.send("SET", "large", "x" * 10_000)
+        until(lambda: server.info()["aof_last_write_status"] == "err")
+        with server.connect() as ending:
+            ending.send("SHUTDOWN", "FORCE")
+            assert ending.at_end()
+        assert held.at_end()
+    assert server.process.wait(WAIT_SECONDS) == 0
+    assert call(again(server), "KEYS", "*") == ("*", [("$", b"a")])
+
+
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+def test_a_file_that_was_removed_while_nobody_writes_is_written_anew(start, policy):
+    server = start(*AOF, "--appendfsync", policy, "--save", "")
+    call(server, "SET", "a", "1")
+    shutil.rmtree(server.directory / "appendonlydir")
+    until(lambda: server.info()["aof_rewrites"] == "1")
+    until(lambda: server.info()["aof_last_write_status"] == "ok")
+    shutil.rmtree(server.directory / "appendonlydir")
+    # At once: the end is refused until the file is there again.
+    with server.connect() as ending:
+        with pytest.raises(Closed):
+            for _ in range(100):
+                assert ending.call("SHUTDOWN") == ("-", b"ERR Errors trying to SHUTDOWN. Check logs.")
+    assert server.process.wait(WAIT_SECONDS) == 0
+    assert call(again(server), "GET", "a") == ("$", b"1")
+
+
+def test_a_snapshot_that_failed_is_tried_again(start):
+    """Whatever save points ask for: writes are refused until it succeeds."""
+    server = start("--save", "3600", "1")
+    obstacle = server.directory / "dump.rdb"
+    obstacle.mkdir()
+    call(server, "SET", "k", "1")
+    assert call(server, "SAVE")[0] == "-"
+    assert call(server, "SET", "k", "2")[1].startswith(b"MISCONF ")
+    obstacle.rmdir()
+    until(lambda: call(server, "SET", "k", "2") == ("+", b"OK"))
+
+
 def test_the_end_waits_for_the_base_of_a_file_that_was_just_turned_on(start):
     server = start(*DEBUG, "--save", "")
     call(server, "DEBUG", "POPULATE", "100000")

@@ -94,13 +94,19 @@ fn parse_timeout(args: Args<'_>, at: usize) -> Result<u64, Error> {
     Ok(timeout)
 }
 
-fn parse(args: Args<'_>, by_group: bool) -> Result<Options<'_>, Error> {
+fn parse<'a>(cx: &Context<'_>, args: Args<'a>, by_group: bool) -> Result<Options<'a>, Error> {
     let mut options = Options { count: 0, timeout_ms: None, group: None, first: 0, streams: 0 };
     let mut noack = false;
     let mut at = 1;
     while at < args.len() {
         let more = args.len() - 1 - at;
         if more > 0 && args.is(at, "block") {
+            if cx.origin.is_script() {
+                let name = cx.command.name;
+                return Err(Error::from(format!(
+                    "ERR {name} command is not allowed with BLOCK option from scripts"
+                )));
+            }
             options.timeout_ms = Some(parse_timeout(args, at + 1)?);
             at += 2;
         } else if more > 0 && args.is(at, "count") {
@@ -148,11 +154,11 @@ fn parse(args: Args<'_>, by_group: bool) -> Result<Options<'_>, Error> {
 }
 
 fn xread(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    read(cx, args, &parse(args, false)?, out)
+    read(cx, args, &parse(cx, args, false)?, out)
 }
 
 fn xreadgroup(cx: &mut Context<'_>, args: Args<'_>, out: &mut Out) -> Answer {
-    read(cx, args, &parse(args, true)?, out)
+    read(cx, args, &parse(cx, args, true)?, out)
 }
 
 /// After what a stream is read.
@@ -411,13 +417,6 @@ fn nothing_yet(
     out: &mut Out,
 ) -> Answer {
     out.truncate(mark);
-    if options.timeout_ms.is_some() && cx.origin.is_script() {
-        let name = cx.command.name;
-        return Err(Error::from(format!(
-            "ERR {name} command is not allowed with BLOCK option from scripts"
-        ))
-        .into());
-    }
     let Some(timeout_ms) = options.timeout_ms.filter(|_| cx.origin.may_block()) else {
         out.w().null_array();
         return Ok(());

@@ -268,7 +268,7 @@ impl Out {
         Ok(())
     }
 
-    /// A score as a double, printed as redis-server 7.0 does it.
+    /// A score, or a script's number, as a double, printed as redis-server 7.0 does it.
     #[inline]
     pub(crate) fn score(&mut self, score: f64) {
         let mut text = crate::text::double::Text::default();

@@ -2,6 +2,7 @@
 //! file was given is on disk.
 
 use super::saving::Kind;
+use super::switch::IfNotWhole;
 use super::{Persist, Running};
 use crate::outside::clock::Instant;
 use std::sync::Arc;
@@ -80,7 +81,8 @@ impl Persist {
             done = if lacks_base() { self.run(Kind::Rewrite) } else { Ok(()) };
         }
         if done.is_ok() || ending.force {
-            let closed = self.turn_off(!ending.force);
+            let otherwise = if ending.force { IfNotWhole::End } else { IfNotWhole::Stay };
+            let closed = self.turn_off(otherwise);
             if let Err(error) = &closed {
                 tracing::error!(error, "the append-only file is not whole on disk");
             }

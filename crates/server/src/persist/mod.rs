@@ -25,7 +25,7 @@ pub(crate) mod loading;
 pub(crate) mod past;
 pub(crate) mod rounds;
 pub(crate) mod saving;
-mod switch;
+pub(crate) mod switch;
 pub(crate) mod writing;
 
 use crate::config::{Config, Param};
@@ -457,11 +457,14 @@ impl Persist {
         let may = !jobs.save.failed || now >= jobs.tried_at + RETRY;
         let since = now.saturating_sub(jobs.saved_at);
         let due = |(seconds, least): (u64, u64)| changes >= least && since > seconds;
-        let point = self.save_points().into_iter().find(|&point| due(point));
+        let points = self.save_points();
+        // Writes may be refused until one succeeds, whatever has changed since.
+        let is_again = jobs.save.failed && !points.is_empty();
+        let point = points.into_iter().find(|&point| due(point));
         if let Some((seconds, least)) = point.filter(|_| may) {
             tracing::info!("{least} changes in {seconds} seconds. Saving...");
         }
-        may && point.is_some()
+        may && (point.is_some() || is_again)
     }
 
     fn is_rewrite_due(&self, jobs: &Jobs, now: u64) -> bool {

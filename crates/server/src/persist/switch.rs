@@ -41,11 +41,22 @@ struct Inbox {
     end: Mutex<Option<End>>,
 }
 
+/// What is to become of the append-only file if what was committed cannot be written and
+/// synced when it is turned off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfNotWhole {
+    /// It stays on.
+    Stay,
+    /// The server ends all the same: who waits for the disk is told nothing.
+    End,
+    /// It is turned off, and nobody waits for the disk any more.
+    TurnOff,
+}
+
 /// Asks the thread that writes to end.
 #[derive(Debug)]
 struct End {
-    /// It goes on if what was committed cannot be written and synced.
-    only_if_whole: bool,
+    otherwise: IfNotWhole,
     told: mpsc::Sender<Result<(), String>>,
 }
 
@@ -247,7 +258,8 @@ impl Persist {
             if end.is_some() && turn.failed.is_none() {
                 turn.failed = writer.finish(manner).err();
             }
-            let ends = end.as_ref().is_some_and(|end| !end.only_if_whole || turn.failed.is_none());
+            let may_stay = |end: &End| end.otherwise == IfNotWhole::Stay && turn.failed.is_some();
+            let ends = end.as_ref().is_some_and(|end| !may_stay(end));
             let took = began.elapsed();
             let slow = took.as_millis() as u64 >= super::SLOW_MS;
             self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
@@ -394,7 +406,7 @@ impl Persist {
     /// `CONFIG SET appendonly`.
     pub(crate) fn set_aof(self: &Arc<Self>, batch: &Batch<'_>, on: bool) -> Result<(), String> {
         if !on {
-            if let Err(error) = self.turn_off(false) {
+            if let Err(error) = self.turn_off(IfNotWhole::TurnOff) {
                 tracing::warn!(error, "the append-only file is turned off and not whole on disk");
             }
             return Ok(());
@@ -414,19 +426,18 @@ impl Persist {
     }
 
     /// Turns the append-only file off. What was committed before is on disk then, if the
-    /// disk takes it; if it does not, the file stays on if it is to be turned off
-    /// `only_if_whole`.
-    pub(crate) fn turn_off(&self, only_if_whole: bool) -> Result<(), String> {
+    /// disk takes it.
+    pub(crate) fn turn_off(&self, otherwise: IfNotWhole) -> Result<(), String> {
         let switching = self.switching.try_lock();
         let _switching = switching.ok_or("the append-only file is being turned on or off")?;
         let ended = self.aof.lock().as_ref().map(|writing| {
             let (told, ended) = mpsc::channel();
-            *writing.inbox.end.lock() = Some(End { only_if_whole, told });
+            *writing.inbox.end.lock() = Some(End { otherwise, told });
             writing.thread.unpark();
             ended
         });
         let done = ended.and_then(|ended| ended.recv().ok()).unwrap_or(Ok(()));
-        if only_if_whole && done.is_err() {
+        if done.is_err() && otherwise != IfNotWhole::TurnOff {
             return done;
         }
         self.aof_on.store(false, Relaxed);

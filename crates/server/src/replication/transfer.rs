@@ -261,7 +261,10 @@ fn replace<'s>(
     let replacing = Replacing(server);
     server.persist.loading.is_packed.store(is_image, Relaxed);
     if server.persist.is_aof_on() {
-        server.persist.turn_off(false).map_err(Broken::Load)?;
+        server
+            .persist
+            .turn_off(crate::persist::switch::IfNotWhole::TurnOff)
+            .map_err(Broken::Load)?;
     }
     let batch = session.enter(unix_ms());
     let alone = batch.exclusive();

@@ -231,7 +231,8 @@ fn table(stack: &mut Stack<'_>, how: How, out: &mut Out, depth: usize) -> Result
             (nan, Protocol::Resp3) if nan.is_nan() && nan.is_sign_negative() => {
                 out.bytes.extend_from_slice(b",-nan\r\n");
             }
-            (number, _) => out.w().double(number),
+            (nan, _) if nan.is_nan() => out.w().double(nan),
+            (number, _) => out.score(number),
         }
     } else if has(stack, "big_number", TEXT) {
         let text = line(stack.bytes(-1).unwrap_or_default());

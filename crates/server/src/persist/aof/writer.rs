@@ -280,7 +280,8 @@ impl Writer {
 
     fn sync(&mut self, manner: Manner) -> io::Result<()> {
         let apart = manner.sync_apart && manner.policy == Policy::EverySecond;
-        if !apart && self.syncing.is_none() && self.is_due(manner) && !manner.no_sync {
+        let is_to_sync = !self.aof.is_synced() && self.is_due(manner) && !manner.no_sync;
+        if !apart && self.syncing.is_none() && is_to_sync {
             self.aof.sync()?;
             self.synced_at = manner.now;
         } else if manner.now >= self.looked_at + LOOK_EVERY_MS {
@@ -306,6 +307,7 @@ impl Writer {
             }
         }
         self.aof.sync()?;
+        self.aof.look()?;
         self.note_synced();
         Ok(())
     }
