@@ -258,8 +258,8 @@ impl Persist {
             if end.is_some() && turn.failed.is_none() {
                 turn.failed = writer.finish(manner).err();
             }
-            let may_stay = |end: &End| end.otherwise == IfNotWhole::Stay && turn.failed.is_some();
-            let ends = end.as_ref().is_some_and(|end| !may_stay(end));
+            let stays = |end: &End| end.otherwise == IfNotWhole::Stay && turn.failed.is_some();
+            let ends = end.as_ref().is_some_and(|end| !stays(end));
             let took = began.elapsed();
             let slow = took.as_millis() as u64 >= super::SLOW_MS;
             self.figures.slow_turns.fetch_add(u64::from(slow), Relaxed);
