@@ -119,29 +119,29 @@ impl Source<'_> {
 
     /// Loads a snapshot, by how it begins, or what of a file is one; what follows it in the
     /// file, and where that begins. Nothing was loaded, and all of it follows, if it begins
-    /// like neither. Of a file of an append-only file, `is_base`, nothing is left out: what has
+    /// like neither. Of a part of an append-only file, `is_part`, nothing is left out: what has
     /// expired is told by what follows.
-    pub(crate) fn snapshot(&mut self, mut file: Input, is_base: bool) -> Result<Rest, String> {
+    pub(crate) fn snapshot(&mut self, mut file: Input, is_part: bool) -> Result<Rest, String> {
         let mut first = Vec::new();
         file.by_ref().take(MAGIC_BYTES).read_to_end(&mut first).map_err(|e| e.to_string())?;
-        if first.starts_with(b"SNUGIMG\n") {
-            self.image(std::io::Cursor::new(first).chain(file), is_base)?;
+        if first.starts_with(image::MAGIC) {
+            self.image(std::io::Cursor::new(first).chain(file), is_part)?;
             return Ok((Box::new(std::io::empty()), Vec::new(), 0));
         }
-        if first.starts_with(b"REDIS") || !is_base {
-            return self.rdb(Box::new(std::io::Cursor::new(first).chain(file)), is_base);
+        if first.starts_with(b"REDIS") || !is_part {
+            return self.rdb(Box::new(std::io::Cursor::new(first).chain(file)), is_part);
         }
         Ok((file, first, 0))
     }
 
     /// Loads a file of Snug's format. Nothing is packed meanwhile: all is, and what is new
     /// would take the place of dictionaries that are still to come.
-    fn image(&mut self, file: impl Read, is_base: bool) -> Result<(), String> {
+    fn image(&mut self, file: impl Read, is_part: bool) -> Result<(), String> {
         let loading = ImageLoading {
             trust: if self.sanitizes { Trust::Nobody } else { Trust::Own },
             limits: RdbLoading::default().limits,
             databases: self.databases,
-            now: if is_base || self.past.is_some() { 0 } else { unix_ms() },
+            now: if is_part || self.past.is_some() { 0 } else { unix_ms() },
             threads: self.threads,
         };
         let (progress, stopped, room) = (self.progress, self.stopped, self.room);
@@ -161,10 +161,10 @@ impl Source<'_> {
         loaded.functions.iter().try_for_each(|code| (self.library)(code))
     }
 
-    fn rdb(&mut self, file: Input, is_base: bool) -> Result<Rest, String> {
+    fn rdb(&mut self, file: Input, is_part: bool) -> Result<Rest, String> {
         let read = ReadOptions { checksum: self.checksum };
         let mut reader = Reader::new(file, read).map_err(|e| e.to_string())?;
-        let now = if is_base || self.past.is_some() { 0 } else { unix_ms() };
+        let now = if is_part || self.past.is_some() { 0 } else { unix_ms() };
         let loading = RdbLoading { read, databases: self.databases, now, ..RdbLoading::default() };
         let (progress, stopped, room) = (self.progress, self.stopped, self.room);
         let loaded = snug_rdb::load(&mut reader, self.store, &loading, |loaded| {

@@ -3,7 +3,7 @@
 //! append-only file tells nothing of it, as with Redis.
 
 use snug_rdb::{Event, ReadOptions, Reader};
-use snug_store::image::{ImageReader, Part, Trust};
+use snug_store::image::{ImageReader, MAGIC, Part, Trust};
 use snug_store::{Limits, Session};
 use std::io::{Cursor, Read};
 
@@ -31,8 +31,8 @@ impl Past {
     /// with it, whoever loads it will say.
     pub(super) fn find(mut file: impl Read, session: &Session) -> Option<Self> {
         let mut first = Vec::new();
-        file.by_ref().take(8).read_to_end(&mut first).ok()?;
-        let is_image = first == b"SNUGIMG\n";
+        file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut first).ok()?;
+        let is_image = first == MAGIC;
         let file = Cursor::new(first).chain(file);
         let mut told: [Option<String>; 3] = Default::default();
         let mut take = |name: &[u8], value: Vec<u8>| {

@@ -446,7 +446,6 @@ impl Persist {
         }
         self.figures.aof_wants_rewrite.store(false, Relaxed);
         self.set_aof_error(None);
-        self.sync_holds();
         done
     }
 

@@ -20,10 +20,11 @@ use crate::engine::server::Server;
 use crate::outside::clock::Instant;
 use crate::outside::clock::unix_ms;
 use crate::outside::threads;
+use crate::persist::switch::IfNotWhole;
 use crate::replication::dataset::nameless;
 use crate::replication::link::{Broken, Wire};
 use snug_rdb::{Event, Loading, ReadOptions, Reader, Refused};
-use snug_store::image::{ImageReader, Part, Trust};
+use snug_store::image::{ImageReader, MAGIC, Part, Trust};
 use snug_store::{Batch, Detached, Flushed, Limits, Session};
 use std::io::{self, Cursor, ErrorKind, Read, Seek, Write};
 use std::sync::atomic::Ordering::Relaxed;
@@ -185,9 +186,6 @@ struct Begun<R> {
     is_image: bool,
 }
 
-/// By so many bytes formats are told apart.
-const MAGIC: &[u8; 8] = b"SNUGIMG\n";
-
 fn begun<R: Read>(mut rest: R) -> Result<Begun<R>, Broken> {
     let mut first = Vec::new();
     rest.by_ref().take(MAGIC.len() as u64).read_to_end(&mut first)?;
@@ -261,10 +259,7 @@ fn replace<'s>(
     let replacing = Replacing(server);
     server.persist.loading.is_packed.store(is_image, Relaxed);
     if server.persist.is_aof_on() {
-        server
-            .persist
-            .turn_off(crate::persist::switch::IfNotWhole::TurnOff)
-            .map_err(Broken::Load)?;
+        server.persist.turn_off(IfNotWhole::TurnOff).map_err(Broken::Load)?;
     }
     let batch = session.enter(unix_ms());
     let alone = batch.exclusive();

@@ -11,6 +11,7 @@ pub(crate) mod rewind;
 use indicatif::{ProgressBar, ProgressStyle};
 use snug_rdb::Refused;
 use snug_rdb::manifest::Manifest;
+use snug_store::image::MAGIC;
 use snug_store::{DATABASES_MAX, Store, StoreConfig, Unobserved};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -52,7 +53,7 @@ impl Kind {
         let is_named_manifest = path.extension().is_some_and(|ending| ending == "manifest");
         Ok(match begin {
             _ if begin.starts_with(b"REDIS") => Self::Rdb,
-            _ if begin.starts_with(b"SNUGIMG\n") => Self::Snug,
+            _ if begin.starts_with(MAGIC) => Self::Snug,
             _ if is_named_manifest => Self::Manifest,
             [] | [b'*', ..] => Self::AppendOnly,
             _ if begin.starts_with(b"#TS:") => Self::AppendOnly,

@@ -33,12 +33,14 @@ mod writer;
 pub use loader::{Loaded, Loading, Refused, load};
 pub(crate) use pen::{Pen, Source};
 pub use reader::{ImageError, ImageReader, Part, Trust};
+pub use wire::MAGIC;
 pub use writer::ImageWriter;
 
 pub(crate) mod wire {
     //! The numbers of the format.
 
-    pub(crate) const MAGIC: &[u8; 8] = b"SNUGIMG\n";
+    /// How a file begins.
+    pub const MAGIC: &[u8; 8] = b"SNUGIMG\n";
     pub(crate) const VERSION: u32 = 1;
     pub(crate) const FILE_HEAD: usize = 16;
     pub(crate) const BLOCK_HEAD: usize = 16;

@@ -12,6 +12,7 @@ use super::commands::{self, Entry};
 use crate::persist::loading::Source;
 use crate::request::stream::CommandStream;
 use snug_rdb::manifest::{Manifest, Part};
+use snug_store::image;
 use std::fmt::Display;
 use std::io::Read;
 use std::path::Path;
@@ -83,7 +84,7 @@ fn load_file(
 ) -> Result<(), Wrong> {
     let open = || place.files.open(path).map_err(|e| Wrong::Refused(e.to_string()));
     let mut begin = [0; 8];
-    if !is_base && open()?.read_exact(&mut begin).is_ok() && begin == *b"SNUGIMG\n" {
+    if !is_base && open()?.read_exact(&mut begin).is_ok() && begin == *image::MAGIC {
         return Err(refused(0, "only a base can be in Snug's format"));
     }
     let (file, first, before) = source.snapshot(open()?, true).map_err(Wrong::Refused)?;
